@@ -14,7 +14,7 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
 from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.nack import show_value
-from origins.paths import list_given_paths
+from origins.names import list_given_paths
 from origins.protection import Protection
 from stages.expressions import is_repeatable_sql
 from stages.stage import Stage

@@ -9,14 +9,13 @@ from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from origins.lazy import T, pa
 from origins.names import HIDDEN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 class BatchRows(ABC):
@@ -27,7 +26,7 @@ class BatchRows(ABC):
     """
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """The columns of the rows, without those that only Wherry reads."""
         schema = self.frame().schema
         return type(schema)([field for field in schema if not field.name.startswith(HIDDEN)])
@@ -36,7 +35,7 @@ class BatchRows(ABC):
     def frame(self) -> DataFrame:
         """The rows, lazily."""
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         """The rows, read in this process, with the types that Spark's rows have in Arrow."""
         return None
 
@@ -74,18 +73,18 @@ class TableRows(BatchRows):
     """A few rows that are in this process."""
 
     spark: SparkSession
-    rows: pyarrow.Table
-    columns: StructType | None = None
+    rows: pa.Table
+    columns: T.StructType | None = None
     """The columns as Spark knows them; by default as it understands the table's."""
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         return super().schema if self.columns is None else self.columns
 
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table:
+    def table(self) -> pa.Table:
         return self.rows
 
     def count(self) -> int:
@@ -102,15 +101,13 @@ class TableRows(BatchRows):
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 
-def to_python_rows(table: pyarrow.Table) -> list[dict[str, Any]]:
+def to_python_rows(table: pa.Table) -> list[dict[str, Any]]:
     """The rows of a table. Times, which are microseconds in Delta, take a way of their own: pyarrow's would import
     pandas, and a cast `pyarrow.compute`, which take longer than all the rest (and so would `pyarrow.table`)."""
-    import pyarrow
-
-    times = [field.name for field in table.schema if pyarrow.types.is_timestamp(field.type)]
+    times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
     for name in times:
-        chunks = [chunk.view(pyarrow.int64()) for chunk in table[name].chunks]
-        counted = pyarrow.chunked_array(chunks, type=pyarrow.int64())
+        chunks = [chunk.view(pa.int64()) for chunk in table[name].chunks]
+        counted = pa.chunked_array(chunks, type=pa.int64())
         table = table.set_column(table.schema.get_field_index(name), name, counted)
     rows: list[dict[str, Any]] = table.to_pylist()
     for row in rows:

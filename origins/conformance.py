@@ -13,12 +13,10 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-from pyspark.sql.types import StructType
-
 from origins.batch import Batch, Json, Limits, Span
 from origins.errors import OriginError
-from origins.files.parquet_in_process import read_pieces
+from origins.files.parquet_rows import read_pieces
+from origins.lazy import T, pa
 from origins.nack import REFUSED
 from origins.names import quote_name
 from origins.origin import BATCH, PLACE, Origin, Progress
@@ -117,7 +115,7 @@ class OriginConformance(ABC):
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             files = origin.fetch(spark, [batch]).files() or {}
-            schema = StructType.fromJson(json.loads(batch.schema))
+            schema = T.StructType.fromJson(json.loads(batch.schema))
             fetched = origin.fetch(spark, [batch], places=True).frame().select(PLACE, *map(quote_name, schema.names))
             rows = fetched.toArrow().to_pylist() if files else []
             there = {(*row.pop(PLACE).values(), repr(row)) for row in rows}
@@ -240,7 +238,6 @@ class OriginConformance(ABC):
     def _plan_batches(
         self, spark: SparkSession, origin: Origin, limits: Limits, progress: Progress | None = None
     ) -> Iterator[Batch]:
-        """All batches that wait, lane by lane."""
         schema = self._schema(spark, origin)
         backlog = origin.survey(spark, progress or Progress())
         for lane in origin.lane_names():
@@ -265,7 +262,6 @@ class OriginConformance(ABC):
 
 
 def _count_values(frame: DataFrame) -> Counter[str]:
-    """The values of all rows, and whether each is refused."""
     rows = [row.asDict() for row in frame.drop(BATCH, PLACE).collect()]
     return Counter(str({**row, REFUSED: row.get(REFUSED) is not None}) for row in rows)
 

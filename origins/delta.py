@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
+from origins.delta_actions import AddedFile, Version, VersionLog, describe_versions
 from origins.delta_table import (
     DeltaTable,
     add_change_columns,
@@ -20,8 +21,8 @@ from origins.delta_table import (
     read_whole,
     strip_metadata,
 )
-from origins.delta_versions import AddedFile, Version, VersionLog, describe_versions
 from origins.errors import OriginError
+from origins.lazy import T
 from origins.names import SCHEME, TABLE, get_last_part, get_table_name
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import check_schema
@@ -100,8 +101,8 @@ class Delta(Origin):
         return replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
 
     def check_offset(self, lane: str, offset: Json) -> None:
-        told = offset if isinstance(offset, dict) else {}
-        version, table = told.get("version"), told.get("table")
+        given = offset if isinstance(offset, dict) else {}
+        version, table = given.get("version"), given.get("table")
         if not isinstance(version, int) or version < -1 or not isinstance(table, str):
             example = {"version": 7, "table": "the table's id"}
             raise ValueError(f"expected a version of the table, as {json.dumps(example)}, got {json.dumps(offset)}")
@@ -145,11 +146,10 @@ class Delta(Origin):
         if self.changes:
             table.check_feed(spark, [], known=True)
         if self.read == "whole" and offset is not None and self._is_unchanged(table, spark, offset):
-            return DeltaBacklog(
-                origin=self, table=table, columns_there=self._columns(spark), newest=read_offset(offset)[0]
-            )
+            newest, _ = read_offset(offset)
+            return DeltaBacklog(origin=self, table=table, columns_there=self._columns(spark), newest=newest)
         if self.read == "whole" or (self.changes and begins == "beginning" and offset is None):
-            newest, moment = table.find_newest_and_time(spark)
+            newest, moment = table.find_newest(spark)
             opening = _whole_span(table, newest, inserted=moment if self.changes else None)
             columns = self._columns(spark, newest)
             return DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest, opening=opening)
@@ -159,7 +159,7 @@ class Delta(Origin):
             waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=after)
             return waiting.extend_with(spark, table.list_versions_after(spark, after), kept_before=offset is not None)
         versions = table.log.list_after(spark, -1)
-        newest = versions[-1].number if versions else table.find_newest(spark)
+        newest = versions[-1].number if versions else table.find_newest(spark)[0]
         waiting = DeltaBacklog(origin=self, table=table, columns_there=columns, newest=newest)
         if begins == "latest":
             here = Span(start=None, end=table.make_offset(newest), label=f"nothing up to version {newest}")
@@ -178,10 +178,8 @@ class Delta(Origin):
         return [read_part(part).path for part in batch.span.parts]
 
     def _columns(self, spark: SparkSession, version: int | None = None) -> str:
-        from pyspark.sql.types import StructType
-
         columns = strip_metadata(read_whole(spark, self.place, named=bool(self.table), version=version).schema.json())
-        check_schema(StructType.fromJson(json.loads(columns)), self.place)
+        check_schema(T.StructType.fromJson(json.loads(columns)), self.place)
         return columns
 
 
@@ -206,11 +204,8 @@ def _check_places(origin: Delta) -> None:
 
 def _check_policies(origin: Delta) -> None:
     """Raises ValueError unless the options say in one way what is read of the table."""
-    policies = ("stop", "snapshot", "ignore_deletes")
-    if origin.on_rewrite not in policies:
-        raise ValueError(
-            f"on_rewrite: expected {', '.join(policies[:-1])} or {policies[-1]}, got {origin.on_rewrite!r}"
-        )
+    if origin.on_rewrite not in ("stop", "snapshot", "ignore_deletes"):
+        raise ValueError(f"on_rewrite: expected stop, snapshot or ignore_deletes, got {origin.on_rewrite!r}")
     if origin.preimages and not origin.changes:
         raise ValueError("preimages: expected with changes: true only, got it without")
     if origin.changes and origin.read == "whole":
@@ -264,9 +259,8 @@ class DeltaBacklog(Backlog):
         return add_change_columns(self.columns_there) if self.origin.changes else self.columns_there
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        if self._is_before_opening(start):
-            assert self.opening is not None
-            return replace(self.opening, start=start)
+        if (opening := self._find_opening(start)) is not None:
+            return replace(opening, start=start)
         taken: list[Version] = []
         load, files, closed = _Load(), set[str](), False
         for version in self._list_after(start):
@@ -313,46 +307,44 @@ class DeltaBacklog(Backlog):
         elif rewrites and origin.on_rewrite == "snapshot":
             base = rewrites[-1].number
             rows = read_whole(spark, origin.place, named=bool(origin.table), version=base).count()
-            said = (
-                f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; "
-                f"Wherry reads the whole table again as of version {base}, {rows:,} row{'s' * (rows != 1)} "
-                "(on_rewrite: snapshot)"
+            notice = (
+                f"{describe_versions(rewrites)} of {self.table.name} changed or deleted rows; Wherry reads the whole "
+                f"table again as of version {base}, {rows:,} row{'s' * (rows != 1)} (on_rewrite: snapshot)"
             )
             behind = [version for version in found if version.number > base]
             opening = _whole_span(self.table, base)
-            return replace(self, opening=opening, versions=behind, newest=newest, notices=(said,))
+            return replace(self, opening=opening, versions=behind, newest=newest, notices=(notice,))
         elif rewrites:
             self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
-            said = (
-                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the "
-                f"destinations: {describe_versions(rewrites)} "
-                "(on_rewrite: ignore_deletes)"
+            notice = (
+                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the destinations: "
+                f"{describe_versions(rewrites)} (on_rewrite: ignore_deletes)"
             )
             without = [replace(version, added=()) if version.rewrites else version for version in found]
-            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(said,))
+            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(notice,))
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
     def behind(self, lane: str, start: Json) -> str:
-        if self._is_before_opening(start):
-            assert self.opening is not None
-            return self.opening.label
+        if (opening := self._find_opening(start)) is not None:
+            return opening.label
         waiting = [brought for version in self._list_after(start) if (brought := self._measure_load(version)).files]
         size = sum(brought.bytes for brought in waiting)
         return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
-    def _is_before_opening(self, start: Json) -> bool:
-        if self.opening is None:
-            return False
+    def _find_opening(self, start: Json) -> Span | None:
+        """The opening, unless it is behind this offset."""
+        if self.opening is None or start is None:
+            return self.opening
         if self.origin.read == "whole":
-            return bool(start != self.opening.end)
-        return start is None or self.table.version_of(start) < self.table.version_of(self.opening.end)
+            return self.opening if start != self.opening.end else None
+        version_of = self.table.version_of
+        return self.opening if version_of(start) < version_of(self.opening.end) else None
 
     def _list_after(self, start: Json) -> list[Version]:
         carried = self.table.version_of(start) if start else -1
         return [version for version in self.versions if version.number > carried]
 
     def _measure_load(self, version: Version) -> _Load:
-        """What a batch has to hold of this version."""
         if not self.origin.changes:
             return _Load.of(version.added, None)
         rows = version.rows
@@ -361,7 +353,6 @@ class DeltaBacklog(Backlog):
         return _Load.of(version.feed, math.inf if rows is None else rows)
 
     def _parts(self, taken: Sequence[Version], load: _Load) -> tuple[Json, ...]:
-        """What the rows of these versions are read from."""
         last = taken[-1].number
         if self.origin.changes:
             return (["", load.bytes, last, {"since": taken[0].number, "preimages": self.origin.preimages}],)

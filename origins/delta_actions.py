@@ -1,11 +1,24 @@
-"""What a Delta table's log says, as its lines of JSON have it. Writers leave out what they do not know."""
+"""What a Delta table's log says: its actions, as lines of JSON have them, and what each version brought. It is read on
+this machine, or else through Spark. Writers leave out what they do not know."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypedDict
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from urllib.parse import unquote
 
 from origins.batch import Json
+from origins.files.listing import escape_pattern
+from origins.lazy import F
+from origins.names import SCHEME
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class FieldBody(TypedDict):
@@ -78,3 +91,209 @@ class StatisticsBody(TypedDict, total=False):
     minValues: Mapping[str, Json]
     maxValues: Mapping[str, Json]
     nullCount: Mapping[str, Json]
+
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_LISTED = 5
+"""How many versions a message names."""
+_CAME, _CHANGED, _WENT = (
+    ("numtargetrowsinserted",),
+    ("numtargetrowsupdated", "numupdatedrows"),
+    ("numtargetrowsdeleted", "numdeletedrows"),
+)
+"""How writers call their counts of rows, without underscores and in small letters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddedFile:
+    """A file whose rows a version brought."""
+
+    path: str
+    """Relative to the table, with `/` between folders; absolute if it is elsewhere."""
+    size: int
+    rows: int | None
+    """As the writer counted; None where it did not."""
+    plain: bool
+    """Whether the file is below the table, and all its rows count."""
+    stats: str = field(default="", repr=False, compare=False)
+    """What the writer noted of its columns, as JSON."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Version:
+    """One version of a table."""
+
+    number: int
+    operation: str
+    added: tuple[AddedFile, ...]
+    """The files with rows that were not there before."""
+    rewrites: bool
+    """Whether rows that were there before went or changed."""
+    moved: frozenset[str]
+    """Files that went, though their rows stayed: they were written anew into others."""
+    columns: str | None
+    """The table's columns, if this version changed them (Spark's JSON)."""
+    rearranged: tuple[AddedFile, ...] = ()
+    """The files with rewritten rows."""
+    only_deletes: bool = False
+    """Whether rows went, and none came or changed."""
+    feed: tuple[AddedFile, ...] = ()
+    """The files from which Delta reads what the version changed; none if it changed no row."""
+    rows: int | None = None
+    """How many rows came, changed or went; None where the writer did not count them."""
+    updated: int | None = 0
+    """How many of these were there before and changed."""
+
+    @property
+    def has_news(self) -> bool:
+        """Whether rows came, changed or went."""
+        return bool(self.added or self.rewrites or self.feed)
+
+    def __str__(self) -> str:
+        count = "rows not counted" if self.rows is None else f"{self.rows:,} row{'s' * (self.rows != 1)}"
+        return f"{self.number} ({self.operation or 'unknown operation'}, {count})"
+
+
+def describe_versions(versions: Sequence[Version]) -> str:
+    """Those of the versions that brought, changed or took rows, as a person reads them."""
+    news = [version for version in versions if version.has_news]
+    if not news:
+        return "no version with new rows"
+    listed = ", ".join(map(str, news[:_LISTED])) + f" and {len(news) - _LISTED:,} more" * (len(news) > _LISTED)
+    return f"{len(news):,} version{'s' * (len(news) != 1)} with rows: {listed}"
+
+
+@dataclass(frozen=True)
+class VersionLog:
+    """The log of the table at this place."""
+
+    location: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The table's folder, if it is on this machine."""
+        if self.location.startswith("file:"):
+            return Path("/" + self.location.removeprefix("file:").lstrip("/"))
+        return Path(self.location) if self.location.startswith("/") else None
+
+    def list_after(self, spark: SparkSession, number: int) -> list[Version]:
+        """The later versions that the log still has, oldest first and without a gap."""
+        if self.folder is not None:
+            return self.list_local_after(number)
+        found = self._read_by_spark(spark, number)
+        return [_parse_version(at, found[at]) for at in _skip_gap(found)]
+
+    def list_local_after(self, number: int) -> list[Version]:
+        """The same of a table on this machine, without Spark; none of one elsewhere."""
+        if self.folder is None:
+            return []
+        numbers = [*itertools.takewhile(self.has, itertools.count(number + 1))]
+        if not numbers and not self.has(number):
+            names = (path.name for path in (self.folder / "_delta_log").glob("*.json") if _COMMIT.fullmatch(path.name))
+            numbers = [at for at in (int(name.removesuffix(".json")) for name in names) if at > number]
+        return [self._read_version(at) for at in _skip_gap(numbers)]
+
+    def find_missing_file(self, first: int, last: int) -> str | None:
+        """The first file on this machine that is gone, and that the change data feed of these versions needs."""
+        if self.folder is None:
+            return None
+        for number in range(first, last + 1):
+            if not self.has(number):
+                return str(self._commit_path(number))
+            for file in self._read_version(number).feed:
+                if not SCHEME.match(file.path) and not (self.folder / file.path).exists():
+                    return str(self.folder / file.path)
+        return None
+
+    def has(self, number: int) -> bool:
+        """Whether this version is known to be there, without asking Spark."""
+        return self.folder is not None and self._commit_path(number).exists()
+
+    def _commit_path(self, number: int) -> Path:
+        assert self.folder is not None
+        return self.folder / "_delta_log" / f"{number:020}.json"
+
+    def _read_version(self, number: int) -> Version:
+        return _parse_version(number, self._commit_path(number).read_text(encoding="utf-8").split("\n"))
+
+    def _read_by_spark(self, spark: SparkSession, number: int) -> dict[int, list[str]]:
+        files = (
+            spark.read.format("text")
+            .option("pathGlobFilter", "*.json")
+            .load(f"{escape_pattern(self.location)}/_delta_log")
+        )
+        at = F.regexp_extract("_metadata.file_name", f"^{_COMMIT.pattern}$", 1)
+        lines = files.select(at.alias("at"), "value").where("at <> ''").where(F.col("at").cast("bigint") > number)
+        found: dict[int, list[str]] = {}
+        for version, line in lines.collect():
+            found.setdefault(int(version), []).append(line)
+        return found
+
+
+def _skip_gap(numbers: Iterable[int]) -> range:
+    """The newest of these versions, and those right before it, up to the first gap."""
+    known = {*numbers}
+    first = newest = max(known, default=-1)
+    while first - 1 in known:
+        first -= 1
+    return range(first, newest + 1) if known else range(0)
+
+
+def _parse_version(number: int, lines: Iterable[str]) -> Version:
+    actions: list[ActionBody] = [json.loads(line) for line in lines if line.strip()]
+    adds = [action["add"] for action in actions if "add" in action]
+    removes = [action["remove"] for action in actions if "remove" in action]
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
+    operation = info.get("operation", "")
+    began_anew = number > 0 and (operation in ("RESTORE", "CLONE") or "REPLACE TABLE" in operation)
+    came = tuple(_parse_added(add) for add in adds if add.get("dataChange", True))
+    went = tuple(_parse_added(remove) for remove in removes if remove.get("dataChange", True))
+    tally = _tally(operation, info.get("operationMetrics") or {})
+    deletes = operation == "DELETE" or (tally is not None and tally[:2] == (0, 0))
+    return Version(
+        number=number,
+        operation=operation,
+        added=came,
+        rewrites=began_anew or bool(went),
+        moved=frozenset(unquote(remove["path"]) for remove in removes),
+        columns=next((action["metaData"]["schemaString"] for action in actions if "metaData" in action), None),
+        rearranged=tuple(_parse_added(add) for add in adds if not add.get("dataChange", True)),
+        only_deletes=bool(went) and not began_anew and (deletes or not came),
+        feed=tuple(_parse_added(action["cdc"]) for action in actions if "cdc" in action) or (*came, *went),
+        rows=_count_rows((*came, *went)) if tally is None else sum(tally),
+        updated=tally[1] if tally is not None else None if operation in ("UPDATE", "MERGE") else 0,
+    )
+
+
+def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:
+    """How many rows the operation's writer counted that came, that changed and that went; None if it did not."""
+    if operation not in ("DELETE", "UPDATE", "MERGE"):
+        return None
+    figures = {name.replace("_", "").lower(): value for name, value in metrics.items()}
+    counts = [
+        next((int(figures[name]) for name in names if name in figures), None) for names in (_CAME, _CHANGED, _WENT)
+    ]
+    needed = {"DELETE": counts[2:], "UPDATE": counts[1:2], "MERGE": counts}[operation]
+    if None in needed:
+        return None
+    came, changed, went = (count or 0 for count in counts)
+    return came, changed, went
+
+
+def _count_rows(files: Sequence[AddedFile]) -> int | None:
+    """How many rows these files have; None where a writer did not count them, or not all in a file count."""
+    counts = [file.rows for file in files if file.plain]
+    return None if None in counts or len(counts) < len(files) else sum(filter(None, counts))
+
+
+def _parse_added(add: FileBody) -> AddedFile:
+    path = unquote(add["path"])
+    stats: StatisticsBody = json.loads(add.get("stats") or "{}")
+    below = not path.startswith("/") and ":" not in path.split("/")[0]
+    return AddedFile(
+        path=path,
+        size=add.get("size") or 0,
+        rows=stats.get("numRecords"),
+        plain=below and not add.get("deletionVector"),
+        stats=add.get("stats") or "",
+    )

@@ -16,16 +16,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
 from origins.batch import Batch, Json
-from origins.delta_versions import Version, VersionLog, describe_versions
+from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.listing import escape_pattern
 from origins.json_shape import check_shape
+from origins.lazy import F, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
 from origins.origin import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
@@ -44,7 +44,7 @@ _UNTOLD = {
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
 }
 """Why a feed does not tell all of a range, by how Delta calls it."""
-_AGAIN = "wherry run FILE --from-beginning"
+_READS_ALL = "Wherry reads all rows of the table again."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,15 +65,16 @@ class DeltaTable:
     @staticmethod
     def find(spark: SparkSession, place: str, *, named: bool, lane: str = "0") -> DeltaTable:
         """The table at this place. Raises `OriginError` when there is none."""
-        from pyspark.errors import AnalysisException
-
         name = place if named else f"delta.{quote_name(place)}"
         try:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
             ((kind, table_id, location, partitions, properties, features),) = found.select(*_DETAILS).collect()
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if is_no_such_table(error):
-                raise _no_table_error(place) from error
+                raise OriginError(
+                    f"No Delta table was found at {place}.",
+                    hint="Correct the origin's `path` or `table`, or create the table; it may be empty.",
+                ) from error
             raise
         if kind != "delta":
             raise OriginError(f"{place} is not a Delta table; it is {kind}.", hint="Read it with the origin `files`.")
@@ -81,9 +82,8 @@ class DeltaTable:
         is_plain = not partitions and mapping == "none" and set(features or ()) <= _HARMLESS | {"columnMapping"}
         here = os.path.abspath(place) if place.startswith("/") else location
         keeps_feed = str(properties.get(FEED, "false")).lower() == "true"
-        return DeltaTable(
-            name=name, id=table_id, log=VersionLog(here), is_plain=is_plain, keeps_feed=keeps_feed, lane=lane
-        )
+        log = VersionLog(here)
+        return DeltaTable(name=name, id=table_id, log=log, is_plain=is_plain, keeps_feed=keeps_feed, lane=lane)
 
     def make_offset(self, version: int) -> Json:
         """How far the table was read: up to and including this version."""
@@ -111,31 +111,19 @@ class DeltaTable:
         """What came after a version. Raises `OriginError` if that is not known."""
         found = self.log.list_after(spark, version)
         first = found[0].number if found else None
-        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)) != version:
+        if first is None and not self.log.has(version) and (newest := self.find_newest(spark)[0]) != version:
             first = newest if newest > version else None
             if first is None and version >= 0:
                 raise OriginError(
                     f"{self.name} has no version {version}; its newest is {newest}.",
-                    hint=_describe_remedies(
-                        skip=(
-                            self.format_offset_command(newest),
-                            f"This skips all {newest + 1:,} versions of the table.",
-                        ),
-                        start_over="Wherry reads all rows of the table again.",
-                    ),
+                    hint=self._describe_skip(newest, f"all {newest + 1:,} versions of the table"),
                 )
         if first is not None and first != version + 1:
-            lost = first - version - 1
+            count = first - version - 1
+            lost = f"{count:,} version{'s' * (count != 1)}, {version + 1} to {first - 1}"
             raise OriginError(
                 f"The log of {self.name} no longer has version {version + 1}; it begins with version {first}.",
-                hint=_describe_remedies(
-                    skip=(
-                        self.format_offset_command(first - 1),
-                        f"This skips {lost:,} version{'s' * (lost != 1)}, {version + 1} to {first - 1}, which are no "
-                        "longer in the log.",
-                    ),
-                    start_over="Wherry reads all rows of the table again.",
-                ),
+                hint=self._describe_skip(first - 1, f"{lost}, which are no longer in the log"),
             )
         return found
 
@@ -149,18 +137,15 @@ class DeltaTable:
                 raise OriginError(
                     f"Version {each} of {self.name} changed or deleted existing rows; this origin reads added rows "
                     "only. Wherry read none of the waiting rows.",
-                    hint=_describe_remedies(
+                    hint=self._describe_skip(
+                        each.number,
+                        describe_versions(found[: at + 1]),
                         {
                             "changes: true": "The origin reads what each version inserts, updates and deletes. The "
                             f"table needs a change data feed: it {on}.",
                             "on_rewrite: snapshot": "Wherry reads the whole table again, as it is after the rewrite.",
                             **(deletes if each.only_deletes else {}),
                         },
-                        skip=(
-                            self.format_offset_command(each.number),
-                            f"This skips {describe_versions(found[: at + 1])}.",
-                        ),
-                        start_over="Wherry reads all rows of the table again.",
                     ),
                 )
 
@@ -169,8 +154,6 @@ class DeltaTable:
 
         `known` says that it was kept right before them.
         """
-        from pyspark.errors import PySparkException
-
         if not self.keeps_feed:
             raise OriginError(
                 f"{self.name} has no change data feed, and `changes: true` needs it. Wherry read nothing.",
@@ -187,7 +170,7 @@ class DeltaTable:
         first, last = found[0].number, found[-1].number
         try:
             read_feed(spark, self, first, last).where(f"{COMMIT} < 0").count()
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             why = next((why for sign, why in _UNTOLD.items() if has_condition(error, sign)), None)
             if why is None:
                 raise
@@ -202,11 +185,11 @@ class DeltaTable:
         offset = json.dumps(self.make_offset(version))
         return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
 
-    def find_newest(self, spark: SparkSession) -> int:
-        """The newest version, as Spark says."""
-        return self.find_newest_and_time(spark)[0]
+    def _describe_skip(self, version: int, skipped: str, options: Mapping[str, str] = {}) -> str:
+        skip = self.format_offset_command(version), f"This skips {skipped}."
+        return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
 
-    def find_newest_and_time(self, spark: SparkSession) -> tuple[int, int]:
+    def find_newest(self, spark: SparkSession) -> tuple[int, int]:
         """The newest version, and when it was committed, in milliseconds since 1970."""
         history = spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1")
         ((version, moment),) = history.selectExpr("version", "unix_millis(timestamp)").collect()
@@ -244,10 +227,10 @@ def strip_metadata(schema: str) -> str:
 
 def add_change_columns(columns: str) -> str:
     """The columns of a table's change data feed, of those of the table; both as Spark's JSON."""
-    told = json.loads(columns)
+    schema = json.loads(columns)
     beside = ((CHANGE, "string"), (COMMIT, "long"), (MOMENT, "timestamp"))
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in beside]
-    return json.dumps({**told, "fields": [*told["fields"], *fields]})
+    return json.dumps({**schema, "fields": [*schema["fields"], *fields]})
 
 
 def read_offset(offset: Json) -> tuple[int, str]:
@@ -267,28 +250,20 @@ def _strip_metadata(kind: Json) -> Json:
         return [_strip_metadata(each) for each in kind]
     if not isinstance(kind, dict):
         return kind
-    told: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
-    return {name: told.get(name, _strip_metadata(value)) for name, value in kind.items()}
-
-
-def _no_table_error(place: str) -> OriginError:
-    return OriginError(
-        f"No Delta table was found at {place}.",
-        hint="Correct the origin's `path` or `table`, or create the table; it may be empty.",
-    )
+    neutral: Mapping[str, Json] = {"nullable": True, "metadata": {}, "containsNull": True, "valueContainsNull": True}
+    return {name: neutral.get(name, _strip_metadata(value)) for name, value in kind.items()}
 
 
 def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
     """The ways on where a change data feed no longer tells what is wanted."""
-    told = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
-    return _describe_remedies(skip=skip, start_over=told)
+    advice = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
+    return _describe_remedies(skip=skip, start_over=advice)
 
 
 def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
-    """The ways on, each with what it does."""
     lines = [f"{option}  {told}" for option, told in options.items()]
     lines += ["skip it:  " + skip[0], "  " + skip[1]] if skip else []
-    return "\n".join([*lines, f"start over:  {_AGAIN}", "  " + start_over])
+    return "\n".join([*lines, "start over:  wherry run FILE --from-beginning", "  " + start_over])
 
 
 _FILE = HIDDEN + "file"
@@ -316,7 +291,6 @@ class Part:
 
 
 def read_part(part: Json) -> Part:
-    """A part of a span."""
     assert isinstance(part, list | tuple), part
     path, size, *more = part
     return Part(
@@ -329,10 +303,7 @@ def read_part(part: Json) -> Part:
 
 def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, places: bool) -> DataFrame:
     """Exactly the rows of the batch, lazily, with the columns of its schema."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    schema = StructType.fromJson(json.loads(batch.schema))
+    schema = T.StructType.fromJson(json.loads(batch.schema))
     parts = [read_part(part) for part in batch.span.parts]
     if not parts:
         empty = spark.createDataFrame([], schema)
@@ -348,7 +319,8 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
         location, version = table.log.location, table.version_of(batch.span.end)
         frame = read_whole(spark, place, named=named, version=version)
         if "inserted" in asked:
-            frame = _as_inserts(frame, version, asked["inserted"])
+            moment = F.timestamp_millis(F.lit(asked["inserted"]))
+            frame = frame.withColumns({CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: moment})
         frame = _fit_columns(frame, schema, table.name)
     paths = [part.path for part in parts]
     is_all = paths == [""]
@@ -363,20 +335,10 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
     return frame.select(*columns, *([F.expr(place_of).alias(PLACE)] if places else []))
 
 
-def _as_inserts(frame: DataFrame, version: int, moment: int) -> DataFrame:
-    """A table as of a version, as a change data feed would tell of rows that came with it."""
-    from pyspark.sql import functions as F
-
-    told = {CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: F.timestamp_millis(F.lit(moment))}
-    return frame.withColumns(told)
-
-
 def _read_feed(
-    spark: SparkSession, place: str, batch: Batch, schema: StructType, asked: _Asked, *, named: bool, places: bool
+    spark: SparkSession, place: str, batch: Batch, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
 ) -> DataFrame:
     """What the versions changed that are asked for. Of one version rows that go stand before those that come."""
-    from pyspark.sql import functions as F
-
     table = DeltaTable.find(spark, place, named=named)
     first, last = asked["since"], table.version_of(batch.span.end)
     if gone := table.log.find_missing_file(first, last):
@@ -402,7 +364,7 @@ def _read_feed(
     return frame.sortWithinPartitions(COMMIT, F.expr(comes)).select(*columns, F.expr(place_of).alias(PLACE))
 
 
-def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: StructType) -> DataFrame:
+def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: T.StructType) -> DataFrame:
     """All rows of these files. Raises `OriginError` for the first on this machine that is not as it was."""
     folder = VersionLog(location).folder
     for path, size in sizes.items() if folder else ():
@@ -413,21 +375,19 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
             raise OriginError(
                 f"{folder / path} {what} before Wherry read its rows; a VACUUM deletes files whose rows were "
                 "rewritten. No row of the batch was read.",
-                hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+                hint=_describe_remedies(start_over=_READS_ALL),
             )
     return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
 
 
-def _fit_columns(frame: DataFrame, schema: StructType, table: str) -> DataFrame:
+def _fit_columns(frame: DataFrame, schema: T.StructType, table: str) -> DataFrame:
     """A table as of an earlier version, with the columns of today; those that it had not yet are NULL."""
-    from pyspark.sql import functions as F
-
     then = {name.lower() for name in frame.columns}
     now = {name.lower() for name in schema.names}
     if lost := [name for name in frame.columns if name.lower() not in now]:
         raise OriginError(
             f"Column {lost[0]} of {table} was dropped or renamed after these rows were added.",
-            hint="start over:  wherry run FILE --from-beginning\n  Wherry reads all rows of the table again.",
+            hint=_describe_remedies(start_over=_READS_ALL),
         )
     missing = {column.name: F.lit(None).cast(column.dataType) for column in schema if column.name.lower() not in then}
     return frame.withColumns(missing) if missing else frame

@@ -135,20 +135,20 @@ def parse_heads(text: str) -> Iterator[ErrorCause]:
     heads = list(_HEAD.finditer(text))
     for head, behind in zip_longest(heads, heads[1:]):
         section = text[head.end() : behind.start("mark") if behind else len(text)]
-        said, _, frames = section.partition("\n\tat ")
-        condition = _CONDITION.match(said)
-        states = _STATE.findall(said.partition("\n== ")[0])
+        message, _, frames = section.partition("\n\tat ")
+        condition = _CONDITION.match(message)
+        states = _STATE.findall(message.partition("\n== ")[0])
         cause = ErrorCause(
             name=head["name"],
             condition=condition["condition"] if condition else "",
             state=states[-1] if states else "",
-            said=_clean(said),
+            said=_clean(message),
             in_task=head["mark"].startswith("Lost task") or bool(_IN_TASK.search(frames)),
         )
-        if said.startswith(_RESULTS):
+        if message.startswith(_RESULTS):
             yield replace(cause, name=TOO_LARGE)
         elif head["name"] == _WORKER:
-            yield from _list_python_causes(said)
+            yield from _list_python_causes(message)
         else:
             yield cause
 
@@ -160,14 +160,14 @@ def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
     try:
         for _ in range(_DEEPEST):
             cause = throwable.getCause()
-            name, said = throwable.getClass().getName(), throwable.getMessage() or ""
+            name, message = throwable.getClass().getName(), throwable.getMessage() or ""
             condition = str(_asked(throwable, "getCondition") or "")
             if name.endswith(f".{_WORKER}"):
-                first, *others = _list_python_causes(said)
-            elif cause is None and said.startswith(_ABORTED):
-                first, *others = parse_heads(f"{name}: {said}")
+                first, *others = _list_python_causes(message)
+            elif cause is None and message.startswith(_ABORTED):
+                first, *others = parse_heads(f"{name}: {message}")
             else:
-                first, others = ErrorCause(name=re.split(r"[.$]", name)[-1], said=_clean(said)), []
+                first, others = ErrorCause(name=re.split(r"[.$]", name)[-1], said=_clean(message)), []
             parameters = _asked(throwable, "getMessageParameters") if condition == RAISED else None
             yield replace(
                 first,
@@ -204,31 +204,31 @@ def _list_spark_causes(error: Any) -> list[ErrorCause]:
     message, name = str(error).strip(), type(error).__name__
     root, *behind = [*parse_heads(stack)] or [ErrorCause(name=name)]
     if name == _WORKER:
-        told, *behind = _list_python_causes(message)
+        cause, *behind = _list_python_causes(message)
     elif condition or (behind and not message.startswith("[")):
-        told = ErrorCause(name=root.name, condition=condition, said=_clean(message))
+        cause = ErrorCause(name=root.name, condition=condition, said=_clean(message))
     else:
-        told, *others = parse_heads(f"{root.name}: {message}")
+        cause, *others = parse_heads(f"{root.name}: {message}")
         behind = behind or others
     parameters = error.getMessageParameters() if condition == RAISED else None
     root = replace(
-        told,
-        state=(error.getSqlState() if condition else "") or told.state,
-        said=(parameters or {}).get("errorMessage", told.said),
-        in_task=told.in_task or root.in_task,
+        cause,
+        state=(error.getSqlState() if condition else "") or cause.state,
+        said=(parameters or {}).get("errorMessage", cause.said),
+        in_task=cause.in_task or root.in_task,
     )
     return [ErrorCause(name=name, status=status), root, *behind]
 
 
-def _list_python_causes(said: str) -> list[ErrorCause]:
+def _list_python_causes(text: str) -> list[ErrorCause]:
     """What Spark says that a Python function raised, and the names of that in its traceback."""
-    named = (ErrorCause(name=found["name"], said=found["said"], in_python=True) for found in _PYTHON.finditer(said))
-    return [ErrorCause(name=_WORKER, said=said, in_python=True), *named]
+    named = (ErrorCause(name=found["name"], said=found["said"], in_python=True) for found in _PYTHON.finditer(text))
+    return [ErrorCause(name=_WORKER, said=text, in_python=True), *named]
 
 
-def _clean(said: str) -> str:
+def _clean(message: str) -> str:
     """The message without the condition in front of it, and from its SQLSTATE on."""
-    condition = _CONDITION.match(said)
-    said = said[condition.end() :] if condition else said
-    states = list(_STATE.finditer(said.partition("\n== ")[0]))
-    return said[: states[-1].start()] if states else said.rstrip()
+    condition = _CONDITION.match(message)
+    message = message[condition.end() :] if condition else message
+    states = list(_STATE.finditer(message.partition("\n== ")[0]))
+    return message[: states[-1].start()] if states else message.rstrip()

@@ -94,12 +94,12 @@ class Generate(Origin):
         ]
 
 
+@dataclass(frozen=True)
 class OrderBacklog(Backlog):
     """How many orders each lane has."""
 
-    def __init__(self, rows: int, lanes: int) -> None:
-        self._rows = rows
-        self._lanes = lanes
+    rows: int
+    lanes: int
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         begin, there = read_count(start), self._count_orders(lane)
@@ -113,4 +113,4 @@ class OrderBacklog(Backlog):
         return f"{waiting:,} orders" if waiting else ""
 
     def _count_orders(self, lane: str) -> int:
-        return len(range(int(lane), self._rows, self._lanes))
+        return len(range(int(lane), self.rows, self.lanes))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import types
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from origins.secret import EXCERPT, cut_text
 
 T = TypeVar("T")
 Check = Callable[[object], None]
@@ -16,7 +19,7 @@ class Malformed(ValueError):
 
     def __init__(self, expected: str, found: object, names: tuple[str, ...] = ()) -> None:
         where = f"{'.'.join(names)}: " if names else ""
-        super().__init__(f"{where}expected {expected}, found {_shorten(repr(found))}")
+        super().__init__(f"{where}expected {expected}, found {cut_text(repr(found), EXCERPT)}")
         self.expected, self.found, self.names = expected, found, names
 
     def within(self, name: object) -> Malformed:
@@ -41,13 +44,28 @@ def _make_check(shape: Any) -> Check:
     if is_typeddict(shape):
         return _check_names(shape)
     if kind in (Union, types.UnionType):
-        return _check_any_of(of)
+        return _check_any_of([_make_check(each) for each in of])
     if kind is tuple:
-        return _check_row(of)
+        row = [_make_check(each) for each in of]
+        return _check_parts(
+            f"a list of {len(row)}",
+            lambda value: isinstance(value, list | tuple) and len(value) == len(row),
+            lambda value: zip(itertools.count(), row, value),
+        )
     if kind is Sequence:
-        return _check_list(_make_check(of[0]))
+        element = _make_check(of[0])
+        return _check_parts(
+            "a list",
+            lambda value: isinstance(value, list | tuple),
+            lambda value: zip(itertools.count(), itertools.repeat(element), value),
+        )
     if kind is Mapping:
-        return _check_values(_make_check(of[1]))
+        element = _make_check(of[1])
+        return _check_parts(
+            "a mapping",
+            lambda value: isinstance(value, Mapping),
+            lambda value: zip(value, itertools.repeat(element), value.values()),
+        )
     return _check_plain(shape)
 
 
@@ -70,9 +88,7 @@ def _check_plain(shape: type) -> Check:
     return check
 
 
-def _check_any_of(shapes: Sequence[Any]) -> Check:
-    checks = [_make_check(shape) for shape in shapes]
-
+def _check_any_of(checks: Sequence[Check]) -> Check:
     def check(value: object) -> None:
         errors: list[Malformed] = []
         for each in checks:
@@ -86,61 +102,32 @@ def _check_any_of(shapes: Sequence[Any]) -> Check:
     return check
 
 
-def _check_list(element: Check) -> Check:
-    def check(value: object) -> None:
-        if not isinstance(value, list | tuple):
-            raise Malformed("a list", value)
-        for place, each in enumerate(value):
-            _check_within(element, place, each)
-
-    return check
-
-
-def _check_row(shapes: Sequence[Any]) -> Check:
-    checks = [_make_check(shape) for shape in shapes]
-
-    def check(value: object) -> None:
-        if not isinstance(value, list | tuple) or len(value) != len(checks):
-            raise Malformed(f"a list of {len(checks)}", value)
-        for place, (element, each) in enumerate(zip(checks, value, strict=True)):
-            _check_within(element, place, each)
-
-    return check
-
-
-def _check_values(element: Check) -> Check:
-    def check(value: object) -> None:
-        if not isinstance(value, Mapping):
-            raise Malformed("a mapping", value)
-        for name, each in value.items():
-            _check_within(element, name, each)
-
-    return check
-
-
 def _check_names(shape: Any) -> Check:
-    hints = get_type_hints(shape, localns={"Json": Any})
-    checks = {name: _make_check(hint) for name, hint in hints.items()}
+    checks = {name: _make_check(hint) for name, hint in get_type_hints(shape, localns={"Json": Any}).items()}
     required: frozenset[str] = shape.__required_keys__
 
-    def check(value: object) -> None:
-        if not isinstance(value, Mapping):
-            raise Malformed("a mapping", value)
-        for name, element in checks.items():
+    def list_parts(value: Mapping[str, object]) -> Iterator[tuple[str, Check, object]]:
+        for name, check in checks.items():
             if name in value:
-                _check_within(element, name, value[name])
+                yield name, check, value[name]
             elif name in required:
                 raise Malformed(f"a mapping with `{name}`", value)
 
+    return _check_parts("a mapping", lambda value: isinstance(value, Mapping), list_parts)
+
+
+def _check_parts(
+    expected: str, is_alike: Callable[[Any], bool], list_parts: Callable[[Any], Iterable[tuple[object, Check, object]]]
+) -> Check:
+    """The check of a value that holds others, each with its name and its check."""
+
+    def check(value: object) -> None:
+        if not is_alike(value):
+            raise Malformed(expected, value)
+        for name, check_part, part in list_parts(value):
+            try:
+                check_part(part)
+            except Malformed as error:
+                raise error.within(name) from None
+
     return check
-
-
-def _check_within(check: Check, name: object, value: object) -> None:
-    try:
-        check(value)
-    except Malformed as error:
-        raise error.within(name) from None
-
-
-def _shorten(text: str, most: int = 80) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"

@@ -1,4 +1,5 @@
-"""Names that a package exports and imports when they are first used, so that importing the package stays quick."""
+"""What is imported when it is first used, so that a command starts quickly and needs no Spark to show its help: names
+that a package exports, and parts of pyspark and pyarrow."""
 
 from __future__ import annotations
 
@@ -6,7 +7,34 @@ import functools
 import importlib
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["F", "T", "load_export", "pa", "pc", "pq", "spark_errors"]
+
+
+class LazyModule:
+    """A module that is imported when something of it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self._name), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+    from pyspark import errors as spark_errors
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+else:
+    F, T = LazyModule("pyspark.sql.functions"), LazyModule("pyspark.sql.types")
+    spark_errors = LazyModule("pyspark.errors")
+    pa, pc, pq = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.parquet")
 
 
 def load_export(package: str, name: str) -> Any:

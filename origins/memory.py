@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.errors import OriginError
+from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
 from origins.schema import check_schema, parse_schema
@@ -104,11 +105,8 @@ class Memory(Origin):
         return str(schema.json())
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StructField, StructType
-
         (batch,) = batches
-        columns = StructType.fromJson(json.loads(batch.schema)).fields
+        columns = T.StructType.fromJson(json.loads(batch.schema)).fields
         row = HIDDEN + "row"
         start, end = read_count(batch.span.start), read_count(batch.span.end)
         rows = [
@@ -116,7 +114,7 @@ class Memory(Origin):
             for index, item in enumerate(self.script(batch.lane)[start:end], start)
             if isinstance(item, Mapping)
         ]
-        frame = spark.createDataFrame(rows, StructType([*columns, StructField(row, LongType())]))
+        frame = spark.createDataFrame(rows, T.StructType([*columns, T.StructField(row, T.LongType())]))
         if places:
             place = F.struct(F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block"), F.col(row).alias("row"))
             frame = frame.withColumn(PLACE, place)
@@ -127,15 +125,15 @@ class Memory(Origin):
         return self.items[lane] if isinstance(self.items, Mapping) else self.items
 
 
+@dataclass(frozen=True)
 class Script(Backlog):
     """The scripts as one run finds them."""
 
-    def __init__(self, memory: Memory, begun: Mapping[str, int]) -> None:
-        self._memory = memory
-        self._begun = begun
+    memory: Memory
+    begun: Mapping[str, int]
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        script = self._memory.script(lane)
+        script = self.memory.script(lane)
         begin = at = read_count(start)
         while at < len(script) and not isinstance(script[at], Mapping):
             if not self._can_pass(lane, begin, at):
@@ -147,20 +145,20 @@ class Script(Backlog):
         return Span(start=start, end=at, label=f"items {begin + 1} to {at}") if at > first else None
 
     def behind(self, lane: str, start: Json) -> str:
-        rows = sum(isinstance(item, Mapping) for item in self._memory.script(lane)[read_count(start) :])
+        rows = sum(isinstance(item, Mapping) for item in self.memory.script(lane)[read_count(start) :])
         return f"{rows} row{'s' * (rows != 1)}" if rows else ""
 
     def _can_pass(self, lane: str, start: int, at: int) -> bool:
         """Whether the lane goes on behind an item that is no row. An `End` before its first row ended a run before."""
-        item = self._memory.script(lane)[at]
+        item = self.memory.script(lane)[at]
         if isinstance(item, Crash) and not item.happened:
             item.happened = True
             raise Crashed(f"the script of lane {lane} says so, at item {at + 1}")
         if isinstance(item, Pause):
             if item.until is None:
-                item.until = self._memory.clock() + item.seconds
-            return self._memory.clock() >= item.until
-        return not isinstance(item, End) or start == self._begun[lane]
+                item.until = self.memory.clock() + item.seconds
+            return self.memory.clock() >= item.until
+        return not isinstance(item, End) or start == self.begun[lane]
 
 
 def _get_value(row: Mapping[str, Any], name: str) -> Any:

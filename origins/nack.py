@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
+from origins.lazy import F, T
+from origins.schema import walk_types
 from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 
 REFUSED = "_wherry_refused"
@@ -34,22 +35,18 @@ RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,
 
 def make_reason(code: str, message: Column) -> Column:
     """Why a row is refused: a code for machines and a message that names the column and the value."""
-    from pyspark.sql import functions as F
-
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 
 def show_value(value: Column) -> Column:
     """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
-    from pyspark.sql import functions as F
-
     whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
     cut = F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit("…"))).otherwise(whole)
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))
 
 
 if TYPE_CHECKING:
-    Coder: TypeAlias = Callable[[Column, DataType], Column]
+    Coder: TypeAlias = Callable[[Column, T.DataType], Column]
 
 
 _FORMATS = {
@@ -64,19 +61,15 @@ _READING = {**_FORMATS, "mode": "FAILFAST", "columnNameOfCorruptRecord": "_wherr
 _NUL = "\0"
 
 
-def encode_payload(columns: Mapping[str, Column], schema: StructType) -> Column:
+def encode_payload(columns: Mapping[str, Column], schema: T.StructType) -> Column:
     """The columns as one JSON object; `schema` gives their types, by name."""
-    from pyspark.sql import functions as F
-
     fields = [_encode_value(columns[field.name], field.dataType).alias(field.name) for field in schema]
     return F.to_json(F.struct(*fields), _WRITING)
 
 
-def restore(text: Column, schema: StructType) -> Column:
+def restore(text: Column, schema: T.StructType) -> Column:
     """The struct of which `encode_payload` made the text; NULL for NULL. The query raises on text that is no such
     row."""
-    from pyspark.sql import functions as F
-
     parsed = F.from_json(text, _encoded_type(schema), _READING)  # type: ignore[arg-type]
     if _is_plain(schema):
         return parsed
@@ -84,74 +77,55 @@ def restore(text: Column, schema: StructType) -> Column:
     return F.transform(F.array(parsed), lambda row: _decode_value(row, schema))[0]
 
 
-def _is_plain(kind: DataType) -> bool:
+def _is_plain(kind: T.DataType) -> bool:
     """Whether values of this type come back out of JSON as they went in."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    if isinstance(kind, StructType):
-        return all(_is_plain(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return _is_plain(kind.elementType)
-    return not isinstance(kind, StringType | MapType)
+    return not any(isinstance(inner, T.StringType | T.MapType) for _, inner in walk_types(kind))
 
 
-def _encode_value(value: Column, kind: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType, StringType
-
-    if isinstance(kind, StringType):
+def _encode_value(value: Column, kind: T.DataType) -> Column:
+    if isinstance(kind, T.StringType):
         as_bytes = F.concat(F.lit(_NUL), F.base64(value.cast("binary")))
         says_itself = F.is_valid_utf8(value) & ~value.startswith(_NUL)
         return F.when(says_itself, value).when(value.isNotNull(), as_bytes)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         entries = _encode_value(F.map_entries(value), _entry_type(kind))
-        return F.map_from_entries(entries) if isinstance(kind.keyType, StringType) else entries
+        return F.map_from_entries(entries) if isinstance(kind.keyType, T.StringType) else entries
     return _code_parts(value, kind, _encode_value)
 
 
-def _decode_value(value: Column, kind: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import MapType, StringType
-
-    if isinstance(kind, StringType):
+def _decode_value(value: Column, kind: T.DataType) -> Column:
+    if isinstance(kind, T.StringType):
         from_bytes = F.unbase64(F.substring(value, 2, 2**31 - 1)).cast("string")
         return F.when(value.startswith(_NUL), from_bytes).otherwise(value)
-    if isinstance(kind, MapType):
-        entries = F.map_entries(value) if isinstance(kind.keyType, StringType) else value
+    if isinstance(kind, T.MapType):
+        entries = F.map_entries(value) if isinstance(kind.keyType, T.StringType) else value
         return F.map_from_entries(_decode_value(entries, _entry_type(kind)))
     return _code_parts(value, kind, _decode_value)
 
 
-def _encoded_type(kind: DataType) -> DataType:
+def _encoded_type(kind: T.DataType) -> T.DataType:
     """The type that a value has in the JSON text."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _encoded_type(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_encoded_type(kind.elementType))
-    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
-        return MapType(kind.keyType, _encoded_type(kind.valueType))
-    return _encoded_type(_entry_type(kind)) if isinstance(kind, MapType) else kind
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _encoded_type(field.dataType)) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_encoded_type(kind.elementType))
+    if isinstance(kind, T.MapType) and isinstance(kind.keyType, T.StringType):
+        return T.MapType(kind.keyType, _encoded_type(kind.valueType))
+    return _encoded_type(_entry_type(kind)) if isinstance(kind, T.MapType) else kind
 
 
-def _entry_type(kind: MapType) -> ArrayType:
-    from pyspark.sql.types import ArrayType, StructField, StructType
-
-    return ArrayType(StructType([StructField("key", kind.keyType), StructField("value", kind.valueType)]))
+def _entry_type(kind: T.MapType) -> T.ArrayType:
+    return T.ArrayType(T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)]))
 
 
-def _code_parts(value: Column, kind: DataType, coder: Coder) -> Column:
+def _code_parts(value: Column, kind: T.DataType, coder: Coder) -> Column:
     """The value with every part of it coded; itself where JSON carries it as it is."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, StructType
-
     if _is_plain(kind):
         return value
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         element = kind.elementType
         return F.transform(value, lambda each: coder(each, element))
-    assert isinstance(kind, StructType)
+    assert isinstance(kind, T.StructType)
     fields = [
         coder(part, field.dataType).alias(field.name)
         for part, field in zip(_list_fields(value, kind), kind, strict=True)
@@ -159,11 +133,9 @@ def _code_parts(value: Column, kind: DataType, coder: Coder) -> Column:
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def _list_fields(value: Column, kind: StructType) -> list[Column]:
+def _list_fields(value: Column, kind: T.StructType) -> list[Column]:
     """The fields of a struct, found by place where their names differ only in the case of letters."""
-    from pyspark.sql.types import StructField, StructType
-
     if len({name.lower() for name in kind.names}) == len(kind):
         return [value.getField(name) for name in kind.names]
-    numbered = StructType([StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])
+    numbered = T.StructType([T.StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])
     return [value.cast(numbered).getField(name) for name in numbered.names]

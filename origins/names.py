@@ -1,10 +1,16 @@
-"""Names of columns and tables, as they are put into SQL."""
+"""Names of columns, tables and files: as they are put into SQL, as a definition gave them, and as Spark finds them."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from origins.errors import has_condition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 """How a URL begins."""
@@ -31,13 +37,17 @@ def get_last_part(place: str) -> str:
 def get_table_name(name: str) -> str:
     """The table's own name, with any characters."""
     parts: list[str] = re.findall(r"`(?:``|[^`])*`|[^.`]+", name)
-    own = parts[-1] if parts else ""
-    return own[1:-1].replace("``", "`") if own.startswith("`") else own
+    return unquote_name(parts[-1]) if parts else ""
 
 
 def quote_name(name: str) -> str:
     """The name as one SQL identifier, with any characters."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def unquote_name(name: str) -> str:
+    """The name that this SQL identifier writes, which may be quoted."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def quote_text(value: str) -> str:
@@ -61,3 +71,47 @@ def file_path_sql(path: str) -> str:
 def is_no_such_table(error: Exception) -> bool:
     """Whether Spark says that there is no table of this name, or none at this place."""
     return has_condition(error, *_NO_TABLE)
+
+
+class GivenPath(str):
+    """A whole path; `given` is the same as it stands in the definition."""
+
+    given: str
+
+    def __new__(cls, path: str, given: str) -> GivenPath:
+        made = super().__new__(cls, path)
+        made.given = given
+        return made
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> GivenPath:
+        return GivenPath(super().replace(old, new, count), self.given.replace(old, new, count))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    def __deepcopy__(self, memo: object) -> GivenPath:
+        return self
+
+
+def list_given_paths(paths: Iterable[str | None]) -> list[str]:
+    """The paths as they were given, where all of them are relative; else none, for they name one place for ever."""
+    found = []
+    for path in paths:
+        given = path.given if isinstance(path, GivenPath) else path
+        if not given or os.path.isabs(given) or SCHEME.match(given):
+            return []
+        found.append(os.path.normpath(given))
+    return found
+
+
+_ONE_DISK = "wherry.oneDisk"
+
+
+def declare_one_disk(spark: SparkSession) -> None:
+    """Note in the session that its Spark and this process see the same files."""
+    spark.conf.set(_ONE_DISK, "true")
+
+
+def is_one_disk(spark: SparkSession) -> bool:
+    """Whether that was noted in the session. Asks Spark for nothing but its settings."""
+    return spark.conf.get(_ONE_DISK, "") == "true"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.json_shape import check_shape
-from origins.paths import list_given_paths
+from origins.names import list_given_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -50,22 +50,25 @@ class Protection:
 
     def mask_message(self, message: str, values: Sequence[str] = ()) -> str:
         """Why a row is refused, without these values and without what it says of a protected column."""
-        said = _remove_texts(message, values)
+        masked = _remove_texts(message, values)
         for name in map(re.escape, self.columns):
             after = rf"(?i)(\bcolumn {name}(?:\.[\w.]+)?: |(?<![\w.]){name}(?:\.[\w.]+)? = )"
-            said = re.sub(
-                rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))", rf"\1{MASK}", said
+            masked = re.sub(
+                rf"{after}(?!'?.?\*\*\*)('.*?'(?= is not |; |, |$)|[^';][^;]*?(?=, [^=;]+ = |; |$))",
+                rf"\1{MASK}",
+                masked,
             )
-        return said
+        return masked
 
-    def mask_error(self, error: BaseException, said: str) -> str:
+    def mask_error(self, error: BaseException, message: str) -> str:
         """The message of a foreign error. Spark quotes values, and a function says what it likes: of the one the
         quotations are left out, of the other all but its name."""
         if not self:
-            return said
-        if isinstance(error, OSError) or _CONDITION.match(said):
-            return self.mask_message(_QUOTED.sub(lambda found: _mask_quotation(found.group()), said))
-        name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", said)
+            return message
+        if isinstance(error, OSError) or _CONDITION.match(message):
+            masks = {"'": f"'{MASK}'", "=": f"=({MASK})"}
+            return self.mask_message(_QUOTED.sub(lambda found: masks.get(found.group()[:1], MASK), message))
+        name = re.match(r"[A-Za-z_][\w.$]*(?:Error|Exception)(?=: )", message)
         return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
     def covers(self, column: str) -> bool:
@@ -126,7 +129,6 @@ def _mask(value: Json) -> Json:
 
 
 def _hide_texts(value: Json, values: Sequence[str]) -> Json:
-    """A single value without these texts in it."""
     if isinstance(value, str):
         return _remove_texts(value, values)
     is_number = value is not None and not isinstance(value, bool)
@@ -142,7 +144,3 @@ def _remove_texts(text: str, values: Sequence[str]) -> str:
             pattern = rf"(?<![\w.]){re.escape(written)}(?![\w.])" if number else re.escape(written)
             text = re.sub(pattern, lambda _, value=value: str(_mask(value)), text, flags=re.IGNORECASE)  # type: ignore[misc]
     return text
-
-
-def _mask_quotation(text: str) -> str:
-    return f"'{MASK}'" if text.startswith("'") else f"=({MASK})" if text.startswith("=") else MASK

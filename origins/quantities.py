@@ -33,6 +33,14 @@ def parse_seconds(duration: str) -> float:
     return length
 
 
+def check_seconds(option: str, duration: str) -> float:
+    """The same for an option, which the message names."""
+    try:
+        return parse_seconds(duration)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error
+
+
 def parse_size(text: str) -> int:
     """How many bytes a size such as `256MiB` is. Raises ValueError that says how to write one."""
     found = _SIZE.fullmatch(text.strip())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
+from origins.lazy import T, spark_errors
 from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType, StructType
 
 _COLUMN = re.compile(r"\s*(?P<quote>`?)(?P<name>[A-Za-z_]\w*)(?P=quote)\s+(?P<kind>[A-Za-z_]+)\s*", re.ASCII)
 _KINDS = {
@@ -23,11 +23,8 @@ _KINDS = {
 """The types of SQL that need no more than their name."""
 
 
-def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> StructType:
+def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> T.StructType:
     """The columns that the definition declares for rows from `where`. Raises `OriginError` when they are none."""
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructField, StructType
-
     if isinstance(schema, Mapping):
         schema = ", ".join(f"{quote_name(name)} {kind}" for name, kind in schema.items())
     plain = _parse_plain_schema(spark, schema)
@@ -35,30 +32,27 @@ def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: st
         return plain
     try:
         columns = spark.createDataFrame([], schema).schema
-    except PySparkException as error:
+    except spark_errors.PySparkException as error:
         raise OriginError(
             f"The schema of {where} is not valid: {schema}",
             hint="Write it like: id long, `unit price` decimal(10,2), tags array<string>",
         ) from error
-    return StructType([StructField(column.name, column.dataType) for column in columns])
+    return T.StructType([T.StructField(column.name, column.dataType) for column in columns])
 
 
-def _parse_plain_schema(spark: SparkSession, schema: str) -> StructType | None:
+def _parse_plain_schema(spark: SparkSession, schema: str) -> T.StructType | None:
     """The columns of a schema of nothing but plain names and types, read without Spark: one that has just begun takes
     a second to read its first. None for any other."""
-    from pyspark.sql import types
-    from pyspark.sql.types import StructField, StructType
-
     columns = [_COLUMN.fullmatch(column) for column in schema.split(",")]
     found = [(each["name"], each["kind"].lower()) for each in columns if each]
     if len(found) < len(columns) or not all(kind in _KINDS for _, kind in found):
         return None
     if any(kind == "timestamp" for _, kind in found) and spark.conf.get("spark.sql.timestampType") != "TIMESTAMP_LTZ":
         return None
-    return StructType([StructField(name, getattr(types, _KINDS[kind])()) for name, kind in found])
+    return T.StructType([T.StructField(name, getattr(T, _KINDS[kind])()) for name, kind in found])
 
 
-def check_schema(schema: StructType, where: str) -> StructType:
+def check_schema(schema: T.StructType, where: str) -> T.StructType:
     """The schema, unless two of its names are one or are taken; then `OriginError`."""
     names = [name.lower() for name in schema.names]
     taken = [name for name in schema.names if name.lower().startswith(HIDDEN)]
@@ -72,24 +66,33 @@ def check_schema(schema: StructType, where: str) -> StructType:
     return schema
 
 
-def format_ddl(schema: StructType) -> str:
+def format_ddl(schema: T.StructType) -> str:
     """The schema as a definition takes it, and `CREATE TABLE`."""
     return ", ".join(f"{_quote_if_needed(column.name)} {sql_type(column.dataType)}" for column in schema)
 
 
-def sql_type(kind: DataType) -> str:
+def sql_type(kind: T.DataType) -> str:
     """The type as SQL, with every name inside it quoted."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return f"struct<{', '.join(f'{quote_name(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return f"array<{sql_type(kind.elementType)}>"
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
     return kind.simpleString()
 
 
 def _quote_if_needed(name: str) -> str:
-    """The name as SQL has it, in quotes where it is not plain."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else quote_name(name)
+
+
+def walk_types(kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
+    """The type and every type in it, but for keys of maps; each with the names of the fields that lead to it."""
+    yield path, kind
+    if isinstance(kind, T.StructType):
+        for field in kind:
+            yield from walk_types(field.dataType, (*path, field.name))
+    elif isinstance(kind, T.ArrayType):
+        yield from walk_types(kind.elementType, path)
+    elif isinstance(kind, T.MapType):
+        yield from walk_types(kind.valueType, path)

@@ -170,12 +170,10 @@ class LentJvm:
 
 
 def get_jvm(spark: SparkSession) -> Any:
-    """The classes of the JVM of a classic session."""
     return spark._jvm
 
 
 def get_java_session(spark: SparkSession) -> Any:
-    """The JVM's object for a classic session."""
     return spark._jsparkSession  # type: ignore[attr-defined,unused-ignore]
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from destinations.dlq import Dlq
     from origins.errors import WherryError
-    from runners.definitions.problems import DefinitionError
+    from runners.definitions.document import DefinitionError
     from runners.listeners.metrics import Metrics
     from runners.model.errors import Owned, Refusal, StageError
     from runners.model.events import (
@@ -22,13 +22,20 @@ if TYPE_CHECKING:
         RunStarted,
         RunStopping,
     )
-    from runners.model.hook import Hook
     from runners.model.run_report import PipelineFailed, Report
-    from runners.model.spec import BatchOptions, RetryOptions, RunOptions, ScheduleOptions, SchemaState, SparkOptions
+    from runners.model.spec import (
+        BatchOptions,
+        Hook,
+        RetryOptions,
+        RunOptions,
+        ScheduleOptions,
+        SchemaState,
+        SparkOptions,
+    )
     from runners.operations.audit_finding import Audit
+    from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
-    from runners.operations.status import Lanes
     from runners.pipeline import Pipeline
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice

@@ -13,11 +13,9 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.model.hook import Hook
 from runners.model.spec import (
-    BatchOptions,
+    Hook,
     PipelineSpec,
-    RetryOptions,
     RunOptions,
     ScheduleOptions,
     SchemaState,
@@ -32,23 +30,13 @@ if TYPE_CHECKING:
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
     from runners.operations.found_rows import FoundRows
+    from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
-    from runners.operations.status import Lanes
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice
     from runners.running.compatibility import OperatorOverrides
     from runners.running.replay import Replay
-
-__all__ = [
-    "BatchOptions",
-    "Pipeline",
-    "RetryOptions",
-    "RunOptions",
-    "ScheduleOptions",
-    "SchemaState",
-    "SparkOptions",
-]
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -110,7 +98,7 @@ class Pipeline(PipelineSpec):
     @staticmethod
     def of(spec: PipelineSpec) -> Pipeline:
         """The pipeline that a definition describes."""
-        return Pipeline(**{each.name: getattr(spec, each.name) for each in fields(spec)})
+        return Pipeline(**{field.name: getattr(spec, field.name) for field in fields(spec)})
 
     @staticmethod
     def load(
@@ -148,12 +136,11 @@ class Pipeline(PipelineSpec):
         """
         from runners.running.compatibility import OperatorOverrides
 
-        return self._carry(
-            check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling or OperatorOverrides()
-        )
+        ruling = ruling or OperatorOverrides()
+        return self._carry(check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling)
 
     def _carry(self, check: bool, **how: Any) -> Report:
-        from runners.listeners.notebook_progress import show_in_notebook
+        from runners.listeners.run_progress import show_in_notebook
         from runners.model.run_report import PipelineFailed
         from runners.reports.write_html import show
         from runners.running.run import PipelineRun
@@ -168,13 +155,7 @@ class Pipeline(PipelineSpec):
             raise PipelineFailed(report)
         return report
 
-    def backfill(
-        self,
-        backfill: Backfill,
-        *,
-        check: bool = True,
-        listeners: Sequence[Listener] = (),
-    ) -> Report:
+    def backfill(self, backfill: Backfill, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Carry again what was carried before, in lanes of its own; the pipeline's own offsets stay where they are.
 
         Called again after a crash it goes on where it was. Raises as `run` does.
@@ -214,10 +195,10 @@ class Pipeline(PipelineSpec):
     def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
         """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example.
         `forms` groups the rows of a cause by column and form of the value."""
-        from runners.operations.dlq import summarize
+        from runners.operations.dlq import summarise
         from runners.running.choice import Choice
 
-        return summarize(self._definition().pipeline, choice or Choice())
+        return summarise(self._definition().pipeline, choice or Choice())
 
     def preview(
         self,
@@ -300,20 +281,14 @@ class Pipeline(PipelineSpec):
         Raises `Refusal` where no run history is kept.
         """
         from runners.operations.status import list_runs
+        from runners.state.run_history import WantedRuns
 
-        return list_runs(
-            self._definition().pipeline,
-            status=status,
-            since=since,
-            run=run,
-            limit=limit,
-            report=report,
-            archived=archived,
-        )
+        wanted = WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived)
+        return list_runs(self._definition().pipeline, wanted)
 
     def lanes(self) -> Lanes:
         """How far every lane is, and what is open; in a notebook a table."""
-        from runners.operations.status import Lanes
+        from runners.operations.offsets import Lanes
 
         return Lanes.of(self._definition().pipeline)
 

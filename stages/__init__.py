@@ -1,26 +1,22 @@
-"""What is done to rows on their way. `stage.py` is the contract; every other kind is one file."""
+"""What is done to rows on their way. `stage.py` is the contract; `KINDS` says in which file each kind is."""
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stages.cast import Cast
+    from stages.columns import Drop, Flatten, Rename, Select, WithColumns
     from stages.conformance import StageConformance
     from stages.deduplicate import Deduplicate
-    from stages.drop import Drop
     from stages.expect.expect import Expect
     from stages.filter import Filter
-    from stages.flatten import Flatten
     from stages.lookup import Lookup
     from stages.mask import Mask
     from stages.python import Handler
     from stages.python_call import discard, keep, nack
-    from stages.rename import Rename
     from stages.require import Require
     from stages.rows import Rows
-    from stages.select import Select
     from stages.sql import Sql
     from stages.stage import Stage
-    from stages.with_columns import WithColumns
 else:
 
     def __getattr__(name):
@@ -38,15 +34,15 @@ __all__ += ["discard", "keep", "nack"]
 __all__ += ["Rows", "Stage", "StageConformance"]
 
 KINDS = {
-    "with_columns": "stages.with_columns:WithColumns",
-    "select": "stages.select:Select",
-    "rename": "stages.rename:Rename",
-    "drop": "stages.drop:Drop",
+    "with_columns": "stages.columns:WithColumns",
+    "select": "stages.columns:Select",
+    "rename": "stages.columns:Rename",
+    "drop": "stages.columns:Drop",
     "cast": "stages.cast:Cast",
     "require": "stages.require:Require",
     "filter": "stages.filter:Filter",
     "sql": "stages.sql:Sql",
-    "flatten": "stages.flatten:Flatten",
+    "flatten": "stages.columns:Flatten",
     "mask": "stages.mask:Mask",
     "deduplicate": "stages.deduplicate:Deduplicate",
     "lookup": "stages.lookup:Lookup",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import CONTROL, INFINITE
+from origins.lazy import F, T
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN
 from stages.expressions import check_row_expressions
@@ -14,7 +15,6 @@ from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import DataType
 
     from stages.rows import Rows
 
@@ -40,14 +40,15 @@ class Cast(Stage):
         check_row_expressions("columns", self.columns)
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         check_columns(self.columns, rows)
         schema = rows.schema
         kinds = {rows.spell_name(name): kind.strip() for name, kind in self.columns.items()}
         put = {name: f"{HIDDEN}{index}" for index, name in enumerate(kinds)}
-        typed = _cast_exactly if rows.on_error == "keep" else _try
-        tried = {put[name]: typed(rows.column(name), schema[name].dataType, kind) for name, kind in kinds.items()}
+        exactly = rows.on_error == "keep"
+        tried = {
+            put[name]: _cast_column(rows.column(name), schema[name].dataType, kind, exactly=exactly)
+            for name, kind in kinds.items()
+        }
         wrong = [
             F.when(
                 _is_lost(rows.column(name), schema[name].dataType, kind, F.col(put[name])),
@@ -60,64 +61,46 @@ class Cast(Stage):
 
 
 def _make_message(name: str, kind: str, value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     article = "an" if kind[0].lower() in "aeiou" else "a"
     return F.concat(F.lit(f"column {name}: "), show_value(value), F.lit(f" is not {article} {kind}"))
 
 
-def _try(before: Column, old: DataType, kind: str) -> Column:
-    """The column with the type; NULL where it cannot have it."""
-    from pyspark.sql import functions as F
-
+def _cast_column(before: Column, old: T.DataType, kind: str, *, exactly: bool) -> Column:
+    """The column with the type; NULL where it cannot have it, or `exactly` where a cast would make another value."""
     after = before.try_cast(kind)
-    return F.try_validate_utf8(after) if _is_bytes_to_text(old, kind) else after
-
-
-def _is_bytes_to_text(old: DataType, kind: str) -> bool:
-    return old.typeName() == "binary" and kind.lower().partition("(")[0].strip() in _TEXTS
-
-
-def _cast_exactly(before: Column, old: DataType, kind: str) -> Column:
-    """The column with the type; NULL where a cast would make another value of it."""
-    from pyspark.sql import functions as F
-
-    after = before.try_cast(kind)
-    if "<" in kind:
-        return after
-    changed = _is_changed(before, old, after, kind)
+    if not exactly:
+        return F.try_validate_utf8(after) if _is_bytes_to_text(old, kind) else after
+    changed = _is_changed(before, old, after, kind) if "<" not in kind else None
     return after if changed is None else F.when(changed, F.lit(None)).otherwise(after)
 
 
-def _is_lost(before: Column, old: DataType, kind: str, after: Column) -> Column:
-    """Whether the cast made NULL of a value, or NULL or another value of one inside it."""
-    from pyspark.sql.types import DataType
+def _is_bytes_to_text(old: T.DataType, kind: str) -> bool:
+    return old.typeName() == "binary" and kind.lower().partition("(")[0].strip() in _TEXTS
 
+
+def _is_lost(before: Column, old: T.DataType, kind: str, after: Column) -> Column:
+    """Whether the cast made NULL of a value, or NULL or another value of one inside it."""
     if "<" not in kind:
         return _is_other(before, old, after, kind)
-    return _is_lost_inside(before, old, after, DataType.fromDDL(kind))
+    return _is_lost_inside(before, old, after, T.DataType.fromDDL(kind))
 
 
-def _is_other(before: Column, old: DataType, after: Column, kind: str) -> Column:
+def _is_other(before: Column, old: T.DataType, after: Column, kind: str) -> Column:
     """Whether a cast of a value without parts made NULL or another value of it."""
-    from pyspark.sql import functions as F
-
     lost, changed = before.isNotNull() & after.isNull(), _is_changed(before, old, after, kind)
     return lost if changed is None else lost | F.coalesce(changed, F.lit(False))
 
 
-def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Column | None:
+def _is_changed(before: Column, old: T.DataType, after: Column, kind: str) -> Column | None:
     """Whether a cast of a value without parts makes another value of it: a number too large for a float becomes
     infinite, casts from text cut off control characters, and bytes become text whatever they are. None where it never
     does. What is cheap is asked first: a pattern is held against few texts."""
-    from pyspark.sql import functions as F
-
-    name, told = kind.lower().partition("(")[0].strip(), old.typeName()
+    name, source = kind.lower().partition("(")[0].strip(), old.typeName()
     if _is_bytes_to_text(old, kind):
         return ~F.is_valid_utf8(after)
-    if told in ("float", "double", "variant") and name in _FLOATS:
+    if source in ("float", "double", "variant") and name in _FLOATS:
         return _is_infinite(after) & ~_is_infinite(before.try_cast("double"))
-    if told != "string" or name in (*_TEXTS, "binary", "variant"):
+    if source != "string" or name in (*_TEXTS, "binary", "variant"):
         return None
     last = F.substring(before, -1, 1)
     changed = ((before < "!") | (last < "!") | (last > "~")) & before.rlike(CONTROL)
@@ -127,26 +110,21 @@ def _is_changed(before: Column, old: DataType, after: Column, kind: str) -> Colu
 
 
 def _is_infinite(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     return F.abs(value) == F.lit(float("inf"))
 
 
-def _is_lost_inside(before: Column, old: DataType, after: Column, new: DataType) -> Column:
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if not isinstance(new, ArrayType | MapType | StructType):
+def _is_lost_inside(before: Column, old: T.DataType, after: Column, new: T.DataType) -> Column:
+    if not isinstance(new, T.ArrayType | T.MapType | T.StructType):
         return _is_other(before, old, after, new.simpleString())
     lost = before.isNotNull() & after.isNull()
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+    if isinstance(old, T.ArrayType) and isinstance(new, T.ArrayType):
         inner = old.elementType, new.elementType
         each = F.zip_with(before, after, lambda one, other: _is_lost_inside(one, inner[0], other, inner[1]))
         return lost | F.coalesce(F.exists(each, lambda is_lost: is_lost), F.lit(False))
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        values = (F.map_values(before), ArrayType(old.valueType), F.map_values(after), ArrayType(new.valueType))
+    if isinstance(old, T.MapType) and isinstance(new, T.MapType):
+        values = (F.map_values(before), T.ArrayType(old.valueType), F.map_values(after), T.ArrayType(new.valueType))
         return lost | _is_lost_inside(*values)
-    if isinstance(old, StructType) and isinstance(new, StructType):
+    if isinstance(old, T.StructType) and isinstance(new, T.StructType):
         for one, other in zip(old, new, strict=True):
             lost = lost | _is_lost_inside(before[one.name], one.dataType, after[other.name], other.dataType)
     return lost

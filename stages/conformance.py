@@ -16,12 +16,19 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from pyspark.errors import PySparkException
+from pyspark.sql import Row
+
 from origins.errors import get_raised_words
+from origins.lazy import F
+from origins.nack import REFUSED, make_reason, restore
+from origins.origin import PLACE
 from stages.bisection import MARK
+from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows, place_rows
 from stages.stage import Stage, apply_stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from stages.rows import MarkedRows, Rows, StraightRows
 
@@ -61,8 +68,6 @@ class StageConformance:
 
     def test_a_straight_batch_raises_at_a_row_that_is_refused(self, spark: SparkSession) -> None:
         """Though a later filter lets no row pass: the write that follows proves that nothing was refused."""
-        from pyspark.sql import functions as F
-
         _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
             straight = self._run_straight(spark, [self.rows[index]])
@@ -76,8 +81,6 @@ class StageConformance:
 
     def test_nothing_is_evaluated_on_a_row_that_is_gone(self, spark: SparkSession) -> None:
         """A row that was refused before stays as it was decided."""
-        from stages.rows import STATE
-
         marked = self._run_marked(spark, [*self.rows, *self.raising], dead=True)
         states = {row[STATE] for row in marked.frame.select(STATE).collect()}
         assert states <= {-1}
@@ -85,12 +88,6 @@ class StageConformance:
 
     def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
         """With the stage's name, a code and a message; the row can be had back exactly."""
-        from pyspark.sql import functions as F
-
-        from origins.nack import restore
-        from origins.origin import PLACE
-        from stages.rows import VERDICT
-
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = restore(F.col("row"), came.schema).alias("back")
         nacks = self._run_marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
@@ -120,8 +117,6 @@ class StageConformance:
         assert left == 0 or self.stage().changes_rows
 
     def _begin_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> StraightRows:
-        from stages.rows import StraightRows
-
         frame = spark.createDataFrame(list(rows), self.schema)
         return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
@@ -138,48 +133,28 @@ class StageConformance:
 
 def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
     """Rows with a verdict each, every one of them refused already if `dead`."""
-    from pyspark.sql import functions as F
-
-    from origins.nack import REFUSED, make_reason
-    from origins.origin import PLACE
-    from stages.rows import STATE, MarkedRows
-
-    def place() -> Column:
-        part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
-        return F.struct(part, block, F.monotonically_increasing_id().alias("row"))
 
     def live(rows: MarkedRows) -> DataFrame:
         return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
 
     names = tuple(name for name in frame.columns if name != REFUSED)
-    begun = MarkedRows.begin(frame.coalesce(1).withColumn(PLACE, place()), names, LABELS, live)
+    begun = MarkedRows.begin(place_rows(frame.coalesce(1)), names, LABELS, live)
     return begun.enter("first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
 
 
 def collect_decided(rows: MarkedRows) -> tuple[list[Any], list[int], int]:
     """The rows that are kept, the places of those that are refused, and how many are filtered."""
-    from origins.origin import PLACE
-    from stages.rows import STATE
-
     found = rows.frame.collect()
     kept = [tuple(row[name] for name in rows.names) for row in found if row[STATE] == 0]
     refused = [int(row[PLACE]["row"]) for row in found if row[STATE] < 0]
-    shown = [_as_row(rows.names, values) for values in kept]
+    shown = [Row(*rows.names)(*values) for values in kept]
     return shown, refused, sum(1 for row in found if row[STATE] > 0)
 
 
 def does_raise_mark(frame: DataFrame) -> bool:
     """Whether computing the frame raises as a straight batch does at a refused row."""
-    from pyspark.errors import PySparkException
-
     try:
         frame.collect()
     except PySparkException as error:
         return get_raised_words(error) == MARK
     return False
-
-
-def _as_row(names: Sequence[str], values: Sequence[Any]) -> Any:
-    from pyspark.sql import Row
-
-    return Row(*names)(*values)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import JSON
+from origins.lazy import F
 from origins.nack import REASON
 from origins.names import HIDDEN, quote_name
 from stages.expressions import check_names, check_row_expression, is_repeatable_sql
@@ -73,8 +74,6 @@ _IS_THERE = HIDDEN + "is_there"
 
 def _exclude_known(against: PinnedTable, rows: Rows, keys: Sequence[str]) -> Rows:
     """The rows whose keys are not in the table. One that a destination has yet to make has none."""
-    from pyspark.sql import functions as F
-
     table = against.read_rows(rows.frame.sparkSession, rows.pin)
     if table is None:
         return rows

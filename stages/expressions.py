@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 
-from origins.names import HIDDEN, quote_text
+from origins.names import HIDDEN, quote_text, unquote_name
 
 LABELS = ("origin", "lane", "number", "run", "batch_time")
 """What an expression may ask of its batch, as `:lane`."""
@@ -167,6 +168,13 @@ def check_names(field: str, names: Iterable[object]) -> None:
         seen.add(name.lower())
 
 
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """What a person may have meant by a name that is none of these, or all of them."""
+    names = {own.lower(): own for own in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    return f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(names.values())}"
+
+
 def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
     """The pieces of the text; beside each with which the name of a column begins, that name in small letters."""
     held, before = list(_tokenize(sql)), ""
@@ -174,16 +182,11 @@ def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
         after = next((next_token for next_kind, next_token in held[index + 1 :] if next_kind not in _SILENT), "")
         is_name = kind == "quoted" or (kind == "word" and not token[0].isdigit())
         begins = is_name and before != "." and after != "("
-        yield token, _unquote(token).lower() if begins else None
+        yield token, unquote_name(token).lower() if begins else None
         before = before if kind in _SILENT else token
 
 
-def _unquote(name: str) -> str:
-    return name[1:-1].replace("``", "`") if name.startswith("`") else name
-
-
 def _tokenize(sql: str) -> Iterator[tuple[str, str]]:
-    """The pieces of the text in order, each with its kind."""
     at = 0
     while found := _TOKEN.match(sql, at):
         end = found.end() if found.group() != "/*" else _end_of_comment(sql, found.end())

@@ -12,8 +12,9 @@ from origins.batch import JSON
 from origins.errors import has_condition
 from origins.files.listing import escape_pattern
 from origins.files.options import check_options, complete_options
+from origins.lazy import F, spark_errors
 from origins.nack import REASON, make_reason
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN, SCHEME, quote_name
 from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _FIXED = {"mode": "FAILFAST", "columnpruning": "false", "enforceschema": "false"}
 """A line that cannot be read is an error, for all columns; a header must fit the schema."""
 
@@ -50,24 +50,21 @@ class LookupFile:
 
     @property
     def place(self) -> str:
-        """The file as a person would name it."""
         return self.path
 
     def read_rows(self, spark: SparkSession) -> DataFrame:
         """What is in it. Raises `TableError` when it is not there or cannot be read."""
-        from pyspark.errors import PySparkException
-
         options = {**complete_options(self.format, self.options), **_FIXED}
         reader = spark.read.format(self.format).options(**options)
         if self.format == "csv":
             reader = reader.option("header", options.get("header", "true"))
         if self.schema is not None:
             reader = reader.schema(parse_schema(spark, self.schema, self.path))
-        place = self.path if _SCHEME.match(self.path) else os.path.abspath(self.path)
+        place = self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
         try:
             rows = reader.load(escape_pattern(place))
             check_schema(rows.schema, self.path)
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             if has_condition(error, "PATH_NOT_FOUND"):
                 raise TableError(
                     f"The file {self.path} was not found.", hint="Put it back, or correct the path."
@@ -80,23 +77,12 @@ class LookupFile:
 _ADVICE = "Set `schema`, or the right `format`."
 
 
-def format_of(path: str) -> str:
-    """The format that a file's name tells by its ending."""
-    return os.path.splitext(path.removesuffix(".gz").rstrip("/"))[1].removeprefix(".").lower()
-
-
 FOUND = HIDDEN + "found"
 """True, so that NULL beside a row says that nothing met it."""
 TWICE = HIDDEN + "twice"
 """Whether the table has more rows with this key."""
 _NUMBER = HIDDEN + "number"
 _ORDER = re.compile(r"(?P<sql>.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
-
-
-def get_expression(order: str) -> str:
-    """The expression of what a table is ordered by, without `asc` or `desc`."""
-    found = _ORDER.fullmatch(order)
-    return found.group("sql") if found else order
 
 
 def select_unique_rows(
@@ -108,16 +94,19 @@ def select_unique_rows(
     any one where nothing is said.
     """
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
-    ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(order_by)}
+    orders = [found for text in order_by if (found := _ORDER.fullmatch(text))]
+    ordered = {f"{HIDDEN}order{index}": order for index, order in enumerate(orders)}
     chosen = table.select(
         *[F.col(quote_name(theirs)).alias(name) for name, theirs in {**keys, **taken}.items()],
-        *[F.expr(get_expression(order)).alias(name) for name, order in ordered.items()],
+        *[F.expr(order["sql"]).alias(name) for name, order in ordered.items()],
     )
     for key in keys:
         chosen = chosen.where(F.col(key).isNotNull())
-    order = [_order_column(name, sql) for name, sql in ordered.items()]
+    order = [
+        F.desc_nulls_last(name) if (order["way"] or "").lower() == "desc" else F.asc_nulls_last(name)
+        for name, order in ordered.items()
+    ]
     if order and taken:
         order += order_by_content(chosen.select(*taken).schema)
     window = Window.partitionBy(*keys).orderBy(*(order or keys))
@@ -127,15 +116,6 @@ def select_unique_rows(
         F.lead(F.lit(True)).over(window).isNotNull().alias(TWICE),
     )
     return numbered.where(F.col(_NUMBER) == 1).select(*keys, *taken, TWICE, F.lit(True).alias(FOUND))
-
-
-def _order_column(name: str, order: str) -> Column:
-    """NULL comes last in either way."""
-    from pyspark.sql import functions as F
-
-    found = _ORDER.fullmatch(order)
-    down = found is not None and (found.group("way") or "").lower() == "desc"
-    return F.desc_nulls_last(name) if down else F.asc_nulls_last(name)
 
 
 _IS_THERE = HIDDEN + "is_there"
@@ -218,7 +198,8 @@ class Lookup(Stage):
     def _place(self) -> PinnedTable | LookupFile:
         if self.file is None:
             return PinnedTable(path=self.path, table=self.table)
-        kind = self.format or format_of(self.file)
+        ending = os.path.splitext(self.file.removesuffix(".gz").rstrip("/"))[1]
+        kind = self.format or ending.removeprefix(".").lower()
         return LookupFile(path=self.file, format=kind, schema=self.schema, options=self.options)
 
     @property
@@ -238,8 +219,6 @@ class Lookup(Stage):
         return self._place.find_version(spark) if isinstance(self._place, PinnedTable) else None
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         place, table = self._place, self._read_table(rows)
         met = match_keys(_to_mapping(self.on), rows, table.schema, place.place)
         taken = {
@@ -278,25 +257,21 @@ class Lookup(Stage):
 
     def _make_reason(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
         """Why a row is refused, if it is; raises where its key is there twice and must not be."""
-        from pyspark.sql import functions as F
-
         keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _show_value(rows.column(own))) for own in met])
         why = F.lit(None).cast(REASON)
         if self.unmatched == "nack":
-            said = F.concat(F.lit(f"{place} has no row with "), keys)
-            why = F.when(F.col(_IS_THERE).isNull(), make_reason("LOOKUP", said))
+            message = F.concat(F.lit(f"{place} has no row with "), keys)
+            why = F.when(F.col(_IS_THERE).isNull(), make_reason("LOOKUP", message))
         if self.duplicates == "first":
             return why
-        said = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
-        return F.when(F.col(_IS_TWICE), F.raise_error(said).cast(REASON)).otherwise(why)
+        message = F.concat(F.lit(f"{FAILS}stage '{rows.stage}': {place} has several rows with "), keys, F.lit(_WAYS_ON))
+        return F.when(F.col(_IS_TWICE), F.raise_error(message).cast(REASON)).otherwise(why)
 
 
 _WAYS_ON = "; make the key unique there, or choose a row with duplicates: first and order_by"
 
 
 def _show_value(value: Column) -> Column:
-    from pyspark.sql import functions as F
-
     whole = F.coalesce(value.try_cast("string"), F.lit("NULL"))
     return F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit(CUT))).otherwise(whole)
 

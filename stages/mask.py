@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from origins.lazy import F, T
 from origins.nack import REASON
 from origins.names import HIDDEN
 from stages.expressions import check_names
@@ -65,8 +66,6 @@ def _hash_columns(rows: Rows, names: list[str], salt: str) -> Rows:
 
     What is made of the salt lies in a row beside the rows: Spark shows expressions in plans and messages, and no rows.
     """
-    from pyspark.sql import functions as F
-
     if not names:
         return rows
     put = {name: f"{HIDDEN}{index}" for index, name in enumerate(names)}
@@ -87,8 +86,6 @@ def _make_pads(spark: SparkSession, salt: str) -> DataFrame:
 
 
 def _mask_column(rows: Rows, name: str, how: str | Mapping[str, int]) -> Column:
-    from pyspark.sql import functions as F
-
     value = rows.column(name)
     if how == "redact":
         return F.when(value.isNotNull(), F.lit(_REDACTED))
@@ -104,16 +101,13 @@ def _mask_column(rows: Rows, name: str, how: str | Mapping[str, int]) -> Column:
 
 def _to_text(rows: Rows, name: str) -> Column:
     """The column as text. Raises ValueError where a value is more than one, or bytes."""
-    from pyspark.sql.types import ArrayType, BinaryType, MapType, StructType, VariantType
-
     kind = rows.schema[rows.spell_name(name)].dataType
-    if isinstance(kind, ArrayType | BinaryType | MapType | StructType | VariantType):
+    if isinstance(kind, T.ArrayType | T.BinaryType | T.MapType | T.StructType | T.VariantType):
         raise ValueError(f"column {name} is {kind.simpleString()}, not text; redact or erase it, or cast it before")
     return rows.column(name).cast("string")
 
 
 def _check_how(field: str, how: object) -> None:
-    """Raises ValueError unless this says how a column is masked."""
     expected = f"expected {', '.join(_WHOLE)}, {{keep_last: 4}} or {{truncate: 3}}"
     if isinstance(how, Mapping) and len(how) == 1:
         ((kind, count),) = how.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -11,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
+from origins.lazy import T, spark_errors
 from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
+from stages.expressions import suggest_name
 from stages.ordering import can_be_ordered
 from stages.stage import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from stages.rows import Rows
 
@@ -60,24 +60,20 @@ class PinnedTable:
 
     def find_version(self, spark: SparkSession) -> JSON:
         """Its newest version. Raises `TableError` when there is no such table."""
-        from pyspark.errors import AnalysisException
-
         try:
             newest = spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT 1").select("version").collect()
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             raise self._unusable_error(error) from error
         return {"version": newest[0]["version"]} if newest else None
 
     def read_rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
         """Its rows at the version that was pinned, or as it is now; None when there is no such table and nothing was
         pinned."""
-        from pyspark.errors import AnalysisException
-
         at = f" VERSION AS OF {int(pin['version'])}" if pin else ""
         try:
             rows = spark.sql(f"SELECT * FROM {self._sql_name}{at}")
             rows.schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
-        except AnalysisException as error:
+        except spark_errors.AnalysisException as error:
             if not pin and _is_unusable(error):
                 return None
             raise self._unusable_error(error, at) from error
@@ -115,34 +111,22 @@ def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
     return spelled
 
 
-def find_column(name: str, table: StructType, place: str) -> str:
+def find_column(name: str, table: T.StructType, place: str) -> str:
     """The column as the table spells it. Raises ValueError, with the nearest, when it has none."""
     names = {own.lower(): own for own in table.names}
-    if name.lower() in names:
-        return names[name.lower()]
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    meant = f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(table.names)}"
-    raise ValueError(f"{place} has no column '{name}'; {meant}")
+    if name.lower() not in names:
+        raise ValueError(f"{place} has no column '{name}'; {suggest_name(name, table.names)}")
+    return names[name.lower()]
 
 
-def match_keys(on: Mapping[str, str], rows: Rows, table: StructType, place: str) -> Mapping[str, str]:
+def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: str) -> Mapping[str, str]:
     """The keys as the rows spell them, each with the column of the table that it meets. Raises ValueError for two
     that cannot meet."""
     met = dict(zip(spell_keys(on, rows), [find_column(theirs, table, place) for theirs in on.values()], strict=True))
     for own, theirs in met.items():
-        kinds = rows.schema[own].dataType, table[theirs].dataType
-        if not _can_meet(*kinds):
-            said = f"column {own} is {kinds[0].simpleString()}, and {theirs} of {place} is {kinds[1].simpleString()}"
-            raise ValueError(f"{said}; cast it before")
+        one, other = rows.schema[own].dataType, table[theirs].dataType
+        alike = (T.NumericType, (T.StringType, T.CharType, T.VarcharType))
+        if one != other and not any(isinstance(one, kinds) and isinstance(other, kinds) for kinds in alike):
+            message = f"column {own} is {one.simpleString()}, and {theirs} of {place} is {other.simpleString()}"
+            raise ValueError(f"{message}; cast it before")
     return met
-
-
-def _can_meet(one: DataType, other: DataType) -> bool:
-    from pyspark.sql.types import CharType, NumericType, StringType, VarcharType
-
-    texts = (StringType, CharType, VarcharType)
-    return (
-        one == other
-        or (isinstance(one, NumericType) and isinstance(other, NumericType))
-        or (isinstance(one, texts) and isinstance(other, texts))
-    )

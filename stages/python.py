@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, short_name
+from origins.lazy import F, T
 from origins.names import HIDDEN
-from origins.quantities import parse_seconds
+from origins.quantities import check_seconds, parse_seconds
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
 from stages.stage import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
 
     from stages.rows import Rows
 
@@ -68,13 +68,11 @@ def find_columns(function: Callable[..., Any], name: str) -> Mapping[str, str]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether it is an `async def`."""
     called = getattr(function, "__call__", None)  # noqa: B004 -- what an object does when it is called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 def _get_first_hint(function: Callable[..., Any]) -> Any:
-    """The hint of the first parameter; None if it has none."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None:
         return None
@@ -148,11 +146,7 @@ class Handler(Stage):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected at least 1, got {value!r}")
-        try:
-            long = parse_seconds(self.timeout)
-        except ValueError as error:
-            raise ValueError(f"timeout: {error}") from error
-        if not long:
+        if not check_seconds("timeout", self.timeout):
             raise ValueError(f"timeout: expected more than 0s, got {self.timeout!r}")
 
     @property
@@ -161,8 +155,6 @@ class Handler(Stage):
         return False
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         leaving = self._list_leaving_columns(rows)
         answer = F.col(_ANSWER)
         tried = {_ANSWER: self._ask_function(rows, leaving)}
@@ -171,10 +163,8 @@ class Handler(Stage):
         judged = rows.attempt(tried, why, {_ANSWER: _ANSWER}).filter(answer["fate"] == "go")
         return judged.select({name: answer["values"][name] for name in leaving.names})
 
-    def _ask_function(self, rows: Rows, leaving: StructType) -> Column:
-        from pyspark.sql import functions as F
+    def _ask_function(self, rows: Rows, leaving: T.StructType) -> Column:
         from pyspark.sql.pandas.functions import arrow_udf
-        from pyspark.sql.types import StringType, StructField, StructType
 
         from stages.python_worker import RowAnswerer, make_answer_function
 
@@ -186,27 +176,25 @@ class Handler(Stage):
             function=function, name=name, takes=takes, concurrency=self.concurrency, seconds=parse_seconds(self.timeout)
         )
         answering = RowAnswerer(call=call, schema=leaving.json(), rows=self.rows)
-        said = [StructField(each, StringType()) for each in ("fate", "code", "message")]
-        kind = StructType([*said, StructField("values", leaving)])
+        fields = [T.StructField(each, T.StringType()) for each in ("fate", "code", "message")]
+        kind = T.StructType([*fields, T.StructField("values", leaving)])
         asked = arrow_udf(make_answer_function(answering), returnType=kind)  # type: ignore[call-overload]
         whole = F.struct(*[rows.column(each).alias(each) for each in rows.names])
         called: Column = asked.asNondeterministic()(rows.live, whole)
         return called
 
-    def _list_leaving_columns(self, rows: Rows) -> StructType:
+    def _list_leaving_columns(self, rows: Rows) -> T.StructType:
         """The columns that leave: those that come, and those that are said to be new or of another type."""
-        from pyspark.sql.types import DataType, StructField, StructType
-
         name = short_name(self.function)
-        said = self.columns or find_columns(load_function(self.function), name)
-        given = {rows.spell_name(column): DataType.fromDDL(kind) for column, kind in said.items()}
+        types = self.columns or find_columns(load_function(self.function), name)
+        given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in types.items()}
         came = {each.name: each.dataType for each in rows.schema}
-        return StructType([StructField(each, kind) for each, kind in {**came, **given}.items()])
+        return T.StructType([T.StructField(each, kind) for each, kind in {**came, **given}.items()])
 
 
 def send() -> None:
     """See to it that what is sent with the function goes there by value."""
     from pyspark import cloudpickle
 
-    for name in dict.fromkeys(_SENT):
+    for name in _SENT:
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]

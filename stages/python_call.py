@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -31,8 +32,7 @@ def as_pandas(rows: pa.Table) -> Any:
     import pandas as pd
     import pyarrow as pa
 
-    kinds = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
-    whole = {**kinds, pa.int64(): pd.Int64Dtype()}
+    whole = {getattr(pa, f"int{bits}")(): getattr(pd, f"Int{bits}Dtype")() for bits in (8, 16, 32, 64)}
 
     def series(column: Any) -> Any:
         mapper = whole.get if column.null_count else None
@@ -51,13 +51,11 @@ def _default_index_name(rows: pa.Table) -> str:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether a function returned a frame."""
     module = type(value).__module__.partition(".")[0]
     return (module, type(value).__name__) in (("pandas", "DataFrame"), ("pyarrow", "Table"))
 
 
 def is_series(value: Any) -> bool:
-    """Whether it is a Series of pandas'."""
     return type(value).__module__.partition(".")[0] == "pandas" and type(value).__name__ == "Series"
 
 
@@ -79,8 +77,8 @@ def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAn
     elif verdicts is not None:
         given = list_values(verdicts, name, "a list with one verdict for each row")
         if len(given) != len(places):
-            said = f"{name} returned {len(given)} verdicts for {len(places)} rows; expected one for each"
-            raise AttemptRaised(said, ANSWER_CODE)
+            message = f"{name} returned {len(given)} verdicts for {len(places)} rows; expected one for each"
+            raise AttemptRaised(message, ANSWER_CODE)
         fates = _place_values(places, given, count, discard)
     return FrameAnswer(columns=columns, verdicts=fates)
 
@@ -115,7 +113,6 @@ def list_values(values: Any, name: str, expected: str) -> list[Any]:
 
 
 def _columns_by_name(frame: Any, names: Iterable[Any], name: str) -> dict[str, Any]:
-    """The columns by their names in small letters."""
     keys = [str(each).lower() for each in names]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -189,16 +186,9 @@ class FunctionCall:
         if self.takes == "arrow":
             return self.function(rows)
         dicts = rows.to_pylist(maps_as_pydicts="strict")
-        return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
-
-    def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
-        import asyncio
-
-        return asyncio.run(self._gather_each(rows))
+        return asyncio.run(self._gather_each(dicts)) if self.takes == "row" else self.function(dicts)
 
     async def _gather_each(self, rows: list[dict[str, Any]]) -> list[Any]:
-        import asyncio
-
         free = asyncio.Semaphore(self.concurrency)
 
         async def one(row: dict[str, Any]) -> Any:
@@ -207,28 +197,28 @@ class FunctionCall:
                 done, _ = await asyncio.wait([task], timeout=self.seconds)
                 if not done:
                     task.cancel()
-                    said = f"{self.name} did not return within {self.seconds:g} s"
-                    return Answer(fate="nack", message=said, code=RAISED_CODE)
+                    message = f"{self.name} did not return within {self.seconds:g} s"
+                    return Answer(fate="nack", message=message, code=RAISED_CODE)
                 try:
                     return task.result()
                 except BaseException as error:
-                    told = self._describe_error(error)
-                    if not isinstance(told, AttemptRaised):
-                        raise told from error
-                    return Answer(fate="nack", message=told.said, code=told.code)
+                    described = self._describe_error(error)
+                    if not isinstance(described, AttemptRaised):
+                        raise described from error
+                    return Answer(fate="nack", message=described.said, code=described.code)
 
         return list(await asyncio.gather(*map(one, rows)))
 
     def _describe_error(self, error: BaseException) -> Exception:
         chain = list(_walk_causes(error))
-        said = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
+        message = as_text(f"{self.name} raised {type(error).__name__}: {as_text(error)}")
         if any(isinstance(each, FunctionCannotRun | ConnectionErrorInFunction) for each in chain):
-            return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(said)
+            return chain[0] if isinstance(chain[0], Exception) else FunctionCannotRun(message)
         if any(isinstance(each, ImportError) for each in chain):
-            return FunctionCannotRun(f"{said}; Spark's Python workers need the package too")
+            return FunctionCannotRun(f"{message}; Spark's Python workers need the package too")
         if any(_is_away(each) for each in chain):
-            return ConnectionErrorInFunction(said)
-        return AttemptRaised(said, RAISED_CODE)
+            return ConnectionErrorInFunction(message)
+        return AttemptRaised(message, RAISED_CODE)
 
 
 def _walk_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -268,13 +258,12 @@ def _align_answers(returned: Any, rows: pa.Table, name: str) -> Any:
         return [_to_plain(given.get(at, discard)) for at in range(rows.num_rows)]
     answers = [_to_plain(answer) for answer in list_values(returned, name, "a list with one answer for each row")]
     if len(answers) != rows.num_rows:
-        said = f"{name} returned {len(answers)} answers for {rows.num_rows} rows; expected one for each"
-        raise AttemptRaised(said, ANSWER_CODE)
+        message = f"{name} returned {len(answers)} answers for {rows.num_rows} rows; expected one for each"
+        raise AttemptRaised(message, ANSWER_CODE)
     return answers
 
 
 def _to_plain(answer: Any) -> Any:
-    """A dataclass as a dict."""
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type) and not hasattr(answer, "fate"):
         return {field.name: getattr(answer, field.name) for field in dataclasses.fields(answer)}
     return answer

@@ -15,7 +15,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from stages.bisection import AttemptRaised, bisect_rows
 from stages.python_call import (
@@ -30,10 +32,6 @@ from stages.python_call import (
     show_value,
     to_list,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _DYING = 2.0
 """So many seconds may pass between the moment at which a process lets go of its pipe and its end."""
@@ -148,27 +146,26 @@ class RowAnswerer:
                 lost += piece.code == LOST_CODE
                 if lost > MOST_LOST:
                     raise FunctionCannotRun(f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.said}")
-                piece = self._refuse(piece)
+                answer = {"fate": "nack", "code": piece.code, "message": as_text(piece.said), "values": None}
+                piece = pa.array([answer], answer_type(self.schema))
             yield piece
 
     def _ask(self, child: WorkerProcess, rows: pa.Array) -> pa.Array:
         call = self.call
         turns = -(-len(rows) // call.concurrency) if call.takes == "row" else 1
         try:
-            told = child.ask(_pack(rows), call.seconds * turns + (call.takes == "row"))
+            reply = child.ask(_pack(rows), call.seconds * turns + (call.takes == "row"))
         except WorkerLost as lost:
             raise AttemptRaised(f"{call.name} {lost}", LOST_CODE) from lost
-        if told[:1] == b"A":
-            return _unpack(told[1:])
-        said = json.loads(told[1:])
-        if told[:1] == b"R":
-            raise AttemptRaised(*said)
-        raise (ConnectionErrorInFunction if told[:1] == b"C" else FunctionCannotRun)(*said)
+        if reply[:1] == b"A":
+            return _unpack(reply[1:])
+        arguments = json.loads(reply[1:])
+        if reply[:1] == b"R":
+            raise AttemptRaised(*arguments)
+        raise (ConnectionErrorInFunction if reply[:1] == b"C" else FunctionCannotRun)(*arguments)
 
     def _serve(self, question: bytes) -> bytes:
         """What the child answers: rows, or what was raised."""
-        import pyarrow as pa
-
         try:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(_unpack(question))])
             return b"A" + _pack(judge_answers(self.call, rows, self.schema))
@@ -179,19 +176,12 @@ class RowAnswerer:
         except FunctionCannotRun as error:
             return b"F" + json.dumps([str(error)]).encode()
         except Exception as error:  # noqa: BLE001 -- an answer may do anything while it is looked at
-            said = f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
-            return b"R" + json.dumps([said, ANSWER_CODE]).encode()
-
-    def _refuse(self, error: AttemptRaised) -> pa.Array:
-        import pyarrow as pa
-
-        said = {"fate": "nack", "code": error.code, "message": as_text(error.said), "values": None}
-        return pa.array([said], answer_type(self.schema))
+            message = (
+                f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
+            )
+            return b"R" + json.dumps([message, ANSWER_CODE]).encode()
 
     def _join_answers(self, live: pa.Array, pieces: Sequence[pa.Array]) -> pa.Array:
-        """The answers at the places of their rows."""
-        import pyarrow as pa
-
         answers = pa.chunked_array(pieces, answer_type(self.schema)).combine_chunks()
         place = iter(range(len(answers)))
         return answers.take(pa.array([next(place) if each else None for each in live.to_pylist()], pa.int64()))
@@ -199,7 +189,6 @@ class RowAnswerer:
 
 def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """As a function, whose hints tell Spark how to call it."""
-    import pyarrow as pa
 
     def answers(batches: Iterator[Any]) -> Iterator[Any]:
         return answering.answer_batches(batches)
@@ -209,8 +198,6 @@ def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], It
 
 
 def _pack(rows: pa.Array) -> bytes:
-    import pyarrow as pa
-
     batch = pa.RecordBatch.from_struct_array(rows)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -219,8 +206,6 @@ def _pack(rows: pa.Array) -> bytes:
 
 
 def _unpack(content: bytes) -> pa.Array:
-    import pyarrow as pa
-
     return pa.ipc.open_stream(content).read_next_batch().to_struct_array()
 
 
@@ -230,8 +215,6 @@ _STATE = ("fate", "code", "message")
 def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructArray:
     """What the function says of each row: `fate` (`go`, `discard` or `nack`), `code`, `message`, and the `values` that
     leave, in these columns (Spark's JSON). A row that it answers with what is no answer is refused."""
-    import pyarrow as pa
-
     answers = call.call_function(rows)
     fates: list[Answer | None]
     changed: list[Mapping[str, Any]]
@@ -240,7 +223,9 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
         fates = [None if each is None else _get_fate(each) for each in answers.verdicts]
         changed, columns = [{} for _ in fates], answers.columns
     else:
-        fates, changed = [*map(_get_fate, answers)], [*map(_get_values, answers)]
+        fates = [*map(_get_fate, answers)]
+        given = [answer if isinstance(answer, Mapping) else {} for answer in answers]
+        changed = [{str(name).lower(): value for name, value in values.items()} for values in given]
     fields = arrow_schema(schema)
     names = {field.name.lower(): field.name for field in fields}
     for at, values in enumerate(changed):
@@ -255,18 +240,16 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
             fate = fates[at]
             if fate is None or fate.fate == "keep":
                 fates[at] = _refuse(said)
-    told = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
+    outcomes = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
     state = [
-        pa.array([fate.fate if fate else "go" for fate in told], pa.string()),
-        pa.array([as_text(fate.code) if fate else None for fate in told], pa.string()),
-        pa.array([as_text(fate.message) if fate else None for fate in told], pa.string()),
+        (fate.fate, as_text(fate.code), as_text(fate.message)) if fate else ("go", None, None) for fate in outcomes
     ]
+    columns_of_state = [pa.array([row[at] for row in state], pa.string()) for at in range(len(_STATE))]
     values = pa.StructArray.from_arrays(arrays, fields=list(fields))
-    return pa.StructArray.from_arrays([*state, values], names=[*_STATE, "values"])
+    return pa.StructArray.from_arrays([*columns_of_state, values], names=[*_STATE, "values"])
 
 
 def arrow_schema(schema: str) -> pa.Schema:
-    """The columns of Spark's JSON as Arrow has them."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -275,8 +258,6 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 def answer_type(schema: str) -> pa.DataType:
     """The type of what `judge_answers` gives."""
-    import pyarrow as pa
-
     text = [pa.field(name, pa.string()) for name in _STATE]
     return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
 
@@ -288,10 +269,6 @@ def _get_fate(answer: Any) -> Answer | None:
     if isinstance(answer, Mapping):
         return None
     return _refuse(f"the answer is {show_value(answer)}; expected a dict, keep, discard or nack(why)")
-
-
-def _get_values(answer: Any) -> Mapping[str, Any]:
-    return {str(name).lower(): value for name, value in answer.items()} if isinstance(answer, Mapping) else {}
 
 
 def _refuse(why: str) -> Answer:
@@ -325,8 +302,6 @@ def _build_column(
 
 def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, str]]:
     """The values as their column's type; NULL for one that is not, and what is wrong with it."""
-    import pyarrow as pa
-
     wrong = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
     try:
         return _convert_values(values, field.type), {}
@@ -345,8 +320,6 @@ def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, st
 
 def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
     """The values as this type. Raises where that would change one."""
-    import pyarrow as pa
-
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):
@@ -361,6 +334,4 @@ def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind))

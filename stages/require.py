@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from origins.lazy import F
 from origins.names import HIDDEN
 from origins.secret import put_references
 from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
@@ -38,7 +39,6 @@ class Require(Stage):
 
     @property
     def rules(self) -> Mapping[str, str]:
-        """The conditions by name."""
         return self.conditions if isinstance(self.conditions, Mapping) else {"REQUIRE": self.conditions}
 
     @property
@@ -46,20 +46,16 @@ class Require(Stage):
         return all(map(is_repeatable_sql, self.rules.values()))
 
     def apply(self, rows: Rows) -> Rows:
-        from pyspark.sql import functions as F
-
         tried = {f"{HIDDEN}{index}": rows.expression(sql) for index, sql in enumerate(self.rules.values())}
-        code, said = F.lit(None), []
+        code, messages = F.lit(None), []
         for (name, sql), column in reversed(list(zip(self.rules.items(), map(F.col, tried), strict=True))):
             broken = ~F.coalesce(column, F.lit(False))
             code = F.when(broken, F.lit(name)).otherwise(code)
-            said.append(F.when(broken, self._make_message(name, sql, column)))
-        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(said)).alias("message"))
+            messages.append(F.when(broken, self._make_message(name, sql, column)))
+        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(messages)).alias("message"))
         return rows.attempt(tried, F.when(code.isNotNull(), why), {})
 
     def _make_message(self, name: str, sql: str, answer: Column) -> Column:
-        from pyspark.sql import functions as F
-
         condition = " ".join(put_references(sql).split())
         rule = condition if name == "REQUIRE" else f"{name}: {condition}"
         return F.when(answer.isNull(), F.lit(f"{rule} is NULL")).otherwise(F.lit(f"{rule} is false"))

@@ -15,10 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F
-
 from origins.batch import JSON
+from origins.lazy import F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
@@ -28,7 +26,6 @@ from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
 STATE = HIDDEN + "state"
 """0 for a live row; n if the n-th stage (from 1) filtered it; -n if that stage refused it; -1000 if the origin did."""
@@ -137,18 +134,20 @@ class Rows(ABC):
         return [F.col(quote_name(name)) for name in self.names]
 
     def _all_given(self, keys: Sequence[str]) -> Column:
-        """Whether none of these columns is NULL."""
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
         """The frame with `KEPT`: the number, from 1, of each row among those with the same keys."""
+        from pyspark.sql import Window
+
         window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
         return frame.select("*", F.row_number().over(window).alias(KEPT))
 
     @property
-    @abstractmethod
-    def schema(self) -> StructType:
+    def schema(self) -> T.StructType:
         """The types of the columns that a stage sees."""
+        columns = self.frame.schema
+        return T.StructType([columns[name] for name in self.names])
 
     @property
     @abstractmethod
@@ -242,26 +241,15 @@ class StraightRows(Rows):
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        columns = self.frame.schema
-        return StructType([columns[name] for name in self.names]) if self.kept else columns
-
-    @property
     def live(self) -> Column:
         return ~F.col(RESTS) if self._is_aside else F.lit(True)
 
     def aside(self, when: Column | None, on_error: str) -> StraightRows:
-        rests = (
-            F.lit(False)
-            if when is None
-            else ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
-        )
+        rests = F.lit(False)
+        if when is not None:
+            rests = ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
         stood = F.struct(*self._data_columns()).alias(ASIDE)
-        frame = self.frame.select(
-            *self._list_kept_columns(), *self._data_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS)
-        )
+        frame = self.frame.select(*self._list_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoin(self, before: StraightRows) -> StraightRows:
@@ -277,15 +265,9 @@ class StraightRows(Rows):
         return replace(self, frame=self.frame.select(*self._list_kept_columns(), *chosen), names=tuple(columns))
 
     def filter(self, condition: Column) -> StraightRows:
-        kept = (
-            F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
-            .otherwise(~self.live)
-            .alias(KEPT)
-        )
-        frame = (
-            self.frame.select("*", kept).filter(F.col(KEPT)).select(*self._list_kept_columns(), *self._data_columns())
-        )
-        return replace(self, frame=self.observe(frame, self.step))
+        kept = F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
+        frame = self.frame.select("*", kept.otherwise(~self.live).alias(KEPT)).filter(F.col(KEPT))
+        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> StraightRows:
         by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence
@@ -295,18 +277,12 @@ class StraightRows(Rows):
             F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
-        frame = (
-            self._number_rows(frame, keys, order)
-            .filter(F.col(KEPT) == 1)
-            .select(*self._list_kept_columns(), *self._data_columns())
-        )
-        return replace(self, frame=self.observe(frame, self.step))
+        frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
+        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
 
     def add_note(self, note: Column) -> StraightRows:
         own = F.when(self._require_row_by_row() & self.live & _compute_once(), note)
-        return replace(
-            self, frame=self.frame.select(*self._list_kept_columns(), *self._data_columns(), own.alias(self.note))
-        )
+        return replace(self, frame=self.frame.select(*self._list_columns(), own.alias(self.note)))
 
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
@@ -346,6 +322,9 @@ class StraightRows(Rows):
     def _list_kept_columns(self) -> list[Column]:
         return [F.col(name) for name in self.kept]
 
+    def _list_columns(self) -> list[Column]:
+        return [*self._list_kept_columns(), *self._data_columns()]
+
     def _require_row_by_row(self) -> Column:
         """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
         return F.col(quote_name(self.names[0])).isNull() | F.lit(True)
@@ -375,45 +354,23 @@ class MarkedRows(Rows):
         step: int = 0,
     ) -> MarkedRows:
         """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
-        from pyspark.sql.types import StructType
-
         fields = {field.name: field for field in frame.schema}
-        schema = StructType([fields[name] for name in names])
+        schema = T.StructType([fields[name] for name in names])
         columns = [F.col(quote_name(name)) for name in names]
         refused = F.col(REFUSED) if REFUSED in frame.columns else None
         nack, state = F.lit(None).cast(NACK), F.lit(0)
         if refused is not None:
             raw, raw_schema = encode_payload({"raw": refused["raw"]}, _parse_schema(RAW)), F.lit(RAW)
-            said = [
-                F.lit("origin"),
-                F.lit(None),
-                refused["code"],
-                refused["message"],
-                raw,
-                raw_schema,
-                raw,
-                raw_schema,
-            ]
-            nack = F.when(refused.isNotNull(), F.struct(*said).cast(NACK))
+            why = refused["code"], refused["message"]
+            whole = F.struct(F.lit("origin"), F.lit(None), *why, raw, raw_schema, raw, raw_schema)
+            nack = F.when(refused.isNotNull(), whole.cast(NACK))
             state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
         frame = frame.select(
             F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
         )
         return MarkedRows(
-            frame=frame,
-            names=names,
-            labels=labels,
-            step=step,
-            original_schema=schema.json(),
-            materialise=materialise,
+            frame=frame, names=names, labels=labels, step=step, original_schema=schema.json(), materialise=materialise
         )
-
-    @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        columns = self.frame.schema
-        return StructType([columns[name] for name in self.names])
 
     @property
     def live(self) -> Column:
@@ -456,9 +413,8 @@ class MarkedRows(Rows):
         return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
 
     def filter(self, condition: Column) -> MarkedRows:
-        state = F.when(
-            _is_live() & _compute_once(), F.when(_require_truth(condition), 0).otherwise(self.step)
-        ).otherwise(F.col(STATE))
+        fate = F.when(_require_truth(condition), 0).otherwise(self.step)
+        state = F.when(_is_live() & _compute_once(), fate).otherwise(F.col(STATE))
         return self._keep_filtered(self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
@@ -505,43 +461,35 @@ class MarkedRows(Rows):
         kept = [*self._list_hidden_columns(), *self._data_columns()]
         frame = self.frame
         if tried:
-            frame = frame.select(
-                *kept, *[F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
-            )
+            computed = [F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
+            frame = frame.select(*kept, *computed)
         frame = frame.select(*kept, *map(F.col, tried), F.when(_is_live() & _compute_once(), why).alias(REASON))
-        said = F.col(REASON)
-        state = F.when(said.isNotNull(), -self.step).otherwise(F.col(STATE))
-        verdict = F.when(said.isNotNull(), self._make_nack(said)).otherwise(F.col(VERDICT))
+        reason = F.col(REASON)
+        state = F.when(reason.isNotNull(), -self.step).otherwise(F.col(STATE))
+        verdict = F.when(reason.isNotNull(), self._make_nack(reason)).otherwise(F.col(VERDICT))
         names = (*self.names, *[name for name in put if name not in self.names])
         data = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = frame.select(*self._list_hidden_columns(state=state, verdict=verdict), *data)
         return replace(self, frame=frame, names=names, untouched=untouched)
 
-    def _make_nack(self, said: Column) -> Column:
+    def _make_nack(self, reason: Column) -> Column:
         schema = self.schema
         row = encode_payload({name: F.col(quote_name(name)) for name in self.names}, schema)
         original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
         schemas = F.lit(schema.json()), F.lit(self.original_schema)
         who = F.lit(self.stage), F.lit(self.destination)
-        return F.struct(*who, said["code"], said["message"], row, schemas[0], original, schemas[1]).cast(NACK)
+        return F.struct(*who, reason["code"], reason["message"], row, schemas[0], original, schemas[1]).cast(NACK)
 
     @property
     def _read(self) -> Sequence[str]:
-        """The columns that were read."""
         return _parse_schema(self.original_schema).names
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
-        place = F.struct(
-            F.lit("").alias("part"),
-            F.lit(0).cast("bigint").alias("block"),
-            F.monotonically_increasing_id().alias("row"),
+        begun = MarkedRows.begin(
+            place_rows(changed), tuple(changed.columns), self.labels, self.materialise, step=self.step
         )
-        names = tuple(changed.columns)
-        columns = [F.col(quote_name(name)) for name in names]
-        frame = changed.select(place.alias(PLACE), *columns)
-        begun = MarkedRows.begin(frame, names, self.labels, self.materialise, step=self.step)
         return replace(
             begun,
             stage=self.stage,
@@ -552,12 +500,17 @@ class MarkedRows(Rows):
         )
 
     def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
-        """What stands beside the columns that stages see."""
         changed = {STATE: state, VERDICT: verdict}
         return [
             new.alias(name) if (new := changed.get(name)) is not None else F.col(name)
             for name in (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
         ]
+
+
+def place_rows(frame: DataFrame) -> DataFrame:
+    """The rows, each with a `PLACE` of its own in the order in which Spark has them."""
+    part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
+    return frame.withColumn(PLACE, F.struct(part, block, F.monotonically_increasing_id().alias("row")))
 
 
 def encode_struct(column: str, schema: str) -> Column:
@@ -567,10 +520,8 @@ def encode_struct(column: str, schema: str) -> Column:
     return encode_payload(values, fields)
 
 
-def _parse_schema(text: str) -> StructType:
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(text))
+def _parse_schema(text: str) -> T.StructType:
+    return T.StructType.fromJson(json.loads(text))
 
 
 def _is_live() -> Column:

@@ -3,14 +3,13 @@ refuses."""
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, TypeVar, cast, get_args
 
 from origins.batch import JSON
-from stages.expressions import check_row_expression, is_repeatable_sql
+from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,9 +102,7 @@ def check_columns(names: Iterable[str], rows: Rows) -> None:
     """Raises ValueError that names a column which the rows have not, and the nearest that they have."""
     for name in names:
         if rows.spell_name(name) not in rows.names:
-            near = difflib.get_close_matches(name.lower(), [own.lower() for own in rows.names], n=1)
-            meant = f"did you mean '{rows.spell_name(near[0])}'?" if near else f"there are: {', '.join(rows.names)}"
-            raise ValueError(f"there is no column '{name}'; {meant}")
+            raise ValueError(f"there is no column '{name}'; {suggest_name(name, rows.names)}")
 
 
 if TYPE_CHECKING:
@@ -135,10 +132,8 @@ def list_problems(stage: Stage) -> Iterator[tuple[str, str]]:
     if stage.when is None:
         return
     if stage.changes_rows:
-        yield (
-            "when",
-            ("this stage makes other rows of those it gets, so no row can skip it; put the condition inside the stage"),
-        )
+        why = "this stage makes other rows of those it gets, so no row can skip it; put the condition inside the stage"
+        yield "when", why
     try:
         check_row_expression("when", stage.when)
     except ValueError as error:

@@ -16,8 +16,7 @@ from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.definitions.first_pipeline import make
 from runners.definitions.kinds import CONTRACTS, Role, get_our_kinds, list_options
-from runners.model.hook import Hook
-from runners.pipeline import BatchOptions, RetryOptions, RunOptions, ScheduleOptions
+from runners.model.spec import BatchOptions, Hook, RetryOptions, RunOptions, ScheduleOptions
 from tests.pages import PAGES, PageReader
 
 ROOT = Path(__file__).parents[1]

@@ -35,10 +35,9 @@ PRIVATE = {
 }
 """What pyspark keeps to itself."""
 PRINTED = {
-    "runners/model/hook.py",
-    "runners/model/row_table.py",
-    "runners/model/run_report.py",
+    "runners/model/spec.py",
     "runners/model/text.py",
+    "runners/model/run_report.py",
     "runners/state/run_history.py",
 }
 """Where reports, runs and settings are made into what a command prints."""
@@ -46,7 +45,6 @@ LATE = {
     "origins/files/files.py",
     "runners/crashes/pytest_crashes.py",
     "runners/model/text.py",
-    "runners/operations/trial.py",
     "runners/running/aggregates.py",
     "runners/running/opening.py",
     "runners/state/location.py",
@@ -58,9 +56,6 @@ LATE = {
     "runners/ways/one_pass.py",
     "runners/ways/row_outcomes.py",
     "runners/ways/task_executor.py",
-    "stages/conformance.py",
-    "stages/expect/apply_suite.py",
-    "stages/expect/expect.py",
     "stages/python.py",
 }
 """What imports pyspark, pyarrow or deltalake behind it only when it is needed."""

@@ -26,9 +26,8 @@ from urllib.parse import quote
 from destinations.delta.direct_commit import open_to_readers
 from destinations.destination import Loss
 from origins.batch import Json
-from origins.delta_actions import FileBody, NestedBody, StatisticsBody
-from origins.delta_versions import AddedFile
-from origins.files.parquet_in_process import LEGACY, open_file
+from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
+from origins.files.parquet_rows import LEGACY, open_file
 
 if TYPE_CHECKING:
     import pyarrow

@@ -25,7 +25,7 @@ from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.log import LocalLog, LogCommit, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
-from origins.delta_versions import AddedFile, Version, VersionLog
+from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
 from origins.secret import cut_text

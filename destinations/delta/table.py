@@ -20,8 +20,7 @@ from destinations.delta.schema import DeclaredTable, format_columns, needs_mappi
 from destinations.destination import DestinationError, Written
 from origins.errors import has_condition, list_spark_errors
 from origins.files.listing import escape_pattern
-from origins.names import is_no_such_table, quote_name, quote_text
-from origins.paths import is_one_disk
+from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

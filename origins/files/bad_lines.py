@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.schema import sql_type
 from origins.secret import EXCERPT
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructField, StructType
+
+def any_of(conditions: Iterable[str]) -> str:
+    """SQL that is true where one of these is; "false" where none can be."""
+    return " or ".join(f"({condition})" for condition in conditions if condition != "false") or "false"
 
 
 CORRUPT = HIDDEN + "corrupt"
@@ -42,7 +44,7 @@ class Verdict:
     """Whether the run stops there."""
 
 
-def make_typed_field(column: StructField, options: Mapping[str, str]) -> str:
+def make_typed_field(column: T.StructField, options: Mapping[str, str]) -> str:
     """A CSV field with the column's type; NULL if it cannot have it."""
     kind, value = column.dataType.simpleString(), quote_name(column.name)
     if is_finer(column.dataType):
@@ -54,13 +56,13 @@ def make_typed_field(column: StructField, options: Mapping[str, str]) -> str:
     return f"cast({function}({value}, {quote_text(pattern)}) as {kind})"
 
 
-def is_lost_field(column: StructField, value: str, typed: str) -> str:
+def is_lost_field(column: T.StructField, value: str, typed: str) -> str:
     """SQL that is true for a CSV field that is there, and of which its cast (`typed`) made NULL or another value."""
     changed = is_changed(value, column.dataType.simpleString(), typed)
     return f"({value} is not null and ({typed} is null{'' if changed == 'false' else f' or {changed}'}))"
 
 
-def describe_misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
+def describe_misfits(columns: Iterable[tuple[T.StructField, str, str]]) -> str:
     """The message about columns whose text does not fit; NULL if all fit."""
     misfits = []
     for column, value, is_lost in columns:
@@ -68,7 +70,7 @@ def describe_misfits(columns: Iterable[tuple[StructField, str, str]]) -> str:
     return f"nullif(array_join(array({', '.join(misfits)}), '; '), '')"
 
 
-def describe_misfit(column: StructField, value: str) -> str:
+def describe_misfit(column: T.StructField, value: str) -> str:
     """The message about a text that is no value of the column's type."""
     kind = column.dataType.simpleString()
     cut = f"if(char_length({value}) > {EXCERPT}, concat(left({value}, {EXCERPT}), '…'), {value})"
@@ -77,25 +79,28 @@ def describe_misfit(column: StructField, value: str) -> str:
     return f"concat({before}, {cut}, {after})"
 
 
-def fits_wider_number(column: StructField, value: str) -> str:
+def fits_wider_number(column: T.StructField, value: str) -> str:
     """SQL that is true for a text that a wider number of the column's kind can hold; it never is for other types."""
-    from pyspark.sql.types import ByteType, DecimalType, FloatType, IntegerType, LongType, ShortType
-
     kind = column.dataType
-    if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
+    if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType):
         return f"coalesce(trim({value}) rlike '^[+-]?[0-9]{{1,38}}$', false)"
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         is_number = f"trim({value}) rlike '^[+-]?[0-9]*[.]?[0-9]*$' and try_cast({value} as double) is not null"
         return f"coalesce({is_number}, false)"
-    if isinstance(kind, FloatType):
+    if isinstance(kind, T.FloatType):
         return f"coalesce(abs(try_cast({value} as double)) < double('Infinity'), false)"
     return "false"
 
 
+def complete_parser_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options for Spark's parsers, which keep what they cannot read in `CORRUPT`."""
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+
+
 def as_map(options: Mapping[str, str]) -> str:
-    """Options for Spark's parsers, as SQL."""
-    read_options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    return f"map({', '.join(f'{quote_text(name)}, {quote_text(value)}' for name, value in read_options.items())})"
+    """The same as SQL."""
+    pairs = (f"{quote_text(name)}, {quote_text(value)}" for name, value in complete_parser_options(options).items())
+    return f"map({', '.join(pairs)})"
 
 
 _DIGITS = 38
@@ -107,34 +112,28 @@ _AS_THEY_ARE = ("string", "binary", "variant", "char", "varchar")
 """The types whose values keep control characters."""
 
 
-def widen_type(kind: DataType) -> DataType:
+def widen_type(kind: T.DataType) -> T.DataType:
     """The type with which a value is read that is to have this one: as large, and as fine as may be."""
-    from pyspark.sql.types import ArrayType, ByteType, DecimalType, ShortType, StructType
-
-    if isinstance(kind, DecimalType):
-        return DecimalType(_DIGITS, _DIGITS - kind.precision + kind.scale)
-    if isinstance(kind, ByteType):
-        return ShortType()
-    if isinstance(kind, ArrayType):
-        return ArrayType(widen_type(kind.elementType), kind.containsNull)
-    return widen_columns(kind) if isinstance(kind, StructType) else kind
+    if isinstance(kind, T.DecimalType):
+        return T.DecimalType(_DIGITS, _DIGITS - kind.precision + kind.scale)
+    if isinstance(kind, T.ByteType):
+        return T.ShortType()
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(widen_type(kind.elementType), kind.containsNull)
+    return widen_columns(kind) if isinstance(kind, T.StructType) else kind
 
 
-def widen_columns(schema: StructType) -> StructType:
-    """The schema with the `widen_type` type of each column."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType(
-        [StructField(each.name, widen_type(each.dataType), each.nullable, each.metadata) for each in schema]
+def widen_columns(schema: T.StructType) -> T.StructType:
+    return T.StructType(
+        [T.StructField(each.name, widen_type(each.dataType), each.nullable, each.metadata) for each in schema]
     )
 
 
-def is_finer(kind: DataType) -> bool:
-    """Whether values of this type are read with another."""
+def is_finer(kind: T.DataType) -> bool:
     return widen_type(kind) != kind
 
 
-def cast_exactly_sql(value: str, kind: DataType) -> str:
+def cast_exactly_sql(value: str, kind: T.DataType) -> str:
     """SQL for a value that was read with the `widen_type` type; NULL if it is another one with its own."""
     if not is_finer(kind):
         return value
@@ -142,7 +141,7 @@ def cast_exactly_sql(value: str, kind: DataType) -> str:
     return f"if(try_cast({typed} as {read}) = {value}, {typed}, null)"
 
 
-def is_inexact(value: str, kind: DataType) -> str:
+def is_inexact(value: str, kind: T.DataType) -> str:
     """SQL that is true where there is a value, and `cast_exactly_sql` gives none."""
     return f"({value} is not null and {cast_exactly_sql(value, kind)} is null)" if is_finer(kind) else "false"
 
@@ -165,17 +164,14 @@ def is_infinite(value: str) -> str:
     return f"abs({value}) = double('Infinity')"
 
 
-def any_inside(value: str, kind: DataType, found: Callable[[str, DataType], str], depth: int = 0) -> str:
+def any_inside(value: str, kind: T.DataType, found: Callable[[str, T.DataType], str], depth: int = 0) -> str:
     """SQL that is true where something is `found` of a value without parts inside this one: SQL, or "false"."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, StructType):
-        each = (any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
-        return " or ".join(f"({one})" for one in each if one != "false") or "false"
-    if isinstance(kind, ArrayType | MapType):
-        element = kind.elementType if isinstance(kind, ArrayType) else kind.valueType
+    if isinstance(kind, T.StructType):
+        return any_of(any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
+    if isinstance(kind, T.ArrayType | T.MapType):
+        element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
         name = f"{HIDDEN}inside_{depth}"
         inner = any_inside(name, element, found, depth + 1)
-        values = value if isinstance(kind, ArrayType) else f"map_values({value})"
+        values = value if isinstance(kind, T.ArrayType) else f"map_values({value})"
         return "false" if inner == "false" else f"coalesce(exists({values}, {name} -> {inner}), false)"
     return found(value, kind)

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from origins.errors import OriginError, get_raised_words
+from origins.lazy import T
 from origins.protection import Protection
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
-
 
 RESCUED = "_rescued"
 """The column that keeps what did not fit, as one JSON object."""
@@ -26,6 +22,14 @@ _MAY: Mapping[str, tuple[str, ...]] = {
     "corrupt": ("stop", "nack", "rescue"),
     "doubled": ("nack", "keep_last"),
 }
+
+DIFFERENCES = {
+    "missing": "has no column {}",
+    "extra": "has the column {}, which the schema does not have",
+    "wider": "has the column {}",
+    "other": "has the column {}",
+}
+"""What a message says about a file with such columns."""
 
 
 class SchemaChanged(OriginError):
@@ -61,15 +65,15 @@ class Changes:
     """A key of JSON that stands twice in one object. With `keep_last` its last value is read, as Spark does."""
 
     @staticmethod
-    def of(kind: str, told: Mapping[str, str], *, given: bool) -> Changes:
+    def of(kind: str, policies: Mapping[str, str], *, given: bool) -> Changes:
         """What a definition says, completed. A schema that is `given` names the columns that are wanted; one that
         grows, or that is told from all files of parquet, has columns that some of them have not."""
         defaults = {"extra": "ignore"} if given else {}
-        if kind == "json" or told.get("extra") == "evolve" or (kind == "parquet" and not given):
+        if kind == "json" or policies.get("extra") == "evolve" or (kind == "parquet" and not given):
             defaults["missing"] = "evolve"
         if kind == "parquet":
             defaults |= {"wider": "stop", "other": "stop", "corrupt": "stop"}
-        return Changes(**{**defaults, **told})
+        return Changes(**{**defaults, **policies})
 
     @property
     def evolves(self) -> bool:
@@ -81,10 +85,18 @@ class Changes:
         """Whether rows have the column `RESCUED`."""
         return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
 
+    def limit_lost(self, is_lost: str, is_wider: str, policies: Collection[str]) -> str:
+        """SQL that is true for a value that does not fit (`is_lost`), where the policy for that is one of these.
+        `is_wider` is true for a value that a wider number can hold."""
+        wider, other = self.wider in policies, self.other in policies
+        if wider == other:
+            return is_lost if wider else "false"
+        return f"{is_lost} and {'' if wider else 'not '}{is_wider}"
 
-def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, object]) -> None:
+
+def check_changes(kind: str, policies: Mapping[str, str], options: Mapping[str, object]) -> None:
     """Raises ValueError for a kind of change or a policy that there is not."""
-    for change, policy in told.items():
+    for change, policy in policies.items():
         if change not in _MAY:
             raise ValueError(f"on_change: expected {', '.join(_MAY)}, got {change!r}")
         if policy not in _MAY[change]:
@@ -97,22 +109,22 @@ def check_changes(kind: str, told: Mapping[str, str], options: Mapping[str, obje
             raise ValueError(f"on_change.doubled: expected format: json beside it, got {kind}")
     given = {name.lower() for name, value in options.items() if str(value).lower() == "true"}
     odd = sorted(given & {"allowcomments", "allowsinglequotes"}) if "multiline" in given else []
-    if odd and "rescue" in told.values():
+    if odd and "rescue" in policies.values():
         raise ValueError(f"on_change: expected no rescue beside multiLine and {odd[0]}, since objects cannot be split")
 
 
 def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChanged | None:
     """What a query raised at a line for which the policy is `stop`; None if it was something else."""
-    said = get_raised_words(error)
-    if not said.startswith(STOPS):
+    message = get_raised_words(error)
+    if not message.startswith(STOPS):
         return None
     return SchemaChanged(
-        protection.mask_message(said.removeprefix(STOPS).partition(STOPS.strip())[0].strip()),
+        protection.mask_message(message.removeprefix(STOPS).partition(STOPS.strip())[0].strip()),
         hint="No row of its batch was delivered. Correct the file, or set `on_change` in the definition.",
     )
 
 
-def grow_schema(schema: StructType, found: StructType, changes: Changes) -> StructType:
+def grow_schema(schema: T.StructType, found: T.StructType, changes: Changes) -> T.StructType:
     """The schema with what was found in files beside it, as far as the policies say `evolve`.
 
     What it has keeps its place and its name; new columns and fields come behind. One that differs from a known one
@@ -123,45 +135,41 @@ def grow_schema(schema: StructType, found: StructType, changes: Changes) -> Stru
     return grew
 
 
-def _grow_type(kind: DataType, found: DataType, changes: Changes) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType, StructField, StructType
-
-    if isinstance(kind, StructType) and isinstance(found, StructType):
+def _grow_type(kind: T.DataType, found: T.DataType, changes: Changes) -> T.DataType:
+    if isinstance(kind, T.StructType) and isinstance(found, T.StructType):
         there = {field.name: field.dataType for field in found}
         fields = [
-            StructField(field.name, _grow_type(field.dataType, there.get(field.name, field.dataType), changes))
+            T.StructField(field.name, _grow_type(field.dataType, there.get(field.name, field.dataType), changes))
             for field in kind
         ]
         known = {field.name.lower() for field in kind}
         for field in found if changes.extra == "evolve" else ():
             if field.name.lower() not in known:
                 known.add(field.name.lower())
-                fields.append(StructField(field.name, field.dataType))
-        return StructType(fields)
-    if isinstance(kind, ArrayType) and isinstance(found, ArrayType):
-        return ArrayType(_grow_type(kind.elementType, found.elementType, changes))
-    if isinstance(kind, MapType) and isinstance(found, MapType):
-        return MapType(kind.keyType, _grow_type(kind.valueType, found.valueType, changes))
+                fields.append(T.StructField(field.name, field.dataType))
+        return T.StructType(fields)
+    if isinstance(kind, T.ArrayType) and isinstance(found, T.ArrayType):
+        return T.ArrayType(_grow_type(kind.elementType, found.elementType, changes))
+    if isinstance(kind, T.MapType) and isinstance(found, T.MapType):
+        return T.MapType(kind.keyType, _grow_type(kind.valueType, found.valueType, changes))
     if changes.wider == "evolve" and is_wider(found, kind):
         return found
     return kind
 
 
-def is_wider(wide: DataType, narrow: DataType) -> bool:
+def is_wider(wide: T.DataType, narrow: T.DataType) -> bool:
     """Whether every value of the narrow type is one of the wide type, and a Delta table can take it for the other."""
-    from pyspark.sql.types import ByteType, DecimalType, DoubleType, FloatType, IntegerType, LongType, ShortType
-
-    whole: list[type[DataType]] = [ByteType, ShortType, IntegerType, LongType]
+    whole: list[type[T.DataType]] = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
     digits = dict(zip(whole, (3, 5, 10, 19), strict=True))
     if type(narrow) in digits and type(wide) in digits:
         return whole.index(type(wide)) > whole.index(type(narrow))
-    if isinstance(wide, DecimalType):
-        least = 20 if isinstance(narrow, LongType) else 10
+    if isinstance(wide, T.DecimalType):
+        least = 20 if isinstance(narrow, T.LongType) else 10
         if type(narrow) in digits:
             return wide.precision - wide.scale >= least
-        if not isinstance(narrow, DecimalType) or wide == narrow:
+        if not isinstance(narrow, T.DecimalType) or wide == narrow:
             return False
         return wide.scale >= narrow.scale and wide.precision - wide.scale >= narrow.precision - narrow.scale
-    if isinstance(wide, DoubleType):
-        return isinstance(narrow, FloatType)
+    if isinstance(wide, T.DoubleType):
+        return isinstance(narrow, T.FloatType)
     return False

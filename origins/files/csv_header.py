@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
-from origins.files.changes import Changes, SchemaChanged, describe_remedies
-from origins.files.listing import FilePattern, escape_pattern
+from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
+from origins.files.listing import PACKED, FilePattern, escape_pattern
 from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
+from origins.lazy import F
 from origins.names import HIDDEN, quote_text
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 """How names of packed files end that this machine can read without Spark."""
-_READ_BY_SPARK = (".zst", ".snappy", ".lz4", ".deflate", ".xz")
-PACKED = (*OPENERS, *_READ_BY_SPARK)
-"""How the names of files end that are packed."""
 _NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
 """The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
 _PREAMBLE = 100
@@ -46,7 +44,7 @@ def read_header(spark: SparkSession, place: FilePattern, name: str, options: Map
     encoding = encoding_of(options)
     path = place.join_path(name)
     try:
-        if place.local and not name.endswith(_READ_BY_SPARK):
+        if place.local and (name.endswith((*OPENERS,)) or not name.endswith(PACKED)):
             line = _read_first_line(path.removeprefix("file:"), encoding, options.get("comment", ""))
         else:
             line = _read_first_line_by_spark(spark, path, encoding, options.get("comment", ""))
@@ -97,10 +95,9 @@ def match_header(
     extra = [name for name, key in zip(found, keys, strict=True) if key not in known]
     twice = [name for name in columns if keys.count(name.lower()) > 1]
     differs = {"missing": [name for name in columns if name.lower() not in keys], "extra": extra}
-    said = {"missing": "has no column {}", "extra": "has the column {}, which the schema does not have"}
-    told = {kind: said[kind].format(", ".join(names)) for kind, names in differs.items() if names}
-    stopping = [kind for kind in told if getattr(changes, kind) == "stop"]
-    stops = [told[kind] for kind in stopping]
+    messages = {kind: DIFFERENCES[kind].format(", ".join(names)) for kind, names in differs.items() if names}
+    stopping = [kind for kind in messages if getattr(changes, kind) == "stop"]
+    stops = [messages[kind] for kind in stopping]
     if twice:
         stops.append(f"has the column {', '.join(twice)} more than once")
     if stops:
@@ -110,7 +107,7 @@ def match_header(
             if twice
             else f"Correct the file, move it out of the path, or {describe_remedies(stopping)}.",
         )
-    nacks = [told[kind] for kind in told if (kind, getattr(changes, kind)) in _NACKS]
+    nacks = [messages[kind] for kind in messages if (kind, getattr(changes, kind)) in _NACKS]
     ours = {index: f"{HIDDEN}other_{index}" for index, key in enumerate(keys) if key not in wanted}
     others = {ours[index]: name for index, name in enumerate(found) if index in ours and keys[index] not in known}
     return Header(
@@ -134,12 +131,10 @@ def _read_first_line(path: str, encoding: str, comment: str) -> str:
 
 
 def _read_first_line_by_spark(spark: SparkSession, path: str, encoding: str, comment: str) -> str:
-    from pyspark.sql import functions as F
-
     lines = spark.read.text(escape_pattern(path))
     of_the_file = lines.where("_metadata.file_block_start = 0").select(F.col("value").cast("binary"))
-    told = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())
-    return next((line for line in told if _has_content(line, comment)), "")
+    texts = (bytes(row[0]).decode(encoding) for row in of_the_file.limit(_PREAMBLE).collect())
+    return next((line for line in texts if _has_content(line, comment)), "")
 
 
 def _has_content(line: str, comment: str) -> bool:
@@ -185,7 +180,8 @@ def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
             return False
         small = is_small(files)
         contents = read_pieces(files, encoding_of(options))
-        return all(_has_no_quote(content, options) or (small and _is_clean(content, options)) for content in contents)
+        quote = options.get("quote", '"')
+        return all(not (quote and quote in text) or (small and _is_clean(text, options)) for text in contents)
     except (ValueError, LookupError, OSError):
         return False
 
@@ -222,7 +218,6 @@ def count_fields_sql(line: str, options: Mapping[str, str]) -> str:
 
 
 def is_no_text(line: str, options: Mapping[str, str]) -> str:
-    """SQL that is true for a raw line with bytes that are no text."""
     return f"not is_valid_utf8({line})" if encoding_of(options) == "utf-8-sig" else "false"
 
 
@@ -244,11 +239,6 @@ def _count(file: Path, what: bytes) -> int:
     return found
 
 
-def _has_no_quote(content: str, options: Mapping[str, str]) -> bool:
-    quote = options.get("quote", '"')
-    return not quote or quote not in content
-
-
 def _is_clean(content: str, options: Mapping[str, str]) -> bool:
     quote = options.get("quote", '"')
     lines = [content] if is_whole(options) else re.split(r"\r\n|\r|\n", content)
@@ -256,7 +246,6 @@ def _is_clean(content: str, options: Mapping[str, str]) -> bool:
 
 
 def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
-    """Whether a quote is opened in the text, and not closed."""
     return re.search(_pattern(options), content) is not None
 
 

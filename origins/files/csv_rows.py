@@ -7,16 +7,16 @@ way, out of its text. With `multiLine` a file with an open quote is refused as a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import (
     CORRUPT,
     ONCE,
     Verdict,
+    any_of,
     as_map,
     describe_misfits,
     fits_wider_number,
@@ -27,7 +27,6 @@ from origins.files.changes import RESCUED, Changes
 from origins.files.csv_header import (
     NO_TEXT,
     OPEN,
-    PACKED,
     Header,
     count_fields_sql,
     find_open_quotes,
@@ -39,13 +38,13 @@ from origins.files.csv_header import (
 )
 from origins.files.file_scan import FILE, FileScan
 from origins.files.json_lines import LINE
-from origins.files.listing import without_scheme
+from origins.files.listing import PACKED
 from origins.files.options import is_whole
+from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
 
 
 _AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "false"}
@@ -60,7 +59,7 @@ class CsvVerdict:
     """
 
     header: Header
-    typed: Mapping[StructField, str]
+    typed: Mapping[T.StructField, str]
     options: Mapping[str, str]
     changes: Changes
     suspect: Mapping[str, str] = field(default_factory=dict)
@@ -77,7 +76,7 @@ class CsvVerdict:
         also = f"coalesce({quote_name(self.header.columns[0])} is null and char_length({corrupt}) < 0, false)"
         return " or ".join([f"{corrupt} is not null", also, *self.suspect])
 
-    def fit_sql(self, column: StructField) -> str:
+    def fit_sql(self, column: T.StructField) -> str:
         """SQL for the column's value; NULL where what stands there does not fit and is rescued."""
         name = self.typed[column]
         is_kept = self._lost_sql(column, name, "rescue")
@@ -101,23 +100,22 @@ class CsvVerdict:
         return f"cast(case when {self.no_line} then {whole} else {some} end as string)"
 
     def make_verdict(self, *, in_words: bool) -> Verdict:
-        """The verdict on the line."""
-        lost = [f"({condition})" for condition in self._list_lost(("stop", "nack", "evolve")) if condition != "false"]
-        bad = [self.no_line, *lost]
+        lost = self._list_lost(("stop", "nack", "evolve"))
+        is_bad = any_of([self.no_line, *lost])
         if self.changes.corrupt == "rescue":
-            bad = [f"not ({self.no_line}) and ({' or '.join(lost)})"] if lost else []
+            is_bad = f"not ({self.no_line}) and ({any_of(lost)})"
         why, raw = self._miscount_message, quote_name(CORRUPT)
         if self.header.wrong:
-            bad, raw = ["true"], "cast(null as string)"
+            is_bad, raw = "true", "cast(null as string)"
         if in_words:
-            said = describe_misfits(
+            misfits = describe_misfits(
                 (each, quote_name(each.name), self._is_lost(each, name)) for each, name in self.typed.items()
             )
             first = "".join(f"when {condition} then {quote_text(what)} " for condition, what in self.suspect.items())
-            why = f"case {first}when {quote_name(CORRUPT)} is null then {said} else {why} end"
+            why = f"case {first}when {quote_name(CORRUPT)} is null then {misfits} else {why} end"
             raw = self._raw
         return Verdict(
-            is_bad=" or ".join(bad) or "false",
+            is_bad=is_bad,
             why=quote_text(self.header.wrong) if self.header.wrong else why,
             raw=raw,
             is_change=str(bool(self.header.wrong)).lower(),
@@ -135,10 +133,8 @@ class CsvVerdict:
 
     @property
     def _stops(self) -> str:
-        stops = [f"({condition})" for condition in self._list_lost(("stop",)) if condition != "false"]
-        if self.changes.corrupt == "stop":
-            stops.append(self.no_line)
-        return "false" if self.header.wrong or not stops else " or ".join(stops)
+        broken = self.no_line if self.changes.corrupt == "stop" else "false"
+        return "false" if self.header.wrong else any_of([*self._list_lost(("stop",)), broken])
 
     @property
     def _raw(self) -> str:
@@ -150,16 +146,13 @@ class CsvVerdict:
     def _list_lost(self, policies: tuple[str, ...]) -> list[str]:
         return [self._lost_sql(column, name, *policies) for column, name in self.typed.items()]
 
-    def _is_lost(self, column: StructField, name: str) -> str:
+    def _is_lost(self, column: T.StructField, name: str) -> str:
         return is_lost_field(column, quote_name(column.name), name)
 
-    def _lost_sql(self, column: StructField, name: str, *policies: str) -> str:
+    def _lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
         """SQL that is true for a field that has not its type, where the policy for that is one of these."""
-        wider, other = self.changes.wider in policies, self.changes.other in policies
-        is_lost = self._is_lost(column, name)
-        if wider == other:
-            return is_lost if wider else "false"
-        return f"{is_lost} and {'' if wider else 'not '}{fits_wider_number(column, quote_name(column.name))}"
+        is_wider = fits_wider_number(column, quote_name(column.name))
+        return self.changes.limit_lost(self._is_lost(column, name), is_wider, policies)
 
 
 _PARSED = HIDDEN + "parsed"
@@ -175,11 +168,10 @@ class CsvRows:
     files: FileScan
     names: Sequence[str]
     header: Header
-    schema: StructType
+    schema: T.StructType
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, lazily, each with its verdict."""
         clean = self._is_seen_closed()
         if is_whole(self._options) and not clean:
             return self._read_over_lines(spark)
@@ -204,12 +196,12 @@ class CsvRows:
         """Whether a look at small files on this machine shows that no line has an open quote, or bytes that are no
         text."""
         looks = self.files.place.local and not any(name.endswith(PACKED) for name in self.names)
-        return looks and none_is_open(self._paths(self.names), self._options)
+        return looks and none_is_open([*map(self.files.place.find_path, self.names)], self._options)
 
     def _read_over_lines(self, spark: SparkSession) -> DataFrame:
-        local = self.names if self.files.place.local else ()
-        bad = find_open_quotes(self._paths(name for name in local if not name.endswith(PACKED)), self._options)
-        broken = [name for name, path in zip(self.names, self._paths(self.names), strict=True) if path in bad]
+        local = {self.files.place.find_path(name): name for name in self.names if self.files.place.local}
+        bad = find_open_quotes([path for path, name in local.items() if not name.endswith(PACKED)], self._options)
+        broken = [local[path] for path in bad]
         others = [name for name in self.names if name not in broken]
         suspect = {was_no_text(quote_name(name)): NO_TEXT for name in self.header.columns}
         frames = [self._read_fields(spark, others, suspect)] if others else []
@@ -224,8 +216,6 @@ class CsvRows:
 
     def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
         """Whole lines by Spark's reader, which knows headers and comments, and their fields out of these."""
-        from pyspark.sql import functions as F
-
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
         whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
         whole["header"] = str(self.files.has_header).lower()
@@ -243,13 +233,10 @@ class CsvRows:
     def _cast_fields(
         self, frame: DataFrame, options: Mapping[str, str], suspect: Mapping[str, str], *, line: str = "NULL"
     ) -> DataFrame:
-        """Fields of text with the types of the schema, and the verdict on each line."""
-        from pyspark.sql.types import StringType
-
         typed = {
             column: f"{HIDDEN}{index}"
             for index, column in enumerate(self.schema)
-            if not isinstance(column.dataType, StringType)
+            if not isinstance(column.dataType, T.StringType)
         }
         absent = [column.name for column in self.schema if column.name not in self.header.columns]
         frame = frame.selectExpr("*", *(f"cast(null as string) as {quote_name(name)}" for name in absent))
@@ -264,7 +251,6 @@ class CsvRows:
         files = self.files
         if changes.rescues:
             files = replace(files, told={**files.told, RESCUED: judged.rescued_sql})
-        if changes.rescues:
             frame = frame.selectExpr("*", *fields)
             fits = {
                 column.name: judged.fit_sql(column) if column in typed else quote_name(column.name)
@@ -279,8 +265,6 @@ class CsvRows:
 
     def _refuse_lines(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
         """The lines for which a condition holds, or with `multiLine` whole files, all of them refused or rescued."""
-        from pyspark.sql import functions as F
-
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in self.schema]
         lines = self.files.load_lines(spark, names, self.places).where(condition).select("*", *nothing)
         is_kept = self.files.changes.corrupt == "rescue" and not self.header.wrong
@@ -290,11 +274,6 @@ class CsvRows:
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
         return replace(self.files, told={**self.files.told, **kept}).select_columns(lines, given, verdict, self.places)
 
-    def _paths(self, names: Iterable[str]) -> list[Path]:
-        return [Path(without_scheme(self.files.place.join_path(name))) for name in names]
 
-
-def _make_text_schema(names: Sequence[str]) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([StructField(name, StringType()) for name in names])
+def _make_text_schema(names: Sequence[str]) -> T.StructType:
+    return T.StructType([T.StructField(name, T.StringType()) for name in names])

@@ -15,13 +15,13 @@ from origins.files.changes import STOPS, Changes
 from origins.files.json_lines import LINE
 from origins.files.listing import FilePattern
 from origins.files.options import ENCODINGS, is_whole
+from origins.lazy import F, T
 from origins.nack import REFUSED
 from origins.names import HIDDEN, file_path_sql, quote_name, quote_text, relative_name_sql
 from origins.origin import PLACE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-    from pyspark.sql.types import StructField, StructType
 
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
@@ -47,18 +47,16 @@ class FileScan:
 
     @property
     def has_header(self) -> bool:
-        """Whether the files begin with the names of their columns."""
         return self.format == "csv" and self.options.get("header", "true") == "true"
 
     def load_lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:
         """The text of JSON in the column `LINE`: lines, or whole files with `multiLine`."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
-
         options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
         whole = {"wholetext": "true"} if is_whole(self.options) else {}
         rows = replace(self, format="text")
-        frame = rows.load(spark, names, StructType([StructField(LINE, StringType())]), {**options, **whole}, places)
+        frame = rows.load(
+            spark, names, T.StructType([T.StructField(LINE, T.StringType())]), {**options, **whole}, places
+        )
         encoding = options.get("encoding", "utf-8")
         if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
             return frame
@@ -70,7 +68,7 @@ class FileScan:
         self,
         spark: SparkSession,
         names: Sequence[str],
-        schema: StructType,
+        schema: T.StructType,
         options: Mapping[str, str],
         places: bool,
     ) -> DataFrame:
@@ -87,8 +85,6 @@ class FileScan:
         self, frame: DataFrame, columns: Mapping[str, str], verdict: Verdict | None, places: bool
     ) -> DataFrame:
         """The columns under their names, beside them the verdict and the place."""
-        from pyspark.sql import functions as F
-
         path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
         chosen = [F.col(quote_name(given)).alias(name) for name, given in columns.items()]
         chosen += [F.expr(value).alias(name) for name, value in self.told.items()]
@@ -125,24 +121,22 @@ _NOTHING = "__HIVE_DEFAULT_PARTITION__"
 """How a folder is called in which the column is NULL."""
 
 
-def with_folders(schema: StructType | None, folders: Sequence[str]) -> StructType | None:
+def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.StructType | None:
     """The schema that was found in files, with text columns for values in their folders."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
     if schema is None:
         return None
     known = {name.lower() for name in schema.names}
-    return StructType(
-        [*schema.fields, *(StructField(name, StringType()) for name in folders if name.lower() not in known)]
+    return T.StructType(
+        [*schema.fields, *(T.StructField(name, T.StringType()) for name in folders if name.lower() not in known)]
     )
 
 
-def with_metadata(schema: StructType, names: Sequence[str]) -> StructType:
+def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:
     """The schema with columns of what is known of a file."""
-    from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
-
-    types = {"string": StringType(), "long": LongType(), "timestamp": TimestampType()}
-    return StructType([*schema.fields, *(StructField(name, types[METADATA[name][0]]) for name in names)])
+    whole = T.StructType([*schema.fields])
+    for name in names:
+        whole.add(name, METADATA[name][0])
+    return whole
 
 
 def read_folder_columns(name: str) -> dict[str, str | None]:
@@ -166,7 +160,7 @@ def _split_folders(name: str) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-def from_folder(root: str, column: StructField) -> str:
+def from_folder(root: str, column: T.StructField) -> str:
     """SQL for the value that the folders above a file give for a column."""
     key = re.sub(r"([^\w])", r"\\\1", column.name)
     found = (
@@ -183,12 +177,12 @@ def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
     cases = [
         f"when {path} in ({', '.join(map(quote_text, names))}) then {at}" for at, names in enumerate(groups) if names
     ]
-    said = f"concat({path}, ' was read, but it belongs to none of the batches that are read together')"
-    return f"case {' '.join(cases)} else raise_error({said}) end"
+    message = f"concat({path}, ' was read, but it belongs to none of the batches that are read together')"
+    return f"case {' '.join(cases)} else raise_error({message}) end"
 
 
 def check_folders(
-    spark: SparkSession, place: FilePattern, names: Sequence[str], columns: Sequence[StructField]
+    spark: SparkSession, place: FilePattern, names: Sequence[str], columns: Sequence[T.StructField]
 ) -> None:
     """Raises `OriginError` for the first file whose folders give a value that is none of the column's type."""
     typed = {column.name.lower(): column for column in columns if column.dataType.typeName() != "string"}

@@ -34,22 +34,21 @@ from origins.files.listing import (
     FilePattern,
     Terms,
     is_local,
+    list_files,
     make_span,
     parse_pattern,
-    read_parts,
     without_scheme,
 )
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
+from origins.lazy import T, pa
+from origins.names import is_one_disk
 from origins.origin import BATCH, Backlog, Origin, Progress
-from origins.paths import is_one_disk
-from origins.quantities import parse_seconds
+from origins.quantities import check_seconds, parse_seconds
 from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from origins.files.formats import FileRows
     from origins.files.schema import FileSchema
@@ -61,6 +60,9 @@ _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissing
 """The settings by which Spark may read fewer rows than there are."""
 _SHIFTED = "spark.sql.parquet.int96TimestampConversion"
 """The setting by which it may read other moments than a file says."""
+
+
+_RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ class Files(Origin):
             raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
         check_options(self.format, self.options)
         check_changes(self.format, self.on_change, self.options)
-        self._check_min_age()
+        check_seconds("min_age", self.min_age)
         for name in self.metadata:
             if name not in METADATA:
                 raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
@@ -129,12 +131,6 @@ class Files(Origin):
             raise ValueError(f"move_to: expected `after: move` beside it, got after: {self.after}")
         if self.move_to is not None and not is_local(self.move_to):
             raise ValueError(f"move_to: expected a folder of this machine, got {self.move_to!r}")
-
-    def _check_min_age(self) -> None:
-        try:
-            parse_seconds(self.min_age)
-        except ValueError as error:
-            raise ValueError(f"min_age: {error}") from error
 
     @property
     def infers(self) -> bool:
@@ -153,7 +149,7 @@ class Files(Origin):
         return self.path
 
     def survey(self, spark: SparkSession, progress: Progress) -> FileBacklog:
-        carried = {name: (size, modified) for name, size, modified in read_parts(progress.parts)}
+        carried = {file.name: file for file in list_files(progress.parts)}
         terms = Terms(
             lanes=self.lane_names(),
             max_files=self.max_files,
@@ -177,14 +173,12 @@ class Files(Origin):
         return str(check_schema(schema, self.path).json())
 
     def evolve_schema(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
-        from pyspark.sql.types import StructType
-
         assert isinstance(backlog, FileBacklog)
         if not self.changes.evolves:
             return schema
-        known = StructType.fromJson(json.loads(schema))
+        known = T.StructType.fromJson(json.loads(schema))
         if before is not None:
-            known = grow_schema(known, StructType.fromJson(json.loads(before)), self.changes)
+            known = grow_schema(known, T.StructType.fromJson(json.loads(before)), self.changes)
         names = [file.name for file in backlog.files if file.size]
         if names:
             found = self._make_schema_reader(backlog.place).infer_beyond(spark, names, known)
@@ -193,12 +187,10 @@ class Files(Origin):
         return str(check_schema(known, self.path).json())
 
     def complete_schema(self, schema: str) -> str:
-        from pyspark.sql.types import StringType, StructField, StructType
-
-        read = StructType.fromJson(json.loads(schema))
+        read = T.StructType.fromJson(json.loads(schema))
         whole = with_metadata(read, self.metadata)
         if self.changes.rescues:
-            whole = StructType([*whole.fields, StructField(RESCUED, StringType())])
+            whole = T.StructType([*whole.fields, T.StructField(RESCUED, T.StringType())])
         return str(check_schema(whole, self.path).json())
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
@@ -210,20 +202,23 @@ class Files(Origin):
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
         place = parse_pattern(self.path)
-        planned = [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
-        _check(place, planned, place.stat(spark, [file.name for file in planned]))
+        planned = list_files(batch.span.parts)
+        now = place.stat(spark, [file.name for file in planned])
+        for file in planned:
+            found = now.get(file.name)
+            if found != file:
+                what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
+                raise OriginError(
+                    f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
+                    hint=_RUN_AGAIN,
+                )
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
         if not is_local(self.path):
             return {}
-        place = parse_pattern(self.path)
-        carried = {name: (size, modified) for name, size, modified in read_parts(parts)}
-        now = place.stat(cast("SparkSession", None), list(carried))
-        return {
-            name: _describe_difference(File(carried[name][1], name, carried[name][0]), file)
-            for name, file in now.items()
-            if (file.size, file.modified) != carried[name]
-        }
+        carried = {file.name: file for file in list_files(parts)}
+        now = parse_pattern(self.path).stat(cast("SparkSession", None), list(carried))
+        return {name: _describe_difference(carried[name], file) for name, file in now.items() if file != carried[name]}
 
     def make_span(self, spark: SparkSession, part: str) -> Span | None:
         file = parse_pattern(self.path).stat(spark, [part]).get(part)
@@ -235,21 +230,19 @@ class Files(Origin):
         return (bare, f"file:{bare}", f"file://{bare}") if is_local(path) else (path,)
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        return [name for name, _, _ in read_parts(batch.span.parts)]
+        return [file.name for file in list_files(batch.span.parts)]
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
-        place = parse_pattern(self.path)
-        carried = (
-            [File(modified, name, size) for name, size, modified in read_parts(batch.span.parts)]
-            if self.listens
-            else []
-        )
+        if not self.listens:
+            return
+        place, carried = parse_pattern(self.path), list_files(batch.span.parts)
         now = place.stat(spark, [file.name for file in carried])
         for file in carried:
+            path = without_scheme(place.join_path(file.name))
             if now.get(file.name) == file and self.after == "delete":
-                delete(without_scheme(place.join_path(file.name)))
+                delete(path)
             elif now.get(file.name) == file:
-                move(without_scheme(place.join_path(file.name)), os.path.join(self._archive_folder(place), file.name))
+                move(path, os.path.join(self._archive_folder(place), file.name))
 
     def _archive_folder(self, place: FilePattern) -> str:
         return os.path.abspath(without_scheme(self.move_to or place.join_path("_carried")))
@@ -274,7 +267,6 @@ class Files(Origin):
         return FileSchema(rows=self.make_reader(place))
 
     def make_reader(self, place: FilePattern) -> FileRows:
-        """The reader of its files."""
         from origins.files.formats import FileRows
 
         return FileRows(
@@ -283,11 +275,11 @@ class Files(Origin):
 
     def _declare_schema(
         self, spark: SparkSession, schema: str | Mapping[str, str], folders: Sequence[str]
-    ) -> StructType:
-        from pyspark.sql.types import ArrayType, MapType, StructType
-
+    ) -> T.StructType:
         columns = parse_schema(spark, schema, self.path)
-        nested = [column.name for column in columns if isinstance(column.dataType, ArrayType | MapType | StructType)]
+        nested = [
+            column.name for column in columns if isinstance(column.dataType, T.ArrayType | T.MapType | T.StructType)
+        ]
         if self.format == "csv" and nested:
             raise OriginError(
                 f"Column {nested[0]} of {self.path} is {columns[nested[0]].dataType.simpleString()}; "
@@ -314,15 +306,13 @@ class _FilesRows(BatchRows):
     places: bool
 
     @property
-    def schema(self) -> StructType:
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.batches[0].schema))
+    def schema(self) -> T.StructType:
+        return T.StructType.fromJson(json.loads(self.batches[0].schema))
 
     def frame(self) -> DataFrame:
         return self._frame
 
-    def table(self) -> pyarrow.Table | None:
+    def table(self) -> pa.Table | None:
         return self._table
 
     def files(self) -> Mapping[str, Path] | None:
@@ -331,7 +321,12 @@ class _FilesRows(BatchRows):
     def count(self) -> int | None:
         from origins.files.parquet_rows import count_rows
 
-        return count_rows(self._place, self._names) if self.origin.format == "parquet" and self._place.local else None
+        if self.origin.format != "parquet" or not self._place.local:
+            return None
+        try:
+            return sum(count_rows(self._place.find_path(name)) for name in self._names)
+        except (pa.ArrowException, OSError):
+            return None
 
     @cached_property
     def _frame(self) -> DataFrame:
@@ -346,9 +341,9 @@ class _FilesRows(BatchRows):
         return rows.read(self.spark, self._names, self.schema, places=self.places)
 
     @cached_property
-    def _table(self) -> pyarrow.Table | None:
+    def _table(self) -> pa.Table | None:
         (batch, *others), beside = self.batches, self.places or self.origin.metadata
-        few = sum(size for _, size, _ in read_parts(batch.span.parts)) <= SMALL
+        few = sum(file.size for file in list_files(batch.span.parts)) <= SMALL
         if others or not few or beside or not self._is_plainly_here:
             return None
         self._check()
@@ -358,14 +353,14 @@ class _FilesRows(BatchRows):
 
     @cached_property
     def _files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_in_process import is_plain
+        from origins.files.parquet_rows import is_plain
 
         if self.origin.format != "parquet" or self.origin.metadata or not self._is_plainly_here:
             return None
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
         lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, _SHIFTED))
-        files = {name: Path(without_scheme(self._place.join_path(name))) for name in self._names}
+        files = {name: self._place.find_path(name) for name in self._names}
         plain = not odd and not lenient and all(is_plain(file, self.schema) for file in files.values())
         return files if plain else None
 
@@ -384,19 +379,6 @@ class _FilesRows(BatchRows):
     def _check(self) -> None:
         for batch in self.batches:
             self.origin.check(self.spark, batch)
-
-
-def _check(place: FilePattern, planned: Sequence[File], now: Mapping[str, File]) -> None:
-    """Raise `OriginError` for the first file that is not what was planned."""
-    for file in planned:
-        found = now.get(file.name)
-        if found == file:
-            continue
-        what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
-        raise OriginError(
-            f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
-            hint="Run again: if no destination has the batch yet, Wherry plans it again from the current files.",
-        )
 
 
 def _describe_difference(then: File, now: File) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
@@ -14,35 +13,28 @@ from origins.files.changes import RESCUED
 from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
-from origins.files.json_in_process import all_plain, none_changes, parse_rows
-from origins.files.json_keys import JsonChanges, none_differs
+from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
-from origins.files.json_tail import none_has_tail
-from origins.files.listing import without_scheme
+from origins.files.json_text import JsonChanges
+from origins.files.listing import PACKED
 from origins.files.options import is_whole
 from origins.files.parquet_rows import ParquetRows
+from origins.lazy import F, T, pa
 from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-_PACKED = frozenset({".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd"})
-"""The endings by which Spark knows that a file is to be unpacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRows(FileScan):
     """A reader of files of one format."""
 
-    def read(self, spark: SparkSession, names: Sequence[str], schema: StructType, *, places: bool) -> DataFrame:
+    def read(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, *, places: bool) -> DataFrame:
         """The rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, `PLACE` if asked for.
 
         Why a line is refused is said in full only with `places`: a batch that raises at the first one needs no more.
         """
-        from pyspark.sql.types import StructType
-
         frames = []
         for keys, group in self._group_by_folders(names, schema).items():
             from_folders = [column for column in schema if column.name.lower() in keys]
@@ -50,7 +42,7 @@ class FileRows(FileScan):
             told = {**self.told, **{column.name: from_folder(self.place.root, column) for column in from_folders}}
             told.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
             told.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
-            lines = StructType([column for column in schema if column.name not in told])
+            lines = T.StructType([column for column in schema if column.name not in told])
             only = group[0] if len(group) == 1 else ""
             part = replace(self, told=told, name=only)
             frame = part._read_lines(spark, group, lines, places=places)  # noqa: SLF001 -- one of its own kind
@@ -60,19 +52,17 @@ class FileRows(FileScan):
             frames.append(frame)
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def read_here(self, spark: SparkSession, names: Sequence[str], schema: StructType) -> pyarrow.Table | None:
+    def read_here(self, spark: SparkSession, names: Sequence[str], schema: T.StructType) -> pa.Table | None:
         """The same rows, of a few files on this machine and without `told` and `metadata`, read in this process; None
         where Spark has to read them."""
-        import pyarrow as pa
-
-        odd = any(read_folder_columns(name) or Path(name).suffix.lower() in _PACKED for name in names)
+        odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
         if self.format != "json" or self.changes.rescues or odd:
             return None
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         tables = []
         for name in names:
             found = parse_rows(
-                Path(without_scheme(self.place.join_path(name))).read_bytes(),
+                self.place.find_path(name).read_bytes(),
                 schema,
                 extra=wrong.asks_extra,
                 missing=wrong.asks_missing,
@@ -83,7 +73,7 @@ class FileRows(FileScan):
             tables.append(found)
         return pa.concat_tables(tables) if tables else None
 
-    def _group_by_folders(self, names: Sequence[str], schema: StructType) -> dict[frozenset[str], list[str]]:
+    def _group_by_folders(self, names: Sequence[str], schema: T.StructType) -> dict[frozenset[str], list[str]]:
         """The files by which of the columns their folders give."""
         wanted = {name.lower() for name in schema.names} - set(self.metadata)
         groups: dict[frozenset[str], list[str]] = {}
@@ -98,7 +88,9 @@ class FileRows(FileScan):
             groups.setdefault(frozenset(keys & wanted), []).append(name)
         return groups
 
-    def _read_lines(self, spark: SparkSession, names: Sequence[str], schema: StructType, *, places: bool) -> DataFrame:
+    def _read_lines(
+        self, spark: SparkSession, names: Sequence[str], schema: T.StructType, *, places: bool
+    ) -> DataFrame:
         if self.format == "json" and not schema.names:
             raise OriginError(
                 f"The schema names only columns that folders give; none is in the lines of {self.place.root}.",
@@ -119,7 +111,7 @@ class FileRows(FileScan):
         return self.select_columns(frame, dict(zip(schema.names, schema.names, strict=True)), None, places)
 
     def _group_by_header(
-        self, spark: SparkSession, names: Sequence[str], schema: StructType
+        self, spark: SparkSession, names: Sequence[str], schema: T.StructType
     ) -> dict[Header, list[str]]:
         """CSV files by the columns that they have, in their order."""
         given = Header(tuple(schema.names))
@@ -133,12 +125,10 @@ class FileRows(FileScan):
             groups.setdefault(header, []).append(name)
         return groups
 
-    def _read_json(self, spark: SparkSession, names: Sequence[str], schema: StructType, places: bool) -> DataFrame:
+    def _read_json(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, places: bool) -> DataFrame:
         """JSON by Spark's reader, which stops behind a line's first value without a word, and which leaves out keys
         that it does not know; so where a line may have more on it, or other keys, such lines come once more, refused.
         With `places`, and where anything is rescued, every line comes once, the slower way, out of its text."""
-        from pyspark.sql import functions as F
-
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
@@ -154,7 +144,7 @@ class FileRows(FileScan):
             return self.select_columns(
                 parse_lines(self.load_lines(spark, names, places), wrong), given, judge_json_text(wrong), places
             )
-        frame = self.load(spark, names, _with_corrupt(widen_columns(schema)), self.options, places)
+        frame = self.load(spark, names, widen_columns(schema).add(CORRUPT, "string"), self.options, places)
         typed = {column.name: f"{HIDDEN}{index}" for index, column in enumerate(fine)}
         frame = frame.selectExpr(
             "*", *(f"{cast_exactly_sql(quote_name(each.name), each.dataType)} as {typed[each.name]}" for each in fine)
@@ -172,17 +162,7 @@ class FileRows(FileScan):
         keys, or values that Spark's reader changes."""
         if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
             return False
-        files = [Path(self.place.join_path(name).removeprefix("file:")) for name in names]
-        schema, whole = wrong.schema, is_whole(self.options)
+        files, schema, whole = [*map(self.place.find_path, names)], wrong.schema, is_whole(self.options)
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
-        return (not whole and all_plain(files, schema, **counts)) or (
-            none_has_tail(files, whole_file=whole)
-            and none_differs(files, schema, **counts, whole_file=whole)
-            and none_changes(files, schema, doubled=wrong.asks_doubled, whole_file=whole)
-        )
-
-
-def _with_corrupt(schema: StructType) -> StructType:
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType([*schema.fields, StructField(CORRUPT, StringType())])
+        plain = not whole and all_plain(files, schema, **counts)
+        return plain or none_is_odd(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)

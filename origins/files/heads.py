@@ -6,12 +6,14 @@ import codecs
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from origins.files.csv_header import OPENERS, leaves_quote_open
+from origins.lazy import pq
 
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -192,7 +194,7 @@ def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
 
 
 def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool], is_cut: bool) -> Head:
-    doubled: dict[str, int] = {}
+    doubled = Counter[str]()
     whole = _is_whole(lines)
     if whole:
         options["multiLine"] = True
@@ -212,14 +214,14 @@ def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool
 
 def _is_whole(lines: Sequence[str]) -> bool:
     """Whether the file is one value that goes over lines, or an array: its first line is no object."""
-    if not lines or _parse_object(lines[0], {}) is not None:
+    if not lines or _parse_object(lines[0], Counter()) is not None:
         return False
     if lines[0].lstrip().startswith("["):
         return True
-    return lines[0].strip() == "{" or next(_split_objects("\n".join(lines), {}, 1), None) is not None
+    return lines[0].strip() == "{" or next(_split_objects("\n".join(lines), Counter(), 1), None) is not None
 
 
-def _split_objects(text: str, doubled: dict[str, int], most: int) -> Iterator[dict[str, Any]]:
+def _split_objects(text: str, doubled: Counter[str], most: int) -> Iterator[dict[str, Any]]:
     """The objects at the beginning of a text: one, or those of an array that are there as a whole."""
     keys: set[str] = set()
     decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _keep_doubled(pairs, keys))
@@ -230,18 +232,19 @@ def _split_objects(text: str, doubled: dict[str, int], most: int) -> Iterator[di
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             return
-        _count(keys, doubled)
+        doubled.update(keys)
+        keys.clear()
         if isinstance(value, dict):
             yield value
 
 
-def _parse_object(line: str, doubled: dict[str, int]) -> dict[str, Any] | None:
+def _parse_object(line: str, doubled: Counter[str]) -> dict[str, Any] | None:
     keys: set[str] = set()
     try:
         value = json.loads(line, object_pairs_hook=lambda pairs: _keep_doubled(pairs, keys))
     except (ValueError, RecursionError):
         return None
-    _count(keys, doubled)
+    doubled.update(keys)
     return value if isinstance(value, dict) else None
 
 
@@ -254,14 +257,6 @@ def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any
     return found
 
 
-def _count(keys: set[str], into: dict[str, int]) -> None:
-    for key in keys:
-        into[key] = into.get(key, 0) + 1
-    keys.clear()
-
-
 def _look_at_parquet(file: Path) -> Head:
-    from pyarrow.parquet import read_schema
-
-    found = read_schema(file)
+    found = pq.read_schema(file)
     return Head(columns=tuple(found.names), types={column.name: str(column.type) for column in found})

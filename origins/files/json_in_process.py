@@ -3,11 +3,11 @@
 Only what is written plainly is read here: objects of single values that are of the very types of their columns. Where
 one line is anything else, be it bad or only unusual, all of them are Spark's to read.
 
-A look at files of JSON without Spark: whether each line surely is the row that Spark's parser makes of it.
-
-Spark's parser changes some values without a word: a number that is too large for a float becomes infinite, half of a
-surrogate pair a question mark, control characters around a time are cut off, and of a key that stands twice the last
-value wins. Plain lines have none of these; they are known by one pattern. Others are looked at more closely.
+Other files are looked at: whether each line surely is the row that Spark's parser makes of it. That parser stops behind
+the first value, leaves out keys that it does not know, and changes some values without a word. A number that is too
+large for a float becomes infinite, half of a surrogate pair a question mark, and control characters around a time are
+cut off. Of a key that stands twice the last value wins. Plain lines have none of these; they are known by one pattern.
+Other lines are parsed, in small files.
 """
 
 from __future__ import annotations
@@ -15,19 +15,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from origins.batch import Json
-from origins.files.json_keys import list_names
 from origins.files.scan_small import is_moderate, is_small, read_pieces
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql.types import DataType, StructType
-
+from origins.lazy import T, pa, pc
+from origins.schema import walk_types
 
 _ONLY_TEXT, _ONLY_WHOLE = frozenset({str}), frozenset({int})
 _KINDS: Mapping[str, frozenset[type]] = {
@@ -56,14 +52,13 @@ class _Unlike(ValueError):
 
 
 def parse_rows(
-    content: bytes, schema: StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
-) -> pyarrow.Table | None:
+    content: bytes, schema: T.StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
+) -> pa.Table | None:
     """The rows of these lines; None where Spark has to read them.
 
     Keys that the schema has not are left out unless they count (`extra`), and so do columns that a line has not
     (`missing`). `zone` says in which zone times are that name none.
     """
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
     kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
@@ -86,8 +81,6 @@ def parse_rows(
 
 
 def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, Json]]:
-    """The object on each line that is not blank."""
-
     def parsed(written: str) -> float | Decimal:
         if len(written) > _DIGITS:
             raise _Unlike
@@ -131,10 +124,8 @@ def _is_single(value: Json) -> bool:
     return abs(value) < _WHOLE if type(value) is int else not isinstance(value, dict | list)
 
 
-def _make_column(values: Sequence[Any], kind: str, wanted: pyarrow.DataType, zone: Callable[[], str]) -> pyarrow.Array:
+def _make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Callable[[], str]) -> pa.Array:
     """The values as a column of this type. Raises where one is not of it, or not as Spark would understand it."""
-    import pyarrow as pa
-
     if not {type(value) for value in values if value is not None} <= _KINDS[kind]:
         raise _Unlike
     if kind == "double":
@@ -150,10 +141,8 @@ def _make_column(values: Sequence[Any], kind: str, wanted: pyarrow.DataType, zon
     return pa.array(values, wanted)
 
 
-def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pyarrow.Array:
+def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pa.Array:
     """Times that all name the zone `Z`, or none of which names one."""
-    import pyarrow as pa
-
     zoned = kind == "timestamp" and any(value is not None and value.endswith("Z") for value in values)
     if kind == "timestamp" and not zoned and zone() != "UTC":
         raise _Unlike
@@ -161,11 +150,7 @@ def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> p
     return found.cast(pa.timestamp("us", "UTC" if zoned else None))
 
 
-def _require_match(values: Sequence[Any], pattern: str) -> pyarrow.Array:
-    """The texts, all of which are like this."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _require_match(values: Sequence[Any], pattern: str) -> pa.Array:
     found = pa.array(values, pa.string())
     if pc.all(pc.match_substring_regex(found, rf"\A{pattern}\z")).as_py() is False:
         raise _Unlike
@@ -190,7 +175,7 @@ _CUT = ("\\u00", "\\b", "\x7f")
 """How control characters are written, which Spark cuts off times."""
 
 
-def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing: bool) -> bool:
+def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
     """Whether all lines of these files are plain: an object of single values, or arrays of them, whose keys come in
     one order, each once, exactly as the schema has them. It does not look at large files.
 
@@ -201,7 +186,7 @@ def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing
             return False
         keys: list[str] = []
         for content in read_pieces(files, "utf-8-sig"):
-            lines = _split_lines(content)
+            lines = pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
             for _ in range(_TRIES):
                 lines = _find_unlike(lines, keys, all_there=missing)
                 if not len(lines) or not _learn(keys, lines[0].as_py()):
@@ -213,32 +198,50 @@ def all_plain(files: Sequence[Path], schema: StructType, *, extra: bool, missing
         return False
 
 
-def none_changes(files: Sequence[Path], schema: StructType, *, doubled: bool, whole_file: bool) -> bool:
-    """Whether a look at these files shows that Spark's parser changes no value, and that no object has a key twice if
-    that counts (`doubled`); it does not look at large files."""
-    import pyarrow.compute as pc
+def none_is_odd(
+    files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
+) -> bool:
+    """Whether these files, if they are small, have one object a line, or one value as a whole, of which Spark's parser
+    changes nothing, and whose keys are as the schema has them.
 
+    Keys that the schema has not count with `extra`, or if they are one of its names in other letters; columns that a
+    line has not count with `missing`; a key that stands twice counts with `doubled`.
+    """
+    make_object = _make_unique_object if doubled else dict
     try:
-        if not is_moderate(files):
+        if not is_small(files):
             return False
-        small, kinds, names = is_small(files), {*_kinds_in(schema)}, {*list_names(schema)}
+        kinds = {kind.typeName() for _, kind in walk_types(schema)}
         for content in read_pieces(files, "utf-8-sig"):
-            if "\\u" in content and has_half(content):
+            is_cut = kinds & {"date", "timestamp", "timestamp_ntz"} and any(sign in content for sign in _CUT)
+            is_large = kinds & {"float", "double"} and re.search(_LARGE, content)
+            if is_cut or is_large or ("\\u" in content and has_half(content)):
                 return False
-            if kinds & {"date", "timestamp", "timestamp_ntz"} and any(each in content for each in _CUT):
-                return False
-            lines = _split_lines(content)
-            if kinds & {"float", "double"} and pc.any(pc.match_substring_regex(lines, _LARGE)).as_py():
-                return False
-            if doubled and small:
-                for text in [content] if whole_file else content.split("\n"):
-                    if text.strip():
-                        json.loads(text, object_pairs_hook=_make_unique_object)
-            elif doubled and (whole_file or "map" in kinds or not _stand_once(lines, names)):
-                return False
+            texts = [content] if whole_file else [line for line in content.split("\n") if line.strip(" \t")]
+            for text in texts:
+                value = json.loads(text, object_pairs_hook=make_object)
+                objects = value if whole_file and isinstance(value, list) else [value]
+                if not all(isinstance(each, dict) and not _differs(each, schema, extra, missing) for each in objects):
+                    return False
         return True
     except (ValueError, RecursionError, OSError):
         return False
+
+
+def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
+    """Whether an object in the value has other keys than its type has names."""
+    if isinstance(kind, T.ArrayType | T.MapType):
+        element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return any(_differs(each, element, extra, missing) for each in inside)
+    if not isinstance(kind, T.StructType) or not isinstance(value, dict):
+        return False
+    names = {*kind.names}
+    strange = value.keys() - names
+    if (strange and not _are_known(strange, names, extra)) or (missing and not names <= value.keys()):
+        return True
+    fields = ((value.get(each.name), each.dataType) for each in kind)
+    return any(_differs(each, of, extra, missing) for each, of in fields if isinstance(each, dict | list))
 
 
 def has_half(content: str) -> bool:
@@ -246,17 +249,8 @@ def has_half(content: str) -> bool:
     return _HALF.search(content) is not None
 
 
-def _split_lines(content: str) -> pyarrow.Array:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.split_pattern(pa.array([content], pa.large_string()), "\n").flatten()
-
-
-def _find_unlike(lines: pyarrow.Array, keys: Sequence[str], *, all_there: bool) -> pyarrow.Array:
+def _find_unlike(lines: pa.Array, keys: Sequence[str], *, all_there: bool) -> pa.Array:
     """The lines that are not plain objects with these keys, in this order."""
-    import pyarrow.compute as pc
-
     once = "" if all_there else "?"
     items = "".join(
         rf'(?:"{re.escape(key)}"{_BLANK}:{_BLANK}{_VALUE}{_BLANK}(?:,{_BLANK}|\}}{_BLANK}\z)){once}' for key in keys
@@ -292,24 +286,3 @@ def _make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs) or len({key.lower() for key in found}) < len(pairs):
         raise ValueError("a key is there twice")
     return found
-
-
-def _stand_once(lines: pyarrow.Array, names: Collection[str]) -> bool:
-    """Whether none of these names stands on a line twice, so that there is nothing to parse for."""
-    import pyarrow.compute as pc
-
-    return all((pc.max(pc.count_substring(lines, f'"{name}"')).as_py() or 0) <= 1 for name in names)
-
-
-def _kinds_in(kind: DataType) -> Iterator[str]:
-    """The names of all types in a type."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    yield kind.typeName()
-    if isinstance(kind, StructType):
-        for field in kind:
-            yield from _kinds_in(field.dataType)
-    if isinstance(kind, ArrayType):
-        yield from _kinds_in(kind.elementType)
-    if isinstance(kind, MapType):
-        yield from _kinds_in(kind.valueType)

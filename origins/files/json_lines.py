@@ -12,27 +12,35 @@ from origins.files.bad_lines import (
     ONCE,
     Verdict,
     any_inside,
+    any_of,
     as_map,
     cast_exactly_sql,
+    complete_parser_options,
     describe_misfit,
     describe_misfits,
     fits_wider_number,
-    is_finer,
     is_inexact,
     is_infinite,
     widen_columns,
     widen_type,
 )
 from origins.files.changes import Changes
-from origins.files.json_keys import JsonChanges, keys_sql, value_under_key_sql
-from origins.files.json_tail import as_array, has_tail, is_array, split_objects_sql
+from origins.files.json_text import (
+    JsonChanges,
+    as_array,
+    has_tail,
+    is_array,
+    keys_sql,
+    split_objects_sql,
+    value_under_key_sql,
+)
 from origins.files.options import is_whole
+from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.schema import sql_type
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import DataType, StructField, StructType
 
 
 LINE = HIDDEN + "line"
@@ -57,7 +65,9 @@ def has_more(options: Mapping[str, str]) -> str:
     return has_tail(quote_name(LINE), as_map(options), whole_file=is_whole(options))
 
 
-def judge_json(schema: StructType, options: Mapping[str, str], typed: Mapping[str, str], *, in_words: bool) -> Verdict:
+def judge_json(
+    schema: T.StructType, options: Mapping[str, str], typed: Mapping[str, str], *, in_words: bool
+) -> Verdict:
     """The verdict on what Spark's reader has read, but for what stands behind a line's first value. `typed` says where
     columns stand that were read with a finer type.
 
@@ -91,7 +101,7 @@ def is_no_text(options: Mapping[str, str]) -> str:
     return f"({is_broken} or contains({line}, {quote_text(_ESCAPE)}) and not {line} rlike {quote_text(_WHOLE_PAIRS)})"
 
 
-def is_other_value(line: str, column: StructField, options: Mapping[str, str], value: str | None = None) -> str:
+def is_other_value(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
     """SQL that is true where Spark's parser makes another value of a column than stands on the line: an infinite one
     of a number, or one without control characters. `value` is what was parsed, if that is known."""
     kind, parts = column.dataType, []
@@ -99,7 +109,7 @@ def is_other_value(line: str, column: StructField, options: Mapping[str, str], v
     def infinite(at: str) -> str:
         return any_inside(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
 
-    def cut(at: str, of: DataType) -> str:
+    def cut(at: str, of: T.DataType) -> str:
         return f"{at} rlike {quote_text(CONTROL)}" if of.typeName() in _TIMES else "false"
 
     if infinite(_AGAIN) != "false":
@@ -112,10 +122,10 @@ def is_other_value(line: str, column: StructField, options: Mapping[str, str], v
         as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(kind)), options)
         found = any_inside(_AGAIN, kind, cut)
         parts.append(f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))")
-    return f"({' or '.join(parts)})" if parts else "false"
+    return any_of(parts)
 
 
-def as_written(line: str, column: StructField, value: str) -> str:
+def as_written(line: str, column: T.StructField, value: str) -> str:
     """SQL for a column's value as it stands on the line; Spark gives the text of a number as it has read it."""
     if not _is_float(column.dataType):
         return value
@@ -124,29 +134,25 @@ def as_written(line: str, column: StructField, value: str) -> str:
     return f"coalesce(nullif(regexp_extract({line}, {number}, 1), ''), {value})"
 
 
-def _is_float(kind: DataType) -> bool:
+def _is_float(kind: T.DataType) -> bool:
     return kind.typeName() in ("float", "double")
 
 
-def _times_as_text(kind: DataType) -> DataType:
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _times_as_text(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_times_as_text(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _times_as_text(kind.valueType))
-    return StringType() if kind.typeName() in _TIMES else kind
+def _times_as_text(kind: T.DataType) -> T.DataType:
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(field.name, _times_as_text(field.dataType)) for field in kind])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_times_as_text(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, _times_as_text(kind.valueType))
+    return T.StringType() if kind.typeName() in _TIMES else kind
 
 
-def _parse_fields(wrong: JsonChanges) -> Sequence[StructField]:
+def _parse_fields(wrong: JsonChanges) -> Sequence[T.StructField]:
     """The columns as they are parsed of a line; of a whole file the array of its rows."""
-    from pyspark.sql.types import ArrayType, StructField
-
     if not is_whole(wrong.options):
         return wrong.schema.fields
-    return [StructField(_ROW, ArrayType(wrong.schema))]
+    return [T.StructField(_ROW, T.ArrayType(wrong.schema))]
 
 
 def judge_surplus(wrong: JsonChanges) -> Verdict:
@@ -182,27 +188,24 @@ def _refusal_sql(wrong: JsonChanges) -> str:
     )
 
 
-def _describe_misfits(schema: StructType, line: str, options: Mapping[str, str]) -> str:
+def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str]) -> str:
     """What a bad line has that does not fit; it is parsed once more for that, as text."""
     as_text = quote_text(", ".join(f"{quote_name(name)} string" for name in schema.names))
     again = f"from_json({line}, {as_text}, {as_map(options)})"
-    said = describe_misfits(_lost_value_sql(line, column, options) for column in schema)
-    return f"coalesce(transform(array({again}), {_PARSED} -> {said})[0], {quote_text(_no_object_message(options))})"
-
-
-def _lost_value_sql(line: str, column: StructField, options: Mapping[str, str]) -> tuple[StructField, str, str]:
-    value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
-    is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
-    return column, as_written(line, column, value), is_lost
+    misfits = []
+    for column in schema:
+        value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
+        is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
+        misfits.append((column, as_written(line, column, value), is_lost))
+    message = describe_misfits(misfits)
+    return f"coalesce(transform(array({again}), {_PARSED} -> {message})[0], {quote_text(_no_object_message(options))})"
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     """The objects of whole files, each of them a `LINE` as it was found, or written anew where objects lie in it very
     deep; a file that is `NO_FILE` stays whole."""
-    from pyspark.sql import functions as F
-
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", told)
+    parser_options = complete_parser_options(options)
+    value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
     frame = files.withColumn(_PARSED, F.when(F.expr(ONCE), value))
     line = quote_name(LINE)
     values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
@@ -218,11 +221,9 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
 
     Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
     """
-    from pyspark.sql import functions as F
-
     schema, options = wrong.schema, wrong.options
-    told = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), told)
+    parser_options = complete_parser_options(options)
+    value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
     frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), value)).where(f"{_PARSED} is not null")
     frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
     line, row = quote_name(LINE), _PARSED
@@ -241,12 +242,11 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
     return frame.select(*lines.columns, _PARSED, _WRONG, CORRUPT, *columns)
 
 
-def _is_inexact(schema: StructType, options: Mapping[str, str]) -> str:
+def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL that is true where something was parsed that is too fine for its column."""
     row = "row" if is_whole(options) else _PARSED
-    lost = [is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema if is_finer(each.dataType)]
-    any_of = " or ".join(lost) or "false"
-    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {any_of}), false)" if lost and row == "row" else any_of
+    lost = any_of(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
+    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
 
 
 def _is_broken(options: Mapping[str, str]) -> str:
@@ -263,12 +263,10 @@ def _parsed_text_sql(options: Mapping[str, str]) -> str:
     return f"concat('{{\"{_ROW}\":', {as_array(line)}, '\\n}}')"
 
 
-def _parse_schema(schema: StructType, options: Mapping[str, str]) -> StructType:
-    from pyspark.sql.types import ArrayType, StringType, StructField, StructType
-
+def _parse_schema(schema: T.StructType, options: Mapping[str, str]) -> T.StructType:
     fine = widen_columns(schema)
-    columns = [StructField(_ROW, ArrayType(fine))] if is_whole(options) else fine.fields
-    return StructType([*columns, StructField(CORRUPT, StringType())])
+    columns = [T.StructField(_ROW, T.ArrayType(fine))] if is_whole(options) else fine.fields
+    return T.StructType([*columns, T.StructField(CORRUPT, T.StringType())])
 
 
 def surplus_message(options: Mapping[str, str]) -> str:
@@ -332,15 +330,12 @@ class JsonRescue:
 
     def rows(self, lines: DataFrame) -> DataFrame:
         """The columns of the schema beside each `LINE`; what does not fit is NULL there. Blank lines are left out."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
-
         line, schema, is_file = quote_name(LINE), self.wrong.schema, "false"
         if is_whole(self.wrong.options):
             lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
-        told = {**self._options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        kind = StructType([*widen_columns(schema), StructField(CORRUPT, StringType())])
-        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, told)))
+        parser_options = complete_parser_options(self._options)
+        kind = T.StructType([*widen_columns(schema), T.StructField(CORRUPT, T.StringType())])
+        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, parser_options)))
         frame = frame.where(f"{_PARSED} is not null")
         steps = {
             _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
@@ -357,46 +352,42 @@ class JsonRescue:
         return frame.select(*kept, *steps, *columns)
 
     def make_verdict(self) -> Verdict:
-        """The verdict on such a row."""
         line, takes = quote_name(LINE), ("rescue",)
         bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
-        said = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
+        messages = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
         refuses = str(self._changes.corrupt not in takes).lower()
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
         stops = f"size({_filter_kinds_sql(stop)}) > 0 or {self._each.stop_sql(line, _PATHS)} is not null"
-        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {self._surplus_message})"
+        surplus = quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
+        broken = f"if({is_no_text(self._options)}, {quote_text(NO_TEXT)}, {surplus})"
         return Verdict(
             is_bad=f"({_NO_OBJECT} and {refuses}) or {_WRONG} is not null or size({_filter_kinds_sql(bad)}) > 0",
-            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({said}, ''), {_WRONG}))",
+            why=f"if({_NO_OBJECT}, {broken}, concat_ws('; ', nullif({messages}, ''), {_WRONG}))",
             raw=line,
             is_change=f"not {_NO_OBJECT} and size({_filter_kinds_sql(bad)}) = 0",
             stops=f"if({_NO_OBJECT}, {ends}, {stops})" if self.wrong.any_stops else "false",
         )
 
-    @property
-    def _surplus_message(self) -> str:
-        return quote_text(surplus_message(self.wrong.options)) if is_whole(self.wrong.options) else _SAID
-
-    def _fits_sql(self, schema: StructType) -> str:
+    def _fits_sql(self, schema: T.StructType) -> str:
         inexact = " or ".join(f"{_is_inexact_part(column)} or {self._is_other(column)}" for column in schema)
         return f"({_PARSED}.{CORRUPT} is null and not coalesce({inexact}, false))"
 
-    def _is_other(self, column: StructField) -> str:
+    def _is_other(self, column: T.StructField) -> str:
         return is_other_value(quote_name(LINE), column, self._options, f"{_PARSED}.{quote_name(column.name)}")
 
-    def _misfits_sql(self, schema: StructType) -> str:
+    def _misfits_sql(self, schema: T.StructType) -> str:
         line, items = quote_name(LINE), []
         for column in schema:
             own = f"{quote_name(column.name)} {sql_type(widen_type(column.dataType))}, {CORRUPT} string"
             alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
             is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
             value = as_written(line, column, value_under_key_sql(line, column.name, "string", self._options))
-            items.append(f"if({is_lost}, {_misfit_sql(column, value)}, null)")
+            kind = f"'wider', {fits_wider_number(column, value)}, 'said', {describe_misfit(column, value)}"
+            items.append(f"if({is_lost}, named_struct('name', {quote_text(column.name)}, {kind}), null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 
     def _rescued_keys_sql(self) -> str:
-        """The keys whose values are rescued."""
         line = quote_name(LINE)
         kinds = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "rescue"]
         begins = "exists(paths, path -> path = key or startswith(path, concat(key, '.')))"
@@ -408,25 +399,16 @@ class JsonRescue:
         return f"array_distinct(concat(transform({_filter_kinds_sql(kinds)}, each -> each.name), {above}))"
 
 
-def _misfit_sql(column: StructField, value: str) -> str:
-    wider = fits_wider_number(column, value)
-    return (
-        f"named_struct('name', {quote_text(column.name)}, 'wider', {wider}, 'said', {describe_misfit(column, value)})"
-    )
-
-
 def _filter_kinds_sql(kinds: list[str]) -> str:
-    """Those of the misfits that are of these kinds."""
-    any_of = " or ".join({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
-    asked = any_of or "false"
-    return f"filter({_MISFITS}, each -> {asked})"
+    is_asked = any_of({"wider": "each.wider", "other": "not each.wider"}[kind] for kind in kinds)
+    return f"filter({_MISFITS}, each -> {is_asked})"
 
 
-def _is_inexact_part(column: StructField) -> str:
+def _is_inexact_part(column: T.StructField) -> str:
     return is_inexact(f"{_PARSED}.{quote_name(column.name)}", column.dataType)
 
 
-def _fitting_value_sql(column: StructField) -> str:
+def _fitting_value_sql(column: T.StructField) -> str:
     lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {quote_text(column.name)})"
     return (
         f"case when not ({lost}) then {cast_exactly_sql(f'{_PARSED}.{quote_name(column.name)}', column.dataType)} end"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import math
 import os
 import re
 import stat
@@ -18,13 +19,15 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from operator import itemgetter
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from origins.batch import Json, Limits, Span
 from origins.errors import OriginError
 from origins.json_shape import check_shape
+from origins.lazy import F, spark_errors
 from origins.names import SCHEME
 from origins.origin import Backlog
 
@@ -45,9 +48,6 @@ class File(NamedTuple):
     size: int
 
 
-NOTHING: Mapping[str, File] = {}
-_file = partial(tuple.__new__, File)
-"""Makes one in half the time."""
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -68,8 +68,11 @@ class FilePattern:
     """Whether this machine's own file system is asked, which needs no Spark job."""
 
     def join_path(self, name: str) -> str:
-        """The path of one file."""
         return f"{self.root.rstrip('/')}/{name}"
+
+    def find_path(self, name: str) -> Path:
+        """The path of one file on this machine."""
+        return Path(without_scheme(self.join_path(name)))
 
     def make_patterns(self, names: Iterable[str]) -> list[str]:
         """The paths of files as Spark's readers take them: patterns which only these files fit."""
@@ -88,7 +91,7 @@ class FilePattern:
     def list_files(
         self,
         spark: SparkSession,
-        known: Mapping[str, File] = NOTHING,
+        known: Mapping[str, File] = MappingProxyType({}),
         pass_over: Callable[[str, str], None] = lambda name, why: None,
     ) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there, or cannot be listed.
@@ -96,15 +99,13 @@ class FilePattern:
         A file that is `known` is not looked at where this machine has it: it is told as it is known. What fits the
         pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why.
         """
-        if self.local:
-            if not self.is_there:
-                raise _make_missing_error(self.root)
-            root = without_scheme(self.root)
-            found = _find_files(root, self.segments, "", known, pass_over)
-            once = set(found) if "**" in self.segments else found
-            return _sort_files(once)
-        listed = self._list_by_spark(spark, [escape_pattern(self.root)])
-        return _sort_files(file for file in listed if _fits(file.name, self.segments))
+        if not self.local:
+            listed = self._list_by_spark(spark, [escape_pattern(self.root)])
+            return _sort_files(file for file in listed if _fits(file.name, self.segments))
+        if not self.is_there:
+            raise _make_missing_error(self.root)
+        found = _find_files(without_scheme(self.root), self.segments, "", known, pass_over)
+        return _sort_files(set(found) if "**" in self.segments else found)
 
     def stat(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
         """The files of these names as they are now, without missing ones."""
@@ -121,23 +122,19 @@ class FilePattern:
         return {file.name: file for file in found if type(file) is File}
 
     def matches(self, path: str) -> bool:
-        """Whether a file of this machine at this path would be found."""
         root = without_scheme(self.root).rstrip("/") + "/"
         return path.startswith(root) and _fits(path.removeprefix(root), self.segments)
 
     def _list_by_spark(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
-        from pyspark.errors import PySparkException
-        from pyspark.sql import functions as F
-
         try:
             frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
             rows = frame.select("path", "length", F.unix_millis("modificationTime").alias("modified")).collect()
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             raise _make_missing_error(self.root) from error
         for row in rows:
-            name = row.path[row.path.index(self.root.rstrip("/") + "/") + len(self.root.rstrip("/")) + 1 :]
+            _, _, name = row.path.partition(self.root.rstrip("/") + "/")
             yield File(row.modified, name, row.length)
 
 
@@ -251,7 +248,7 @@ def _stat_file(path: str, name: str) -> File | str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISREG(found.st_mode):
-        return _file((found.st_mtime_ns // 1_000_000, name, found.st_size))
+        return File(found.st_mtime_ns // 1_000_000, name, found.st_size)
     return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
 
 
@@ -288,7 +285,6 @@ def _make_missing_error(path: str) -> OriginError:
 
 
 def _find_similar(path: str) -> str:
-    """What there is of nearly the same name."""
     folder, name = os.path.split(path)
     while not os.path.isdir(folder):
         folder, name = os.path.split(folder)
@@ -300,7 +296,9 @@ def _find_similar(path: str) -> str:
 CHANGED_AGAIN = 60.0
 """For so many seconds a run that goes on does not look again whether files that it carried have changed."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PACKED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate", ".xz")
+"""What stands in Python in a name that is not UTF-8."""
+PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd")
+"""How the names of files end that are packed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,14 +321,14 @@ class FileBacklog(Backlog):
         terms: Terms,
         place: FilePattern,
         spark: SparkSession,
-        carried: dict[str, tuple[int, int]],
+        carried: dict[str, File],
         *,
         before: FileBacklog | None = None,
     ) -> None:
         self.place = place
         self._terms = terms
         self._carried = carried
-        """Size and time of every file that was handed out, by name."""
+        """Every file that was handed out, by name."""
         now = time.time()
         lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN  # noqa: SLF001 -- one of its own kind
         self._looked: float = before._looked if before is not None and lately else time.monotonic()  # noqa: SLF001 -- one of its own kind
@@ -345,18 +343,19 @@ class FileBacklog(Backlog):
         if terms.min_age:
             found = [file for file in everything if now - file.modified / 1_000 >= terms.min_age]
         self._young = len(everything) - len(found) if before is None else 0
-        self.changed = [file for file in found if carried.get(file.name, _stamp_of(file)) != _stamp_of(file)]
+        self.changed = [file for file in found if carried.get(file.name, file) != file]
         self._lanes: dict[str, list[File]] = {lane: [] for lane in terms.lanes}
         for file in found:
-            if not _is_text(file.name):
+            if not file.name.isascii() and _SURROGATE.search(file.name):
                 self._passed[file.name] = "has a name that is not UTF-8, so Spark cannot open the file"
             elif file.name not in carried:
-                self._lanes[_lane(file, terms.lanes)].append(file)
+                lane = terms.lanes[zlib.crc32(file.name.encode()) % len(terms.lanes)]
+                self._lanes[lane].append(file)
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> FileBacklog:
         for lane, files in self._lanes.items():
             planned = files[: len(files) - len(self._list_after(lane, offsets.get(lane)))]
-            self._carried.update({file.name: _stamp_of(file) for file in planned})
+            self._carried.update({file.name: file for file in planned})
         return FileBacklog(self._terms, self.place, spark, self._carried, before=self)
 
     @property
@@ -366,7 +365,7 @@ class FileBacklog(Backlog):
 
     @property
     def notices(self) -> Sequence[str]:
-        copied = [file for file in self.changed if self._carried[file.name][0] == file.size]
+        copied = [file for file in self.changed if self._carried[file.name].size == file.size]
         several = len(copied) > 1
         changed = [
             f"{file.name} changed after it was processed; Wherry does not read it again"
@@ -384,27 +383,20 @@ class FileBacklog(Backlog):
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         waiting = self._list_after(lane, start)
-        taken, size = 0, 0
+        most_files = min(most for most in (limits.files, self._terms.max_files, len(waiting)) if most is not None)
+        most_bytes = math.inf if limits.bytes is None else limits.bytes
+        files: list[File] = []
+        size = 0
         for file in waiting:
-            size += file.size
-            many = _is_over(taken + 1, limits.files) or _is_over(taken + 1, self._terms.max_files)
-            if taken and (many or _is_over(size, limits.bytes)):
+            if files and (len(files) >= most_files or size + file.size > most_bytes):
                 break
-            taken += 1
-        if not taken:
+            files.append(file)
+            size += file.size
+        if not files:
             return None
-        files = waiting[:taken]
-        full = self._is_full(taken, sum(file.size for file in files), limits) or taken < len(waiting)
-        return replace(make_span(start, files), full=full, bytes=self._bytes(files))
-
-    def _bytes(self, files: Sequence[File]) -> int | None:
-        packed = any(file.name.lower().endswith(_PACKED) for file in files)
-        return sum(file.size for file in files) if self._terms.plain and not packed else None
-
-    def _is_full(self, files: int, size: int, limits: Limits) -> bool:
-        """Whether a limit is reached, so that no other file would fit."""
-        most = (limits.files, self._terms.max_files)
-        return files in most or (limits.bytes is not None and size >= limits.bytes)
+        full = len(files) < len(waiting) or len(files) in (limits.files, self._terms.max_files) or size >= most_bytes
+        plain = self._terms.plain and not any(file.name.lower().endswith(PACKED) for file in files)
+        return replace(make_span(start, files), full=full, bytes=size if plain else None)
 
     def behind(self, lane: str, start: Json) -> str:
         waiting = self._list_after(lane, start)
@@ -445,24 +437,7 @@ class _Parts(TypedDict):
     """Names, sizes and times."""
 
 
-def read_parts(parts: Sequence[Json]) -> Sequence[tuple[str, int, int]]:
-    """The name, the size and the time of each file of a span, or of several."""
-    return check_shape(_Parts, {"parts": parts})["parts"]
-
-
-def _stamp_of(file: File) -> tuple[int, int]:
-    return file.size, file.modified
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name is UTF-8. The system's other names hold surrogates in Python."""
-    return name.isascii() or _SURROGATE.search(name) is None
-
-
-def _lane(file: File, lanes: Sequence[str]) -> str:
-    """The lane of a file, by its name alone."""
-    return lanes[zlib.crc32(file.name.encode()) % len(lanes)]
-
-
-def _is_over(amount: int, limit: int | None) -> bool:
-    return limit is not None and amount > limit
+def list_files(parts: Sequence[Json]) -> list[File]:
+    """The files of a span, or of several, as they were found."""
+    found = check_shape(_Parts, {"parts": parts})["parts"]
+    return [File(modified, name, size) for name, size, modified in found]

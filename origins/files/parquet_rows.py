@@ -1,8 +1,13 @@
-"""How parquet files become rows, each of which says itself which columns it has."""
+"""How parquet files become rows, each of which says itself which columns it has.
+
+Files on this machine that have just the columns that are wanted, with just these types, are plain: what this process
+reads there is what Spark reads, and rows can be taken over without Spark.
+"""
 
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -11,28 +16,31 @@ from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
-from origins.files.changes import RESCUED, Changes, SchemaChanged, describe_remedies
-from origins.files.listing import FilePattern, without_scheme
-from origins.files.parquet_in_process import open_file
+from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
+from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
+from origins.lazy import F, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
     from origins.files.file_scan import FileScan
 
+_PLAIN = frozenset({
+    "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
+})  # fmt: skip
+LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+"""What Spark notes in a file in which days of long ago are others than they seem."""
+_SINCE = -25_567
+"""1900 in days from 1970; Spark may read earlier days as others, by its settings and by the writer."""
+_MICROS = 86_400_000_000
+ROWS = 8_192
+"""How many rows are read at a time: few, for they may be wide."""
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
 """The setting with which Spark reads nanoseconds at all: as numbers."""
-_SAID = {
-    "missing": "has no column {}",
-    "extra": "has the column {}, which the schema does not have",
-    "wider": "has the column {}",
-    "other": "has the column {}",
-}
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
@@ -57,52 +65,44 @@ class ParquetRows:
 
     files: FileScan
     names: Sequence[str]
-    schema: StructType
+    schema: T.StructType
     places: bool
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows, lazily, each with its verdict."""
         judged: dict[str, Footer] = {}
         groups: dict[Footer, list[str]] = {}
+        wanted = {column.lower() for column in self.schema.names}
         for name, found in read_footers(spark, self.files.place, self.names):
-            nanos = tuple(self._find_nanos(spark, name, found)) if found is not None else ()
-            key = f"{nanos} {found.json()}" if found is not None else ""
+            if found is None:
+                groups.setdefault(Footer(), []).append(name)
+                continue
+            has_times = "timestamp" in found.simpleString()
+            nanos = tuple(find_nanos(spark, self.files.place, name, wanted)) if has_times else ()
+            key = f"{nanos} {found.json()}"
             if key not in judged:
-                judged[key] = self._judge_file(spark, name, found) if found is not None else Footer()
-                judged[key] = replace(judged[key], nanos=nanos)
+                judged[key] = replace(self._judge_file(spark, name, found), nanos=nanos)
             groups.setdefault(judged[key], []).append(name)
         frames = [self._read_group(spark, footer, names) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def _find_nanos(self, spark: SparkSession, name: str, found: StructType) -> Sequence[str]:
-        """The columns of a file that are moments in nanoseconds, in small letters. Raises `OriginError` where one that
-        is wanted has them inside."""
-        if "timestamp" not in found.simpleString():
-            return ()
-        wanted = {column.lower() for column in self.schema.names}
-        return [*find_nanos(spark, self.files.place, name, wanted)]
-
-    def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: StructType) -> DataFrame:
+    def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: T.StructType) -> DataFrame:
         """The rows with the columns of this schema; beside one with moments in nanoseconds what stands there."""
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import LongType, StructField, StructType
-
         nanos = {column.name: column.dataType for column in schema if column.name.lower() in footer.nanos}
-        fields = [StructField(each.name, LongType()) if each.name in nanos else each for each in schema]
-        rows = self.files.load(spark, names, StructType(fields), self.files.options, self.places)
+        fields = [T.StructField(each.name, T.LongType()) if each.name in nanos else each for each in schema]
+        rows = self.files.load(spark, names, T.StructType(fields), self.files.options, self.places)
         for number, (name, kind) in enumerate(nanos.items()):
             own = f"{_NANOS}{number}"
             rows = rows.withColumn(own, F.col(quote_name(name))).withColumn(name, F.expr(_moment_sql(own, kind)))
         return rows
 
-    def _judge_nanos(self, footer: Footer, schema: StructType, verdict: Verdict) -> Verdict:
+    def _judge_nanos(self, footer: Footer, schema: T.StructType, verdict: Verdict) -> Verdict:
         """The verdict, and that on moments in nanoseconds which are not whole microseconds."""
         nanos = [column.name for column in schema if column.name.lower() in footer.nanos]
         if not nanos:
             return verdict
         own = {name: f"{_NANOS}{number}" for number, name in enumerate(nanos)}
         cut = {name: f"coalesce({at} % 1000 <> 0, false)" for name, at in own.items()}
-        said = ", ".join(
+        messages = ", ".join(
             f"if({is_cut}, concat({quote_text(f'column {name}: ')}, {own[name]}, {quote_text(_CUT)}), null)"
             for name, is_cut in cut.items()
         )
@@ -110,7 +110,7 @@ class ParquetRows:
         return replace(
             verdict,
             is_bad=" or ".join([f"({verdict.is_bad})", *cut.values()]),
-            why=f"concat_ws('; ', nullif({verdict.why}, ''), {said})",
+            why=f"concat_ws('; ', nullif({verdict.why}, ''), {messages})",
             raw=f"to_json(struct({values}))",
         )
 
@@ -118,26 +118,27 @@ class ParquetRows:
     def _changes(self) -> Changes:
         return self.files.changes
 
-    def _judge_file(self, spark: SparkSession, name: str, found: StructType) -> Footer:
-        from pyspark.errors import AnalysisException
-        from pyspark.sql.types import NullType
-
-        empty = {column.name.lower() for column in found if isinstance(column.dataType, NullType)}
+    def _judge_file(self, spark: SparkSession, name: str, found: T.StructType) -> Footer:
+        empty = {column.name.lower() for column in found if isinstance(column.dataType, T.NullType)}
         others = bool(empty) or differs(self.schema, found)
         if others:
             try:
                 found = read_schema(spark, self.files.place, name)
-            except AnalysisException:
+            except spark_errors.AnalysisException:
                 return Footer()  # Spark has no such type; to read it says so
         passed = {"extra": {name.lower() for name in self.files.told}, "wider": empty, "other": empty}
-        told: dict[str, list[str]] = {}
+        differences: dict[str, list[str]] = {}
         extra = []
         for kind, path, what in list_differences(self.schema, found):
             if path.lower() not in passed.get(kind, ()):
-                told.setdefault(kind, []).append(what)
+                differences.setdefault(kind, []).append(what)
                 extra += [path] if kind == "extra" else []
-        said = {kind: words.format(", ".join(told[kind])) for kind, words in _SAID.items() if kind in told}
-        stops = {kind: what for kind, what in said.items() if getattr(self._changes, kind) == "stop"}
+        messages = {
+            kind: words.format(", ".join(differences[kind]))
+            for kind, words in DIFFERENCES.items()
+            if kind in differences
+        }
+        stops = {kind: what for kind, what in messages.items() if getattr(self._changes, kind) == "stop"}
         if stops:
             raise SchemaChanged(
                 f"{self.files.place.join_path(name)} {' and '.join(stops.values())}.",
@@ -146,19 +147,18 @@ class ParquetRows:
         rescues = self._changes.extra == "rescue"
         kept = tuple(column for column in found.names if column in extra) if rescues else ()
         refuses = {"missing": ("nack",), "extra": ("nack", "evolve", *(["rescue"] if set(extra) - set(kept) else []))}
-        wrong = [said[kind] for kind in said if getattr(self._changes, kind) in refuses.get(kind, ())]
+        wrong = [messages[kind] for kind in messages if getattr(self._changes, kind) in refuses.get(kind, ())]
         if wrong or kept or differs(self.schema, found):
             types = found if others else read_schema(spark, self.files.place, name)
             return Footer(f"the file {' and '.join(wrong)}" if wrong else "", kept, types.json())
         return Footer()
 
     def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import StructType
-
         if not footer.types:
-            return self._read_unchanged(spark, footer, names)
-        found = StructType.fromJson(json.loads(footer.types))
+            rows = self._load(spark, footer, names, self.schema)
+            given = dict(zip(self.schema.names, self.schema.names, strict=True))
+            return self.files.select_columns(rows, given, self._judge_nanos(footer, self.schema, _GOOD), self.places)
+        found = T.StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
             whole = self._load(spark, footer, names, found)
             nothing = [F.lit(None).cast(column.dataType).alias(f"{_OURS}{n}") for n, column in enumerate(self.schema)]
@@ -167,18 +167,16 @@ class ParquetRows:
             return self.files.select_columns(whole.select("*", *nothing), given, verdict, self.places)
         return self._cast_rows(spark, footer, names, found)
 
-    def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: StructType) -> DataFrame:
+    def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: T.StructType) -> DataFrame:
         """Columns with other types are read with those that they have, and cast."""
-        from pyspark.sql.types import StructField, StructType
-
         known, has = ({column.name.lower(): column for column in columns} for columns in (self.schema, found))
         both = [(column, has[key]) for key, column in known.items() if key in has]
         others = [OtherColumn(column, own) for column, own in both if differs(column.dataType, own.dataType)]
         as_wanted = {**known, **{other.own.name.lower(): other.own for other in others}}
         read = [column for column in found if others or column.name.lower() in known or column.name in footer.extra]
-        columns = [StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
+        columns = [T.StructField(column.name, as_wanted.get(column.name.lower(), column).dataType) for column in read]
         missing = [column for key, column in known.items() if key not in has]
-        schema = StructType([*columns, *missing])
+        schema = T.StructType([*columns, *missing])
         rows = self._load(spark, footer, names, schema)
         typed = {other.wanted.name: f"{_OURS}{number}" for number, other in enumerate(others)}
         rows = rows.selectExpr("*", *(f"{other.value} as {typed[other.wanted.name]}" for other in others))
@@ -190,19 +188,12 @@ class ParquetRows:
         judged = self._judge_nanos(footer, schema, verdict.make_verdict)
         return replace(self.files, told=told).select_columns(rows, given, judged, self.places)
 
-    def _read_unchanged(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
-        rows = self._load(spark, footer, names, self.schema)
-        given = dict(zip(self.schema.names, self.schema.names, strict=True))
-        return self.files.select_columns(rows, given, self._judge_nanos(footer, self.schema, _GOOD), self.places)
-
 
 def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
-) -> Iterator[tuple[str, StructType | None]]:
+) -> Iterator[tuple[str, T.StructType | None]]:
     """The columns that each file says it has; of times Spark may know better which kind they are. None for a file that
     cannot be read: to read it says why. A Spark job a file only where this machine cannot look."""
-    from pyarrow import ArrowException, parquet
-    from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for name in names:
@@ -210,53 +201,38 @@ def read_footers(
             yield name, read_schema(spark, place, name)
             continue
         try:
-            found = parquet.read_schema(without_scheme(place.join_path(name)))
-        except (ArrowException, OSError):
+            found = pq.read_schema(place.find_path(name))
+        except (pa.ArrowException, OSError):
             yield name, None
             continue
         try:
             yield name, from_arrow_schema(found)
-        except (PySparkException, TypeError):
+        except (spark_errors.PySparkException, TypeError):
             yield name, read_schema(spark, place, name)
 
 
-def count_rows(place: FilePattern, names: Sequence[str]) -> int | None:
-    """How many rows files of this machine say they have; None where one cannot be read."""
-    from pyarrow import ArrowException, parquet
-
-    try:
-        found = [parquet.read_metadata(without_scheme(place.join_path(name))) for name in names]
-    except (ArrowException, OSError):
-        return None
-    rows: int = sum(each.row_group(at).num_rows for each in found for at in range(each.num_row_groups))
-    return rows
-
-
-def read_schema(spark: SparkSession, place: FilePattern, name: str) -> StructType:
+def read_schema(spark: SparkSession, place: FilePattern, name: str) -> T.StructType:
     """The columns of one file, as Spark reads them; moments in nanoseconds are moments."""
     nanos = find_nanos(spark, place, name)
     return replace_nanos(spark.read.parquet(place.make_patterns([name])[0]).schema, nanos)
 
 
-def replace_nanos(schema: StructType, nanos: Mapping[str, DataType]) -> StructType:
+def replace_nanos(schema: T.StructType, nanos: Mapping[str, T.DataType]) -> T.StructType:
     """The schema that Spark tells, in which these columns are no numbers."""
-    from pyspark.sql.types import StructField, StructType
-
-    return StructType([StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
+    return T.StructType([T.StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
 
 
 def find_nanos(
     spark: SparkSession, place: FilePattern, name: str, wanted: Collection[str] = ()
-) -> Mapping[str, DataType]:
+) -> Mapping[str, T.DataType]:
     """The columns of a file on this machine that are moments in nanoseconds, in small letters, and their types. From
     then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has them inside."""
-    import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not place.local:
         return {}
     try:
-        columns = open_file(Path(without_scheme(place.join_path(name)))).schema_arrow
+        columns = open_file(place.find_path(name)).schema_arrow
     except (pa.ArrowException, OSError):
         return {}
     inside = [each.name for each in columns if pa.types.is_nested(each.type) and "timestamp[ns" in str(each.type)]
@@ -278,10 +254,89 @@ def find_nanos(
     return found
 
 
-def _moment_sql(nanos: str, kind: DataType) -> str:
+def _moment_sql(nanos: str, kind: T.DataType) -> str:
     """SQL for the moment so many nanoseconds after 1970 began, as a column of this type has it."""
     micros = f"({nanos} div 1000)"
     if kind.typeName() == "timestamp_ntz":
         seconds = f"cast(cast({micros} as decimal(18, 0)) / 1000000 as decimal(18, 6))"
         return f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds})"
     return f"timestamp_micros({micros})"
+
+
+class ReadsOtherwise(Exception):
+    """There is a value that Spark may read otherwise."""
+
+
+def is_plain(file: Path, schema: T.StructType) -> bool:
+    """Whether the file has these columns and no others, of types that this process reads as Spark does."""
+    try:
+        found = open_file(file)
+        columns = {column.name: column for column in found.schema_arrow}
+    except (pa.ArrowException, OSError):
+        return False
+    if LEGACY & set(found.metadata.metadata or ()) or sorted(found.schema_arrow.names) != sorted(schema.names):
+        return False
+    wanted = [(field, columns[field.name].type) for field in schema]
+    return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
+
+
+def read_pieces(file: Path, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
+    """The rows of such a file in their order, without those that have these numbers, which rise from 0. Raises
+    `ReadsOtherwise` at a value that Spark may read as another."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
+    for batch in open_file(file).iter_batches(ROWS):
+        table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
+        if any(map(_is_old, table.columns)):
+            raise ReadsOtherwise(f"{file} has a day before 1900.")
+        end = first + table.num_rows
+        gone = without[bisect_left(without, first) : bisect_left(without, end)]
+        yield _drop_rows(table, [number - first for number in gone])
+        first = end
+
+
+def count_rows(file: Path) -> int:
+    """How many rows the file says it has."""
+    found = open_file(file).metadata
+    return sum(found.row_group(at).num_rows for at in range(found.num_row_groups))
+
+
+def open_file(file: Path) -> pq.ParquetFile:
+    """The file, of which moments that Spark wrote in its own way do not overflow."""
+    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+
+
+def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:
+    """Whether a column with the type that Arrow reads has the type that is wanted, as Spark reads it."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kind = field.dataType.jsonValue()
+    if field.metadata or not isinstance(kind, str) or not (kind in _PLAIN or kind.startswith("decimal")):
+        return False
+    if kind != "timestamp":
+        same = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}.get(found, found)
+        return bool(same == to_arrow_type(field.dataType))
+    if not pa.types.is_timestamp(found):
+        return False
+    columns = [file.schema.column(at) for at in range(len(file.schema))]
+    old = next(column.physical_type for column in columns if column.path == field.name) == "INT96"
+    return found.unit in ("ms", "us") and (found.tz is not None) != old
+
+
+def _is_old(column: pa.ChunkedArray) -> bool:
+    if not pa.types.is_date(column.type) and not pa.types.is_timestamp(column.type):
+        return False
+    days = pa.types.is_date(column.type)
+    least = pc.min(column.cast(pa.int32() if days else pa.int64())).as_py()
+    return least is not None and least < (_SINCE if days else _SINCE * _MICROS)
+
+
+def _drop_rows(table: pa.Table, gone: Sequence[int]) -> pa.Table:
+    """The table without the rows with these numbers, which rise."""
+    if not gone:
+        return table
+    begins, ends = [0, *(number + 1 for number in gone)], [*gone, table.num_rows]
+    return pa.concat_tables(
+        [table.slice(begin, end - begin) for begin, end in zip(begins, ends, strict=True)]
+    ).combine_chunks()

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from origins.files.bad_lines import Verdict, describe_misfit, fits_wider_number, is_changed
+from origins.files.bad_lines import Verdict, any_of, describe_misfit, fits_wider_number, is_changed
 from origins.files.changes import Changes, is_wider
+from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.schema import sql_type
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, MapType, StructField, StructType
 
-
-def list_differences(want: DataType, found: DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
+def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
     """Where a type that was found is not as is wanted: the kind of change, the path, and what is said of it.
 
     Of what lies in a difference nothing is said. Names are matched whatever the case of their letters.
     """
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(want, StructType) and isinstance(found, StructType):
+    if isinstance(want, T.StructType) and isinstance(found, T.StructType):
         before = f"{path}." if path else ""
         there, known = ({field.name.lower(): field for field in kind} for kind in (found, want))
         for key, field in known.items():
@@ -33,25 +28,23 @@ def list_differences(want: DataType, found: DataType, path: str = "") -> Iterato
         yield from (
             ("extra", before + field.name, before + field.name) for field in found if field.name.lower() not in known
         )
-    elif isinstance(want, ArrayType) and isinstance(found, ArrayType):
+    elif isinstance(want, T.ArrayType) and isinstance(found, T.ArrayType):
         yield from list_differences(want.elementType, found.elementType, path)
-    elif isinstance(want, MapType) and isinstance(found, MapType) and is_read_as(want.keyType, found.keyType):
+    elif isinstance(want, T.MapType) and isinstance(found, T.MapType) and is_read_as(want.keyType, found.keyType):
         yield from list_differences(want.valueType, found.valueType, path)
     elif not is_read_as(want, found):
-        said = f"{path} as {found.simpleString()} instead of {want.simpleString()}"
-        yield "wider" if is_wider(found, want) else "other", path, said
+        message = f"{path} as {found.simpleString()} instead of {want.simpleString()}"
+        yield "wider" if is_wider(found, want) else "other", path, message
 
 
-def differs(want: DataType, found: DataType) -> bool:
+def differs(want: T.DataType, found: T.DataType) -> bool:
     """Whether values of the one type cannot be read as the other, or not all of them."""
     return any(kind in ("wider", "other") for kind, _, _ in list_differences(want, found))
 
 
-def is_read_as(want: DataType, found: DataType) -> bool:
+def is_read_as(want: T.DataType, found: T.DataType) -> bool:
     """Whether Spark's reader of parquet gives every value of the type that was found as the same one of the type that
     is wanted. Of types that are not known here it says so itself."""
-    from pyspark.sql import types as T
-
     same = {
         (T.ByteType, T.DoubleType), (T.ShortType, T.DoubleType), (T.IntegerType, T.DoubleType),
         (T.DateType, T.TimestampNTZType), (T.TimestampNTZType, T.TimestampType), (T.TimestampType, T.TimestampNTZType),
@@ -79,91 +72,80 @@ class FittedValue:
     """True where the value does not fit, or a part of it; never NULL."""
 
 
-def fit_value(value: str, found: DataType, want: DataType, depth: int = 0) -> FittedValue:
+def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -> FittedValue:
     """The value as it is wanted. It fits as the text of a CSV field would, if it then is the same number or time still;
     what lies in arrays, maps and structs part by part. As text, these are JSON."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
     if sql_type(found) == sql_type(want):
         return FittedValue(value)
     each = f"{HIDDEN}each_{depth}"
-    if isinstance(found, StructType) and isinstance(want, StructType):
+    if isinstance(found, T.StructType) and isinstance(want, T.StructType):
         return _fit_struct(value, found, want, depth)
-    if isinstance(found, ArrayType) and isinstance(want, ArrayType):
+    if isinstance(found, T.ArrayType) and isinstance(want, T.ArrayType):
         inner = fit_value(each, found.elementType, want.elementType, depth + 1)
         return FittedValue(f"transform({value}, {each} -> {inner.value})", _any(value, each, inner))
-    if isinstance(found, MapType) and isinstance(want, MapType) and is_read_as(want.keyType, found.keyType):
-        return _fit_map(value, found, want, each, depth)
-    if isinstance(want, StringType):
+    if isinstance(found, T.MapType) and isinstance(want, T.MapType) and is_read_as(want.keyType, found.keyType):
+        inner = fit_value(each, found.valueType, want.valueType, depth + 1)
+        values = f"transform_values({value}, ({HIDDEN}key_{depth}, {each}) -> {inner.value})"
+        return FittedValue(f"cast({values} as {sql_type(want)})", _any(f"map_values({value})", each, inner))
+    if isinstance(want, T.StringType):
         return FittedValue(as_text(value, found))
     if not _has_parts(found) and is_read_as(want, found):
         return FittedValue(f"cast({value} as {sql_type(want)})")
     return _fit_scalar(value, found, want)
 
 
-def as_text(value: str, kind: DataType) -> str:
+def as_text(value: str, kind: T.DataType) -> str:
     """The value as it stands in a message."""
     return f"to_json({value})" if _has_parts(kind) else f"cast({value} as string)"
 
 
-def _fit_scalar(value: str, found: DataType, want: DataType) -> FittedValue:
-    from pyspark.sql.types import DoubleType, FloatType, StringType
-
+def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
     kind = sql_type(want)
-    if _has_parts(found) or _has_parts(want) or not (isinstance(found, StringType) or _is_like(found, want)):
+    if _has_parts(found) or _has_parts(want) or not (isinstance(found, T.StringType) or _is_like(found, want)):
         return FittedValue(f"cast(null as {kind})", f"({value} is not null)")
     typed = f"try_cast({as_text(value, found)} as {kind})"
-    if isinstance(found, StringType):
+    if isinstance(found, T.StringType):
         changed = is_changed(value, kind, typed)
         return FittedValue(typed, f"({value} is not null and ({typed} is null or coalesce({changed}, false)))")
-    short = isinstance(found, DoubleType) and isinstance(want, FloatType)  # 0.1 is another number in each of the two
+    short = isinstance(found, T.DoubleType) and isinstance(
+        want, T.FloatType
+    )  # 0.1 is another number in each of the two
     back = f"try_cast({f'cast({typed} as string)' if short else typed} as {sql_type(found)})"
     return FittedValue(typed, f"({value} is not null and not coalesce({back} = {value}, false))")
 
 
-def _fit_struct(value: str, found: StructType, want: StructType, depth: int) -> FittedValue:
+def _fit_struct(value: str, found: T.StructType, want: T.StructType, depth: int) -> FittedValue:
     there = {field.name.lower(): field for field in found}
-    parts, lost = [], ["false"]
+    parts, lost = [], []
     for field in want:
         own = there.get(field.name.lower())
         inner = FittedValue(f"cast(null as {sql_type(field.dataType)})")
         if own is not None:
             inner = fit_value(f"{value}.{quote_name(own.name)}", own.dataType, field.dataType, depth)
         parts.append(f"{quote_text(field.name)}, {inner.value}")
-        lost += [inner.lost] if inner.lost != "false" else []
-    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({' or '.join(lost)})")
-
-
-def _fit_map(value: str, found: MapType, want: MapType, each: str, depth: int) -> FittedValue:
-    inner = fit_value(each, found.valueType, want.valueType, depth + 1)
-    values = f"transform_values({value}, ({HIDDEN}key_{depth}, {each}) -> {inner.value})"
-    return FittedValue(f"cast({values} as {sql_type(want)})", _any(f"map_values({value})", each, inner))
+        lost.append(inner.lost)
+    return FittedValue(f"if({value} is null, null, named_struct({', '.join(parts)}))", f"({any_of(lost)})")
 
 
 def _any(values: str, each: str, inner: FittedValue) -> str:
     return f"coalesce(exists({values}, {each} -> {inner.lost}), false)" if inner.lost != "false" else "false"
 
 
-def _has_parts(kind: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    return isinstance(kind, ArrayType | MapType | StructType)
+def _has_parts(kind: T.DataType) -> bool:
+    return isinstance(kind, T.ArrayType | T.MapType | T.StructType)
 
 
-def _is_like(found: DataType, want: DataType) -> bool:
-    """Whether both are numbers, or both times."""
-    from pyspark.sql.types import DateType, NumericType, TimestampNTZType, TimestampType
-
-    times = (DateType, TimestampType, TimestampNTZType)
-    return any(isinstance(found, kinds) and isinstance(want, kinds) for kinds in ((NumericType,), times))
+def _is_like(found: T.DataType, want: T.DataType) -> bool:
+    times = (T.DateType, T.TimestampType, T.TimestampNTZType)
+    return any(isinstance(found, kinds) and isinstance(want, kinds) for kinds in ((T.NumericType,), times))
 
 
 @dataclass(frozen=True)
 class OtherColumn:
     """A column that a file has with another type."""
 
-    wanted: StructField
-    own: StructField
+    wanted: T.StructField
+    own: T.StructField
 
     @property
     def value(self) -> str:
@@ -172,14 +154,10 @@ class OtherColumn:
 
     def lost_sql(self, changes: Changes, *policies: str) -> str:
         """SQL that is true for a value that does not fit, where the policy for that is one of these."""
-        wider, other = changes.wider in policies, changes.other in policies
-        if wider == other:
-            return self._fit.lost if wider else "false"
-        return f"{self._fit.lost} and {'' if wider else 'not '}{fits_wider_number(self.wanted, self._text)}"
+        return changes.limit_lost(self._fit.lost, fits_wider_number(self.wanted, self._text), policies)
 
     @property
     def misfit_message(self) -> str:
-        """SQL for the message about a value that does not fit."""
         return describe_misfit(self.wanted, self._text)
 
     @property
@@ -213,22 +191,16 @@ class ParquetVerdict:
 
     @property
     def make_verdict(self) -> Verdict:
-        """The verdict on the row."""
         bad = {other: other.lost_sql(self.changes, "stop", "nack", "evolve") for other in self.others}
         stops = [other.lost_sql(self.changes, "stop") for other in self.others]
-        said = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
+        messages = ", ".join(f"case when {is_lost} then {other.misfit_message} end" for other, is_lost in bad.items())
         return Verdict(
-            is_bad=_any_of(bad.values()),
-            why=f"concat_ws('; ', {said})" if said else "cast(null as string)",
+            is_bad=any_of(bad.values()),
+            why=f"concat_ws('; ', {messages})" if messages else "cast(null as string)",
             raw=row_sql(self.columns),
-            stops=_any_of(stops),
+            stops=any_of(stops),
         )
 
 
 def row_sql(columns: Sequence[str]) -> str:
-    """SQL for a row as it was read."""
     return f"to_json(struct({', '.join(map(quote_name, columns))}))"
-
-
-def _any_of(conditions: Iterable[str]) -> str:
-    return " or ".join(f"({each})" for each in conditions if each != "false") or "false"

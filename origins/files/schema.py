@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import OriginError
@@ -14,19 +13,19 @@ from origins.files.bad_lines import CORRUPT
 from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
 from origins.files.formats import FileRows
-from origins.files.json_keys import none_differs
+from origins.files.json_in_process import none_is_odd
 from origins.files.json_lines import LINE
-from origins.files.listing import File, without_scheme
+from origins.files.listing import File
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
+from origins.lazy import T, spark_errors
 from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructField, StructType
 
-    Read = Callable[[list[StructField]], DataFrame]
+    Read = Callable[[list[T.StructField]], DataFrame]
 
 _CASE = "spark.sql.caseSensitive"
 _DOUBLED = "COLUMN_ALREADY_EXISTS"
@@ -43,10 +42,8 @@ class FileSchema:
 
     rows: FileRows
 
-    def infer(self, spark: SparkSession, files: Sequence[File]) -> StructType | None:
+    def infer(self, spark: SparkSession, files: Sequence[File]) -> T.StructType | None:
         """The columns of these files; None when there is nothing in them."""
-        from pyspark.sql.types import StringType, StructField, StructType
-
         names = [file.name for file in files if file.size]
         if not names:
             return None
@@ -62,18 +59,16 @@ class FileSchema:
         header = self._read_header(spark, names[0]) if self.rows.format == "csv" else ("value",)
         if self.rows.format == "csv" and not self.rows.has_header:
             header = tuple(f"_c{index}" for index in range(len(header)))
-        return StructType([StructField(name, StringType()) for name in header]) if header else None
+        return T.StructType([T.StructField(name, T.StringType()) for name in header]) if header else None
 
-    def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
+    def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         """The columns of these files that are not known yet, or known with another type; others may be among them.
 
         Reads only headers of CSV for new columns, and no small file of JSON by Spark in which there are none.
         """
-        from pyspark.sql.types import StructType
-
         if self.rows.format == "json":
             if self._is_known(names, known):
-                return StructType()
+                return T.StructType()
             return grow_schema(
                 self._widen(spark, names, known), self._infer_by_spark(spark, names, whole=True), self.rows.changes
             )
@@ -83,17 +78,15 @@ class FileSchema:
             }
             each = (read_schema(spark, self.rows.place, name) for name in kinds.values())
             return reduce(lambda schema, found: grow_schema(schema, found, self.rows.changes), each, known)
-        return self._infer_csv(spark, names, known) if self.rows.format == "csv" else StructType()
+        return self._infer_csv(spark, names, known) if self.rows.format == "csv" else T.StructType()
 
-    def _is_known(self, names: Sequence[str], known: StructType) -> bool:
+    def _is_known(self, names: Sequence[str], known: T.StructType) -> bool:
         if self.rows.changes.wider == "evolve" or not self.rows.place.local:
             return False
-        files = [Path(without_scheme(self.rows.place.join_path(name))) for name in names]
-        return none_differs(files, known, extra=True, missing=False, whole_file=is_whole(self.rows.options))
+        files, whole = [*map(self.rows.place.find_path, names)], is_whole(self.rows.options)
+        return none_is_odd(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
 
-    def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
-        from pyspark.sql.types import StringType, StructField, StructType
-
+    def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         fields = list(known.fields)
         if self.rows.has_header and self.rows.changes.extra == "evolve":
             there = {name.lower() for name in known.names}
@@ -101,28 +94,23 @@ class FileSchema:
                 for column in (column.strip() for column in self._read_header(spark, name)):
                     if column.lower() not in there:
                         there.add(column.lower())
-                        fields.append(StructField(column, StringType()))
-        return self._widen(spark, names, StructType(fields))
+                        fields.append(T.StructField(column, T.StringType()))
+        return self._widen(spark, names, T.StructType(fields))
 
-    def _widen(self, spark: SparkSession, names: Sequence[str], known: StructType) -> StructType:
-        from pyspark.sql.types import StructType
-
+    def _widen(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
         if self.rows.changes.wider != "evolve":
             return known
         read = replace(self.rows, changes=_UNTOLD)
-        return StructType(
-            widen_columns(known.fields, lambda columns: read.read(spark, names, StructType(columns), places=False))
+        return T.StructType(
+            widen_columns(known.fields, lambda columns: read.read(spark, names, T.StructType(columns), places=False))
         )
 
     def _read_header(self, spark: SparkSession, name: str) -> tuple[str, ...]:
         return read_header(spark, self.rows.place, name, self.rows.options)
 
-    def _infer_by_spark(self, spark: SparkSession, names: Sequence[str], *, whole: bool = False) -> StructType:
-        from pyspark.errors import PySparkException
-        from pyspark.sql.types import StructType
-
+    def _infer_by_spark(self, spark: SparkSession, names: Sequence[str], *, whole: bool = False) -> T.StructType:
         all_files = {"json": {"columnNameOfCorruptRecord": CORRUPT}, "parquet": {"mergeSchema": "true"}}
-        nanos: dict[str, DataType] = {}
+        nanos: dict[str, T.DataType] = {}
         for name in names if self.rows.format == "parquet" else ():
             nanos |= find_nanos(spark, self.rows.place, name)
         options = {**self.rows.options, **all_files[self.rows.format], **({"samplingratio": "1.0"} if whole else {})}
@@ -131,18 +119,20 @@ class FileSchema:
                 try:
                     reader = self.rows.make_reader(spark, names, options)
                     found = reader.load(self.rows.place.make_patterns(names)).schema
-                except PySparkException as error:
+                except spark_errors.PySparkException as error:
                     if self.rows.format != "json" or error.getCondition() != _DOUBLED:
                         raise
                     found = self._infer_by_undoubled(spark, names, options)
-        except PySparkException as error:
+        except spark_errors.PySparkException as error:
             raise OriginError(
                 f"The columns of the files in {self.rows.place.root} cannot be found: {error}",
                 hint="Give the origin a schema, or move the odd file out of the path.",
             ) from error
-        return replace_nanos(StructType([column for column in found if column.name != CORRUPT]), nanos)
+        return replace_nanos(T.StructType([column for column in found if column.name != CORRUPT]), nanos)
 
-    def _infer_by_undoubled(self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]) -> StructType:
+    def _infer_by_undoubled(
+        self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
+    ) -> T.StructType:
         """The columns of those objects of JSON in which no key is doubled."""
         reading = {name: value for name, value in options.items() if name not in _OF_FILES}
         is_sound = f"try_parse_json({quote_name(LINE)}) is not null"
@@ -165,19 +155,17 @@ _WHOLE = r"^[+-]?([0-9]{1,38})()$"
 _NUMBER = r"^[+-]?([0-9]*)[.]?([0-9]*)$"
 
 
-def widen_columns(columns: Sequence[StructField], read: Read) -> list[StructField]:
+def widen_columns(columns: Sequence[T.StructField], read: Read) -> list[T.StructField]:
     """The columns, with types as wide as their numbers want. What is no number widens nothing.
 
     `read` gives the rows of the files, lazily, with columns as they are asked for. One Spark job, if a column is a
     number at all.
     """
-    from pyspark.sql.types import DecimalType, StringType, StructField
-
-    numbers = [column for column in columns if isinstance(column.dataType, (*_integer_types(), DecimalType))]
+    numbers = [column for column in columns if isinstance(column.dataType, (*_integer_types(), T.DecimalType))]
     if not numbers:
         return list(columns)
     names = {column.name for column in numbers}
-    as_text = [StructField(each.name, StringType()) if each.name in names else each for each in columns]
+    as_text = [T.StructField(each.name, T.StringType()) if each.name in names else each for each in columns]
     rows = read(as_text).where(f"{REFUSED} is null")
     asked = [wanted for column in numbers for wanted in _width_queries(column)]
     found = iter(rows.selectExpr(*asked).collect()[0])
@@ -185,7 +173,7 @@ def widen_columns(columns: Sequence[StructField], read: Read) -> list[StructFiel
     return [wide.get(column.name, column) for column in columns]
 
 
-def _width_queries(column: StructField) -> list[str]:
+def _width_queries(column: T.StructField) -> list[str]:
     """What is asked of all values: the digits before and behind the point, and the largest whole number."""
     value = f"trim({quote_name(column.name)})"
     pattern = _NUMBER if column.dataType.typeName() == "decimal" else _WHOLE
@@ -201,22 +189,18 @@ def _width_queries(column: StructField) -> list[str]:
     return [digits(1), digits(2), f"max(if({whole} < 0, ~{whole}, {whole}))", beyond]
 
 
-def _widen_column(column: StructField, found: Sequence[int | None]) -> StructField:
-    from pyspark.sql.types import DecimalType, StructField
-
+def _widen_column(column: T.StructField, found: Sequence[int | None]) -> T.StructField:
     before, behind, largest, beyond = (each or 0 for each in found)
     kind = column.dataType
-    if isinstance(kind, DecimalType):
+    if isinstance(kind, T.DecimalType):
         scale, digits = max(kind.scale, behind), max(kind.precision - kind.scale, before)
-        return StructField(column.name, DecimalType(digits + scale, scale)) if digits + scale <= 38 else column
+        return T.StructField(column.name, T.DecimalType(digits + scale, scale)) if digits + scale <= 38 else column
     if beyond:
-        return StructField(column.name, DecimalType(max(before, 20), 0))
+        return T.StructField(column.name, T.DecimalType(max(before, 20), 0))
     ladder = _integer_types()
     fits = (each for each in ladder[ladder.index(type(kind)) :] if largest < 1 << (8 * (1 << ladder.index(each)) - 1))
-    return StructField(column.name, next(fits)())
+    return T.StructField(column.name, next(fits)())
 
 
-def _integer_types() -> tuple[type[DataType], ...]:
-    from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType
-
-    return (ByteType, ShortType, IntegerType, LongType)
+def _integer_types() -> tuple[type[T.DataType], ...]:
+    return (T.ByteType, T.ShortType, T.IntegerType, T.LongType)

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import FrameType
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import FrameType, TracebackType
 
 import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
 
+from origins.batch import JSON
+from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
+from runners.listeners.log_lines import LogLines, complain, log
+from runners.listeners.run_progress import LaneProgress, RunProgress, call_every, format_progress
+from runners.model.errors import Owned
+from runners.model.events import Event, Listener
+from runners.model.masking import hide_in_errors, without
+from runners.model.run_report import Report
+from runners.model.spec import PipelineSpec
+from runners.model.text import escape_line, format_count
+from runners.running.activity import tell_on_signal
 
-if TYPE_CHECKING:
-    from origins.batch import JSON
-    from runners.model.events import Event, Listener
-    from runners.model.run_report import Report
-    from runners.model.spec import PipelineSpec
-    from runners.pipeline import Pipeline
+SELDOM = 10.0
+"""The seconds between two lines of progress."""
+MOST_LANES = 12
+"""So many lanes have a line of their own in a progress bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,55 +47,45 @@ class RunEnding:
 
     @property
     def exit_code(self) -> int:
-        """By which a scheduler knows."""
         if self.report is not None and self.report.error is not None:
             return BY_CODE.get(self.report.error.code, FAILED)
         return {**BY_STATUS, "skipped": 0}[self.status]
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         if self.report is not None:
             return self.report.json()
         return {"pipeline": self.pipeline, "status": self.status, "reason": self.reason}
 
 
 def carry_and_print(
-    pipeline: Pipeline,
-    file: str,
-    carry: Callable[[Sequence[Listener]], Report],
+    pipeline: PipelineSpec,
+    file: Path,
+    carry: Callable[..., Report],
     carrying: CarryOptions,
     *,
     shown: Iterable[str] = (),
 ) -> int:
     """Carry with progress, print the report, and give the exit code. Notices that are `shown` are not printed again."""
-    from runners.command_line import printing
-
     seen = set(shown)
     ending = carry_with_progress(pipeline, file, carry, carrying, seen)
     if carrying.json:
         click.echo(printing.as_json(ending.json()))
     elif ending.report is not None:
-        click.echo(printing.format_report(ending.report, file, shown=seen))
+        click.echo(printing.format_report(ending.report, str(file), shown=seen))
     return ending.exit_code
 
 
 def carry_with_progress(
-    pipeline: Pipeline,
-    file: str,
-    carry: Callable[[Sequence[Listener]], Report],
+    pipeline: PipelineSpec,
+    file: Path,
+    carry: Callable[..., Report],
     carrying: CarryOptions,
     shown: set[str] | None = None,
 ) -> RunEnding:
     """Carry, and say on standard error how it goes and why it failed. Raises `Owned` unless that is passed over.
 
-    Log lines leave out the notices that are `shown`, and add theirs to them.
+    `carry` is given `listeners`. Log lines leave out the notices that are `shown`, and add theirs to them.
     """
-    from runners.command_line import printing
-    from runners.listeners.log_lines import complain
-    from runners.model.errors import Owned
-    from runners.model.masking import hide_in_errors
-    from runners.running.activity import tell_on_signal
-
     heard: list[int] = []
     shown = set() if shown is None else shown
     report: Report | None = None
@@ -95,12 +98,12 @@ def carry_with_progress(
             if carrying.quiet
             else show_progress(pipeline, log_format=carrying.log_format, shown=shown) as listener,
         ):
-            report = carry([listener] if listener else []).mask(pipeline.secrets)
+            report = carry(listeners=[listener] if listener else []).mask(pipeline.secrets)
     except KeyboardInterrupt:
         if report is None:
             return _say_not_begun(pipeline)
     except Owned as error:
-        if not carrying.skips:
+        if carrying.if_running != "skip":
             raise
         if not carrying.quiet:
             complain(f"{error.message} This run is skipped.")
@@ -110,16 +113,14 @@ def carry_with_progress(
             raise
         return _say_not_begun(pipeline)
     if report.error is not None:
-        complain(printing.format_failure(report, file), code=report.error.code)
+        complain(printing.format_failure(report, str(file)), code=report.error.code)
     return RunEnding(pipeline=pipeline.name, status=report.status, reason=report.reason, report=report)
 
 
-def _say_not_begun(pipeline: Pipeline) -> RunEnding:
-    from runners.listeners.log_lines import complain
-
-    said = f"{pipeline.name} was stopped before processing anything."
-    complain(said)
-    return RunEnding(pipeline=pipeline.name, status="stopped", reason=said)
+def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
+    reason = f"{pipeline.name} was stopped before processing anything."
+    complain(reason)
+    return RunEnding(pipeline=pipeline.name, status="stopped", reason=reason)
 
 
 @contextlib.contextmanager
@@ -132,11 +133,6 @@ def show_progress(
     shown: set[str] | None = None,
 ) -> Iterator[Listener]:
     """Show on standard error how a run goes on: a bar on a terminal, elsewhere a line now and every ten seconds."""
-    from runners.command_line.progress_bar import ProgressBar
-    from runners.listeners.log_lines import LogLines, log
-    from runners.listeners.run_progress import RunProgress, call_every
-    from runners.model.masking import without
-
     name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
     progress = RunProgress(name, doing=doing, batches=batches)
     bar = ProgressBar(progress)
@@ -157,8 +153,56 @@ def show_progress(
             yield hear
 
 
-SELDOM = 10.0
-"""The seconds between two lines of progress."""
+class ProgressBar:
+    """A listener that draws a line for the run and one for each lane while it is entered, but only on a terminal."""
+
+    def __init__(self, progress: RunProgress, *, console: Console | None = None) -> None:
+        self.progress = progress
+        self.console = console or Console(stderr=True)
+        self._spinner = Spinner("dots")
+        self._live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self._draw)
+
+    def __call__(self, event: Event) -> None:
+        self.progress(event)
+
+    def __enter__(self) -> ProgressBar:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def _draw(self) -> RenderableType:
+        shown = list(self.progress.lanes.items())[:MOST_LANES]
+        rows = [[f"  lane {name}", *self._format_cells(lane)] for name, lane in shown]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [_make_line("  ".join(map(_pad_text, range(len(row)), row, widths)).rstrip()) for row in rows]
+        if len(self.progress.lanes) > len(shown):
+            lines.append(_make_line(f"  and {len(self.progress.lanes) - len(shown)} more lanes"))
+        self._spinner.update(text=_make_line("  ".join(self.progress.list_facts())))
+        return Group(self._spinner, *lines)
+
+    def _format_cells(self, lane: LaneProgress) -> Iterator[str]:
+        now = self.progress.clock.elapsed()
+        left = lane.estimate_left(now)
+        yield format_progress(lane.batches, lane.waiting)
+        yield format_count(lane.rows)
+        yield f"{lane.compute_rate(now):,.0f} rows/s" if lane.rows else ""
+        yield f"about {left} left" if left else ""
+        yield lane.label
+
+
+def _make_line(text: str) -> Text:
+    """What does not fit is cut: a line that is wrapped garbles those above it."""
+    return Text(escape_line(text), no_wrap=True, overflow="ellipsis")
+
+
+def _pad_text(column: int, text: str, width: int) -> str:
+    """The text in its column; figures stand right."""
+    return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"
 
 
 @contextlib.contextmanager
@@ -170,7 +214,14 @@ def interrupt_on_signals(heard: list[int]) -> Iterator[None]:
         heard.append(number)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    with handle_signals(interrupt):
+        yield
+
+
+@contextlib.contextmanager
+def handle_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """While in here this is called on SIGINT and SIGTERM."""
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

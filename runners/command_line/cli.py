@@ -16,12 +16,12 @@ import click
 
 from runners.command_line.commands import wherry
 from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
+from runners.command_line.printing import suggest_explain
 from runners.listeners.standard_error import Lines, end_json_stream, flush
-from runners.model.colors import choose_colors, paint
+from runners.model.text import choose_colors, paint
 
 
 def main() -> None:
-    """Run the command that was typed, and end with its exit code."""
     sys.exit(execute(sys.argv[1:]))
 
 
@@ -66,7 +66,6 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
 
 
 def _print_usage(error: click.ClickException) -> None:
-    """Say on standard error what is wrong with what was typed."""
     text = io.StringIO()
     error.show(text)
     click.echo(text.getvalue().replace("Error:", paint("Error:", "red"), 1), err=True, nl=False)
@@ -81,8 +80,8 @@ def _print_interrupted(words: Sequence[str]) -> int:
 def _print_document(words: Sequence[str], code: str, message: str, hint: str = "") -> None:
     """On standard output, where a program asked for JSON: what went wrong, in place of what it asked for."""
     if "--json" in words:
-        told = {"version": VERSION, "error": {"code": code, "message": message, "hint": hint}}
-        click.echo(json.dumps(told, indent=2).replace("\x7f", "\\u007f"))
+        document = {"version": VERSION, "error": {"code": code, "message": message, "hint": hint}}
+        click.echo(json.dumps(document, indent=2).replace("\x7f", "\\u007f"))
 
 
 def _is_interrupted(error: BaseException | None) -> bool:
@@ -96,15 +95,16 @@ def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, s
     """Say on standard error what went wrong and what to do; an error that nobody foresaw leaves its trace in a file."""
     from runners.command_line.doctor import find_foreign_packages
 
-    foreign = list(find_foreign_packages())
-    if foreign:
-        click.echo(f"{foreign[0].found}.\n{foreign[0].advice}", err=True)
-        _print_document(words, "PACKAGES", foreign[0].found, foreign[0].advice)
+    for foreign in find_foreign_packages():
+        click.echo(f"{foreign.found}.\n{foreign.advice}", err=True)
+        _print_document(words, "PACKAGES", foreign.found, foreign.advice)
         return FAILED
     from origins.errors import WherryError
     from origins.secret import cut_text
+    from runners.listeners.log_lines import complain
     from runners.model.error_kinds import is_disk_full
     from runners.model.errors import Inaccessible, tell_full_disk, wrap_file_error
+    from runners.model.masking import without
 
     full, error = is_disk_full(error), wrap_file_error(error) or error
     if full:
@@ -114,20 +114,14 @@ def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, s
         else:
             error = Inaccessible(cut_text(" ".join(str(error).split()), 300), hint=tell_full_disk("", places))
     if isinstance(error, WherryError):
-        from runners.command_line.printing import suggest_explain
-        from runners.listeners.log_lines import complain
-
         complain("\n".join([str(error), *suggest_explain(error.code)]), code=error.code)
         _print_document(words, error.code, error.message, error.hint)
         return BY_CODE.get(error.code, FAILED)
-    from runners.listeners.log_lines import complain
-    from runners.model.masking import without
-
     handle, name = tempfile.mkstemp(prefix="wherry-", suffix=".log")
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
         log.write(without(secrets, "".join(traceback.format_exception(error))))
-    said = cut_text(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
-    message, hint = f"Wherry met an unknown error: {said}", f"The trace is in {name}; please report it."
+    text = cut_text(" ".join(without(secrets, f"{type(error).__name__}: {error}").split()), 300)
+    message, hint = f"Wherry met an unknown error: {text}", f"The trace is in {name}; please report it."
     complain(f"{message}\n{hint}", code="UNEXPECTED")
     _print_document(words, "UNEXPECTED", message, hint)
     return FAILED

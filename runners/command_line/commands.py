@@ -5,48 +5,51 @@ What carries or describes pipelines is imported by the command that needs it, so
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from runners.command_line.help_commands import explain, init
+from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
-from runners.command_line.ls_command import list_folder
+from runners.command_line.look_commands import expect, find, list_folder, preview, quality, report, runs
 from runners.command_line.options import (
     BY_STATUS,
     FAILED,
     VERSION,
     CarryOptions,
     as_json,
+    complete_codes,
     complete_kinds,
     load_definition,
     load_for_reading,
     load_pipeline,
     with_carry_options,
-    with_choice_options,
     with_definition,
     with_folder,
     with_move_options,
 )
-from runners.command_line.preview_commands import expect, find, preview, quality
-from runners.command_line.run_commands import report, runs
 from runners.command_line.schedule_command import schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
 from runners.command_line.warm_command import warm
+from runners.model.codes import read_codes, summarise
+from runners.model.text import escape_line, paint_word, table
 
 if TYPE_CHECKING:
-    from runners.running.choice import Choice
+    from runners.running.backfill import Bound
 
 _expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
     if asked:
-        from runners.model.version import find_version
+        from runners.model.text import find_version
 
         click.echo(f"wherry {find_version()}")
         ctx.exit()
@@ -79,7 +82,6 @@ def demo(directory: Path, json: bool) -> int:
 
     The demo writes all its files to DIRECTORY, by default wherry-demo.
     """
-    from runners.command_line import printing
     from runners.command_line.carrying import show_progress
     from runners.definitions.first_pipeline import make
     from runners.listeners.log_lines import complain
@@ -92,9 +94,77 @@ def demo(directory: Path, json: bool) -> int:
         report = pipeline.run(check=False, listeners=[listener])
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
-    shown = {**report.json(), "file": str(file)}
-    click.echo(printing.as_json(shown) if json else printing.format_demo(report, pipeline, file))
+    facts = {**report.json(), "file": str(file)}
+    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file))
     return BY_STATUS[report.status]
+
+
+@command()
+@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@option("--name", default="", metavar="NAME", help="Name the pipeline; default: DIRECTORY.")
+@option(
+    *("--from", "own"),
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="Read your own file, or a folder of files.",
+)
+@option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
+@as_json
+def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
+    """Write a definition to begin with, sample rows and a test.
+
+    For example:  wherry init shop
+
+    Without DIRECTORY it asks for the name of the pipeline. With --from, it looks at the head of every file, says what
+    it found, and writes a definition that reads them.
+    """
+    from runners.definitions.first_pipeline import begin
+    from runners.definitions.proposal import collect_facts, propose, summarise_findings
+
+    if own is not None and databricks:
+        raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
+    if directory is None:
+        if not name:
+            name = click.prompt("Name of the pipeline", default="orders", err=True) if is_interactive() else "orders"
+        directory = Path(name)
+    proposal = propose(own) if own is not None else None
+    files = begin(directory, name, example="databricks" if databricks else "orders", own=proposal)
+    definition = next(iter(files))
+    made = [(str(file), what) for file, what in files.items()]
+    test = directory / "test_pipeline.py"
+    rows = _list_databricks_steps(directory) if databricks else _list_local_steps(definition, test)
+    if json:
+        written = [{"file": file, "what": what} for file, what in made]
+        coming = [{"command": typed, "what": what} for typed, what in rows]
+        found = {} if proposal is None else {"found": collect_facts(proposal)}
+        click.echo(printing.as_json({"files": written, "next": coming, **found}))
+    else:
+        if proposal is not None:
+            click.echo("\n".join([*map(escape_line, summarise_findings(proposal)), ""]))
+        click.echo(f"{table(['written', ''], made)}\n\n{table(['type next', ''], rows)}")
+
+
+def _list_local_steps(definition: Path, test: Path) -> list[list[str]]:
+    file = shlex.quote(str(definition))
+    return [
+        [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
+        [f"wherry run {file}", "processes the rows that wait; later, new rows"],
+        [f"wherry dlq show {file}", "shows the refused rows, and why"],
+        *([[f"python {shlex.quote(str(test))}", "runs the test"]] if test.exists() else []),
+    ]
+
+
+def _list_databricks_steps(directory: Path) -> list[list[str]]:
+    return [
+        [f"cd {shlex.quote(str(directory))}", ""],
+        ["databricks bundle validate", "checks that landing, table and state are set in databricks.yml"],
+        ["databricks bundle deploy", "copies the definition, the notebook and the job to your workspace"],
+    ]
+
+
+def is_interactive() -> bool:
+    """Whether a person can answer on this terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @command()
@@ -113,7 +183,6 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
         from runners.command_line.folder import validate_folder
 
         return validate_folder(given.pop("file"), select, with_spark=with_spark, json=json, **given)
-    from runners.command_line import printing
     from runners.model.masking import hide_in_errors
     from runners.operations.validate import analyse, explain
 
@@ -159,7 +228,6 @@ def run(
     take_over: str,
     everything: bool,
     select: Sequence[str],
-    carrying: CarryOptions,
     **given: Any,
 ) -> int:
     """Process the rows that wait, then end.
@@ -178,21 +246,16 @@ def run(
 
     if everything or select:
         _refuse_sole_options(click.get_current_context())
-        return run_folder(given.pop("file"), select, carrying=carrying, **given)
+        return run_folder(given.pop("file"), select, **given)
+    carrying: CarryOptions = given.pop("carrying")
     ruling = OperatorOverrides(
         moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason
     )
     pipeline = load_pipeline(**given)
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    return carry_and_print(
-        pipeline,
-        str(given["file"]),
-        lambda listeners: pipeline.run(
-            check=False, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling
-        ),
-        carrying,
-    )
+    carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
+    return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
 def _refuse_sole_options(ctx: click.Context) -> None:
@@ -204,18 +267,28 @@ def _refuse_sole_options(ctx: click.Context) -> None:
         raise click.UsageError(f"--{wrong.replace('_', '-')} is for one pipeline, and not for a folder.")
 
 
+def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Bound | None:
+    from runners.running.backfill import parse_bound
+
+    try:
+        return None if text is None else parse_bound(text, last=parameter.name == "end")
+    except ValueError as error:
+        message = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
+        raise click.BadParameter(message, param_hint=parameter.opts[0]) from error
+
+
 @command()
 @with_definition
-@_selects("--from", "start", metavar="WHEN", help="Begin with this batch, or with this time.")
-@_selects("--to", "end", metavar="WHEN", help="End with this batch or time; default: now.")
+@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or with this time.")
+@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch or time; default: now.")
 @_selects("--only", metavar="NAME", help="Deliver to this destination alone.")
 @_selects("--lane", metavar="LANE", help="Read this lane alone.")
 @option("--again", is_flag=True, help="Repeat a backfill that is complete.")
 @with_move_options
 @with_carry_options
 def backfill(
-    start: str | None,
-    end: str | None,
+    start: Bound | None,
+    end: Bound | None,
     only: str | None,
     lane: str | None,
     again: bool,
@@ -231,31 +304,17 @@ def backfill(
     WHEN is the number of a batch in its lane, or the time in UTC at which it was committed. After a crash, the same
     command goes on where it was.
     """
-    from runners.command_line import printing
     from runners.command_line.carrying import carry_and_print
     from runners.operations.offsets import plan_backfill
-    from runners.running.backfill import Backfill, Bound, parse_bound
+    from runners.running.backfill import Backfill
 
-    def parse_option(text: str | None, option: str) -> Bound | None:
-        try:
-            return None if text is None else parse_bound(text, last=option == "--to")
-        except ValueError as error:
-            message = f"expected a number or a time such as 2026-01-31T06:00, got {text!r}"
-            raise click.BadParameter(message, param_hint=option) from error
-
-    begin, last = parse_option(start, "--from"), parse_option(end, "--to")
-    past = Backfill(start=begin, end=last, only=only, lane=lane, again=again, reason=reason)
+    past = Backfill(start=start, end=end, only=only, lane=lane, again=again, reason=reason)
     pipeline = load_pipeline(**given)
-    again_there = plan_backfill(pipeline, past)
-    if again_there.lanes:
-        click.echo(printing.move(again_there), err=True)
+    move = plan_backfill(pipeline, past)
+    if move.lanes:
+        click.echo(printing.format_move(move), err=True)
         confirm(yes=yes)
-    return carry_and_print(
-        pipeline,
-        str(given["file"]),
-        lambda listeners: pipeline.backfill(past, check=False, listeners=listeners),
-        carrying,
-    )
+    return carry_and_print(pipeline, given["file"], partial(pipeline.backfill, past, check=False), carrying)
 
 
 @command()
@@ -272,44 +331,48 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     cannot tell which rows are the file's. After a crash, the same command goes on where it was.
     """
     from runners.command_line.carrying import carry_and_print
-    from runners.command_line.printing_state import format_redo
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    found = preview_redo(pipeline, name)
-    click.echo(format_redo(found), err=True)
-    if not found.does_nothing:
+    redo_preview = preview_redo(pipeline, name)
+    click.echo(printing_state.format_redo(redo_preview), err=True)
+    if not redo_preview.does_nothing:
         confirm(yes=yes)
-    return carry_and_print(
-        pipeline,
-        str(given["file"]),
-        lambda listeners: pipeline.redo(name, reason=reason, check=False, listeners=listeners),
-        carrying,
-    )
+    carry = partial(pipeline.redo, name, reason=reason, check=False)
+    return carry_and_print(pipeline, given["file"], carry, carrying)
+
+
+def _check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
+    from origins.quantities import parse_seconds
+
+    try:
+        parse_seconds(text or "0s")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=parameter.opts[0]) from error
+    return text
 
 
 @command()
 @with_definition
 @option("--reason", default="asked to stop", metavar="TEXT", help="Say why; the run's report shows it.")
 @option("--force", is_flag=True, help="Cancel batches in flight; the next run recovers.")
-@option("--within", default="", metavar="TIME", help="Force it after this grace period, such as 30s.")
+@option(
+    "--within",
+    default="",
+    metavar="TIME",
+    callback=_check_duration,
+    help="Force it after this grace period, such as 30s.",
+)
 @as_json
 def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> None:
     """Stop a run after its batches in flight.
 
     For example:  wherry stop orders.yaml
     """
-    from origins.quantities import parse_seconds
-    from runners.command_line.printing import as_json as as_document
-
-    try:
-        parse_seconds(within or "0s")
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--within") from error
     pipeline = load_for_reading(**given)
     asked = pipeline.stop(reason, force=force, within=within)
     if json:
-        click.echo(as_document({"pipeline": pipeline.name, "asked": asked, "force": force}))
+        click.echo(printing.as_json({"pipeline": pipeline.name, "asked": asked, "force": force}))
     elif asked:
         at_once = " at once" if force else ""
         click.echo(f"{pipeline.name} was asked to stop{at_once}. See its state:  wherry status {given['file']}")
@@ -327,54 +390,11 @@ def status(json: bool, **given: Any) -> None:
 
     For example:  wherry status orders.yaml
     """
-    from runners.command_line import printing
     from runners.operations.status import read_status
 
     definition = load_definition(needs_secrets=False, **given)
     facts = read_status(definition.pipeline, str(given["file"]), definition=definition.hash)
     click.echo(printing.as_json(facts) if json else printing.format_status(facts, str(given["file"])))
-
-
-@dlq.command("replay")
-@with_definition
-@with_choice_options
-@with_move_options
-@with_carry_options
-def replay(
-    choice: Choice,
-    reason: str,
-    yes: bool,
-    carrying: CarryOptions,
-    **given: Any,
-) -> int:
-    """Process refused rows again, as they were read.
-
-    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
-
-    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
-    new row of the queue, which names the old one. A second replay takes what is left.
-    """
-    from runners.command_line.carrying import carry_and_print
-    from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_state import replay as said
-    from runners.running.replay import Replay, make_empty_report, plan_replay
-
-    again = Replay(choice=choice, reason=reason)
-    pipeline = load_pipeline(**given)
-    found = plan_replay(pipeline, again.choice)
-    click.echo(said(found), err=True)
-    if not found.rows:
-        if carrying.json:
-            click.echo(printed(make_empty_report(pipeline).json()))
-        return 0
-    confirm(yes=yes)
-    return carry_and_print(
-        pipeline,
-        str(given["file"]),
-        lambda listeners: pipeline.replay(again, check=False, listeners=listeners),
-        carrying,
-        shown=found.notices,
-    )
 
 
 @command()
@@ -389,27 +409,50 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
     The list includes kinds that installed packages add.
     """
     from runners.command_line import printing
+    from runners.definitions.document import suggest_nearest
+    from runners.definitions.json_schema import make_json_schema
     from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_kinds
-    from runners.definitions.problems import suggest_nearest
 
     if json_schema:
-        from runners.definitions.json_schema import make_json_schema as schema
-
-        click.echo(printing.dump(schema()))
+        click.echo(printing.dump(make_json_schema()))
         return
     if kind is None:
-        found = list_kinds()
+        described = list_kinds()
     else:
-        found = [describe_kind(role, kind) for role in get_our_kinds().list_roles(kind)]
-        if not found:
+        described = [describe_kind(role, kind) for role in get_our_kinds().list_roles(kind)]
+        if not described:
             known = [name for role in CONTRACTS for name in get_our_kinds().list_names(role)]
             raise click.UsageError(f"There is no kind '{kind}'; {suggest_nearest(kind, known)}")
     if json:
-        click.echo(printing.as_json({"kinds": [each.json() for each in found]}))
+        click.echo(printing.as_json({"kinds": [each.json() for each in described]}))
     elif kind is None:
-        click.echo(printing.all_kinds(found))
+        click.echo(printing.format_kinds(described))
     else:
-        click.echo("\n\n".join(map(printing.format_kind, found)))
+        click.echo("\n\n".join(map(printing.format_kind, described)))
+
+
+@command()
+@click.argument("code", required=False, shell_complete=complete_codes)
+@as_json
+def explain(code: str | None, json: bool) -> None:
+    """Explain the code of an error, and what to do.
+
+    For example:  wherry explain WINDOW
+    """
+    from runners.definitions.document import find_nearest
+
+    known = read_codes()
+    if code is None:
+        summaries = {name: summarise(name) for name in known}
+        rows = [*summaries.items()]
+        click.echo(printing.as_json({"codes": summaries}) if json else table(["code", "what it means"], rows))
+        return
+    name = next((name for name in known if name.lower() == code.lower()), None)
+    if name is None:
+        near = find_nearest(code, known)
+        hint = f"Did you mean '{near}'?" if near else "`wherry explain` lists all codes."
+        raise click.UsageError(f"There is no code '{code}'. {hint} A rule of `require` has its own name as its code.")
+    click.echo(printing.as_json({"code": name, "text": known[name]}) if json else f"{name}\n\n{known[name]}")
 
 
 @command()
@@ -423,12 +466,9 @@ def doctor(state: Path, json: bool) -> int:
     STATE is the folder for the state of a pipeline, by default .wherry.
     """
     from runners.command_line.doctor import examine
-    from runners.model.colors import paint_word
 
     checks = examine(state)
     if json:
-        from json import dumps
-
         click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
     else:
         for check in checks:

@@ -36,7 +36,6 @@ class DoctorCheck:
     """What to do, where there is something to do."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return dict(vars(self))
 
 
@@ -97,7 +96,6 @@ def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
 
 
 def check_java_version() -> DoctorCheck:
-    """The Java that Spark would start."""
     from origins.errors import WherryError
     from runners.spark.start import check_java
 

@@ -5,116 +5,116 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from runners.command_line.carrying import RunEnding, carry_with_progress, interrupt_on_signals
+from origins.batch import JSON
+from origins.errors import WherryError
+from runners.command_line import printing
+from runners.command_line.carrying import RunEnding, carry_with_progress, interrupt_on_signals, show_progress
 from runners.command_line.options import (
     BY_CODE,
     FAILED,
     OWNED,
     STOPPED,
     CarryOptions,
+    GivenValues,
     list_secrets_to_mask,
     load_definition,
-    merge_variables,
 )
-
-if TYPE_CHECKING:
-    from runners.definitions.definition import Definition
-    from runners.definitions.pipeline_graph import PipelineGraph
+from runners.definitions.definition import Definition, folder_of, list_definitions
+from runners.definitions.pipeline_graph import PipelineGraph
+from runners.listeners.log_lines import complain
+from runners.model.errors import Refusal
+from runners.model.masking import hide_in_errors, without
+from runners.model.text import (
+    escape_controls,
+    escape_line,
+    format_count,
+    paint,
+    paint_word,
+    shorten_paths,
+    show_moment,
+    table,
+)
+from runners.operations.validate import analyse, explain
+from runners.pipeline import Pipeline
+from runners.schedules.scheduling import open_session
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFolder:
-    """The pipelines of a folder by their names, and what is wrong with the other files."""
+    """The pipelines of a folder by their names, which feeds which, and what is wrong with the other files."""
 
     definitions: Mapping[str, Definition]
+    graph: PipelineGraph
     broken: Mapping[str, str]
 
-    def build_graph(self) -> PipelineGraph:
-        """Which feeds which."""
-        from runners.definitions.pipeline_graph import PipelineGraph
 
-        return PipelineGraph.of({name: each.pipeline for name, each in self.definitions.items()})
-
-
-def read_folder(
-    directory: Path, variables: Sequence[str], variable_file: Path | None, secret_file: Path | None
-) -> PipelineFolder:
+def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
     """The definitions in the folder; a secret may be missing. Raises `Refusal` for a folder without a definition."""
-    from runners.definitions.definition import folder_of, list_definitions
-    from runners.definitions.parameters import read_variables
-    from runners.model.errors import Refusal
-
-    values, tell = merge_variables(variables, variable_file), list_secrets_to_mask().update
-    secrets = read_variables(secret_file) if secret_file else {}
-    folder = folder_of(directory, variables=values, secrets=secrets, needs_secrets=False, tell_secrets=tell)
+    folder = folder_of(
+        directory,
+        variables=values.read_variables(),
+        secrets=values.read_secrets(),
+        needs_secrets=False,
+        tell_secrets=list_secrets_to_mask().update,
+    )
     definitions: dict[str, Definition] = {}
     broken: dict[str, str] = {}
     for file in list_definitions(directory):
-        found = folder.read(file.name)
-        if isinstance(found, str):
-            broken[file.name] = found
-        elif found.pipeline.name in definitions:
-            other = definitions[found.pipeline.name].path
-            broken[file.name] = f"{file.name}: the pipeline in {other} is called {found.pipeline.name} already"
+        definition = folder.read(file.name)
+        if isinstance(definition, str):
+            broken[file.name] = definition
+        elif definition.pipeline.name in definitions:
+            other = definitions[definition.pipeline.name].path
+            broken[file.name] = f"{file.name}: the pipeline in {other} is called {definition.pipeline.name} already"
         else:
-            definitions[found.pipeline.name] = replace(found, path=file)
+            definitions[definition.pipeline.name] = replace(definition, path=file)
     if not definitions and not broken:
         where = "this folder" if directory == Path() else str(directory)
         raise Refusal(f"There is no definition in {where}.", hint="Write one:  wherry init")
-    return PipelineFolder(definitions=definitions, broken=broken)
+    graph = PipelineGraph.of({name: definition.pipeline for name, definition in definitions.items()})
+    return PipelineFolder(definitions=definitions, graph=graph, broken=broken)
 
 
-def choose_pipelines(
-    directory: Path, select: Sequence[str], given: Mapping[str, Any]
+def _choose_pipelines(
+    directory: Path, select: Sequence[str], values: GivenValues
 ) -> tuple[PipelineGraph, Mapping[str, Path]]:
     """The files of the selected pipelines by name, in their order. Raises `Refusal` with all that is broken."""
-    from runners.model.errors import Refusal
-
-    folder = read_folder(directory, given["variables"], given["variable_file"], given["secret_file"])
+    folder = read_folder(directory, values)
     if folder.broken:
         raise Refusal("\n".join(folder.broken.values()), hint="Nothing was started.")
-    graph = folder.build_graph()
-    files = {name: each.path or Path() for name, each in folder.definitions.items()}
-    return graph, {name: files[name] for name in graph.sort(graph.select(select))}
+    names = folder.graph.sort(folder.graph.select(select))
+    return folder.graph, {name: folder.definitions[name].path or Path() for name in names}
 
 
 def validate_folder(directory: Path, select: Sequence[str], *, with_spark: bool, json: bool, **given: Any) -> int:
     """Say in a line that each is well defined, and how they feed each other."""
-    from runners.command_line import printing
-    from runners.model.masking import hide_in_errors
-    from runners.operations.validate import analyse, explain
-
-    graph, files = choose_pipelines(directory, select, given)
+    graph, files = _choose_pipelines(directory, select, given["values"])
     explained = []
     for name, file in files.items():
         definition = load_definition(file=file, **given)
         with hide_in_errors(definition.pipeline.secrets):
-            analysis = analyse(definition) if with_spark else None
-        said = explain(definition)
-        facts = {**said.json(), "columns": analysis.columns if analysis else None}
+            columns = analyse(definition).columns if with_spark else None
+        facts = {**explain(definition).json(), "columns": columns}
         explained.append({**facts, "file": str(file), "after": list(graph.upstream[name])})
     if json:
         click.echo(printing.as_json({"pipelines": explained}))
     else:
-        click.echo("\n".join(f"{name} is well defined.{_format_after(graph.upstream[name])}" for name in files))
+        for name in files:
+            feeds = graph.upstream[name]
+            reads = f" It reads what {' and '.join(feeds)} {'write' if len(feeds) > 1 else 'writes'}." if feeds else ""
+            click.echo(f"{name} is well defined.{reads}")
     return 0
-
-
-def _format_after(names: Any) -> str:
-    return f" It reads what {' and '.join(names)} {'write' if len(names) > 1 else 'writes'}." if names else ""
 
 
 def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions, **given: Any) -> int:
     """Run the selected pipelines on one Spark, each behind those that feed it. What a failed one feeds is skipped."""
-    from runners.command_line import printing
-    from runners.listeners.log_lines import complain
-
-    graph, files = choose_pipelines(directory, select, given)
+    graph, files = _choose_pipelines(directory, select, given["values"])
     definitions = {name: load_definition(file=file, **given) for name, file in files.items()}
     if not _open_spark(list(definitions.values()), carrying):
         complain("Nothing was processed: the run was stopped while Spark started.")
@@ -129,24 +129,20 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
             endings[name] = RunEnding(pipeline=name, status="skipped", reason=why)
             complain(f"{name} is skipped: {why}.")
         else:
-            endings[name], code = _run_one(definition, str(files[name]), carrying)
+            endings[name], code = _run_one(definition, files[name], carrying)
             codes.append(code)
     code = next((code for code in codes if code), 0)
     if carrying.json:
-        ran = [{"file": str(files[name]), **each.json()} for name, each in endings.items()]
+        ran = [{"file": str(files[name]), **ending.json()} for name, ending in endings.items()]
         whole = {0: "succeeded", STOPPED: "stopped"}.get(code, "failed")
         click.echo(printing.as_json({"status": whole, "pipelines": ran}))
     else:
-        click.echo(format_endings(list(endings.values())))
+        click.echo(_format_endings(list(endings.values())))
     return code
 
 
 def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
     """Start the one Spark for all of them, unless one is there. False where a signal stopped that."""
-    from runners.command_line.carrying import show_progress
-    from runners.model.text import format_count
-    from runners.schedules.scheduling import open_session
-
     heard: list[int] = []
     try:
         with contextlib.ExitStack() as stack:
@@ -163,42 +159,30 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
 
 def _find_obstacle(upstream: Any, endings: Mapping[str, RunEnding]) -> str:
     """Why a pipeline cannot run after those that ended; nothing if it can."""
-    stopped = next((name for name, each in endings.items() if each.status == "stopped"), None)
+    stopped = next((name for name, ending in endings.items() if ending.status == "stopped"), None)
     if stopped is not None:
         return f"{stopped} was stopped"
-    bad = [name for name in upstream if name in endings and not _is_good(endings[name])]
+    good = {name for name, ending in endings.items() if ending.status == "succeeded" or ending.passed_over}
+    bad = [name for name in upstream if name in endings and name not in good]
     return f"it reads what {' and '.join(bad)} should have written" if bad else ""
 
 
-def _is_good(ending: RunEnding) -> bool:
-    return ending.status == "succeeded" or ending.passed_over
-
-
-def _run_one(definition: Definition, file: str, carrying: CarryOptions) -> tuple[RunEnding, int]:
+def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tuple[RunEnding, int]:
     """How its run ended, and with which exit code. One that cannot begin is a failure of its own."""
-    from origins.errors import WherryError
-    from runners.listeners.log_lines import complain
-    from runners.model.masking import without
-    from runners.pipeline import Pipeline
-
     pipeline = Pipeline.of(definition.pipeline)
     try:
-        ending = carry_with_progress(
-            pipeline, file, lambda listeners: pipeline.run(check=False, listeners=listeners), carrying
-        )
+        ending = carry_with_progress(pipeline, file, partial(pipeline.run, check=False), carrying)
     except WherryError as error:
-        said = without(pipeline.secrets, str(error))
-        complain(f"{pipeline.name} failed: {said}", code=error.code)
+        reason = without(pipeline.secrets, str(error))
+        complain(f"{pipeline.name} failed: {reason}", code=error.code)
         code = BY_CODE.get(error.code, FAILED)
-        return RunEnding(pipeline=pipeline.name, status="owned" if code == OWNED else "failed", reason=said), code
+        return RunEnding(pipeline=pipeline.name, status="owned" if code == OWNED else "failed", reason=reason), code
     return ending, ending.exit_code
 
 
-def format_endings(endings: Sequence[RunEnding]) -> str:
+def _format_endings(endings: Sequence[RunEnding]) -> str:
     """How each ended, one a line."""
-    from runners.model.text import table
-
-    rows = [[each.pipeline, each.status, *_format_counts(each), _format_reason(each)] for each in endings]
+    rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
     return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
 
 
@@ -207,7 +191,7 @@ def _format_counts(ending: RunEnding) -> list[str]:
     if report is None:
         return [""] * 4
     return [
-        *(f"{report.read:,}", f"{sum(each.delivered for each in report.destinations.values()):,}"),
+        *(f"{report.read:,}", f"{sum(counts.delivered for counts in report.destinations.values()):,}"),
         *(f"{report.nacked:,}", f"{report.seconds:,.1f}"),
     ]
 
@@ -217,3 +201,41 @@ def _format_reason(ending: RunEnding) -> str:
         return ending.reason.partition("\n")[0]
     error = ending.report.error
     return f"{error.code}, see above" if error else "" if ending.report.batches else "nothing new"
+
+
+def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str]) -> str:
+    """Each pipeline in a line, and below it where its rows come from and go."""
+    rows = [
+        [fact["pipeline"], _format_last(fact), _format_waiting(fact["waiting"]), fact["schedule"] or "by hand"]
+        for fact in facts
+    ]
+    head = ["pipeline", "last run (UTC)", "waiting", "schedule"]
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
+    lines = []
+    for at, row in enumerate([head, *rows] if rows else []):
+        cells = [escape_line(f"{cell:<{width}}") for cell, width in zip(row, widths, strict=False)]
+        line = "  ".join([cells[0], paint_word(cells[1]) if at else cells[1], cells[2], escape_line(row[3])])
+        lines.append(line if at else paint(line, "bold"))
+        if at:
+            each = facts[at - 1]
+            flow = f"{', '.join(each['reads'])} → {', '.join(each['writes'])}"
+            lines.append(escape_line(f"  {Path(each['file']).name}: {shorten_paths(flow)}"))
+    wrong = [escape_controls(why) for why in broken.values()]
+    return "\n\n".join(["\n".join(lines)] * bool(lines) + wrong)
+
+
+def _format_last(facts: Mapping[str, JSON]) -> str:
+    if facts["state"] is None:
+        return "kept in a catalog"
+    last = facts["last_run"]
+    if last is None:
+        return str(facts["state"]).replace("_", " ")
+    return f"{last['status']} {show_moment(last['at'])[:16]}"
+
+
+def _format_waiting(waiting: Mapping[str, int] | None) -> str:
+    if waiting is None:
+        return "?"
+    return (
+        ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in waiting.items() if count) or "-"
+    )

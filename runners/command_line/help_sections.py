@@ -27,12 +27,11 @@ class SectionedOption(click.Option):
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option and its one phrase, without the limits that click adds to it."""
-        found = super().get_help_record(ctx)
-        return found and (found[0], self.help or "")
+        record = super().get_help_record(ctx)
+        return record and (record[0], self.help or "")
 
 
 def option(*names: str, section: str = _FIRST, **how: Any) -> Callable[[F], F]:
-    """An option that help shows under this heading."""
     return click.option(*names, cls=SectionedOption, section=section, **how)
 
 
@@ -40,15 +39,15 @@ class SectionedCommand(click.Command):
     """A command whose help groups its options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        found: dict[str, list[tuple[str, str]]] = {
+        sections: dict[str, list[tuple[str, str]]] = {
             heading: [] for heading in ("Arguments", _FIRST, SELECTION, VALUES, EXPERTS)
         }
-        for each in self.get_params(ctx):
-            if isinstance(each, click.Argument):
-                found["Arguments"] += [("FILE", _FILE)] if each.name == "file" else []
-            elif record := each.get_help_record(ctx):
-                found[getattr(each, "section", _FIRST)].append(record)
-        _write_sections(found, formatter)
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Argument):
+                sections["Arguments"] += [("FILE", _FILE)] if parameter.name == "file" else []
+            elif record := parameter.get_help_record(ctx):
+                sections[getattr(parameter, "section", _FIRST)].append(record)
+        _write_sections(sections, formatter)
 
 
 class SectionedGroup(click.Group):
@@ -65,9 +64,9 @@ class SectionedGroup(click.Group):
 
     def add_section(self, heading: str, *commands: click.Command) -> None:
         """Add commands, which help shows under this heading."""
-        for each in commands:
-            self.add_command(each)
-        self.sections[heading] = [each.name or "" for each in commands]
+        for added in commands:
+            self.add_command(added)
+        self.sections[heading] = [added.name or "" for added in commands]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -99,12 +98,10 @@ class SectionedGroup(click.Group):
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a command whose help groups its options."""
     return click.command(name, cls=SectionedCommand)
 
 
 def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], SectionedGroup]:
-    """Make a group whose help groups its commands."""
     return click.group(cls=SectionedGroup, default=default, **how)
 
 
@@ -113,11 +110,11 @@ def is_file(word: str) -> bool:
     return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).exists()
 
 
-def _write_sections(found: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:
+def _write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:
     """Each section that has anything, all with one column for the names."""
-    names = [name for rows in found.values() for name, _ in rows]
+    names = [name for rows in sections.values() for name, _ in rows]
     width = max((len(name) for name in names if len(name) <= _WIDEST), default=0)
-    for heading, rows in found.items():
+    for heading, rows in sections.items():
         if rows:
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows], col_max=width)

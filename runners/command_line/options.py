@@ -6,8 +6,9 @@ from __future__ import annotations
 import functools
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,42 +17,46 @@ import click
 from runners.command_line.help_sections import EXPERTS, SELECTION, VALUES, F, is_file, option
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
 
-def with_definition(command: F) -> F:
-    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder."""
-    return with_definition_and("")(command)
+def with_definition(command: F, rest: str = "") -> F:
+    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder.
 
+    What its errors say to type names the file. An argument `rest` may follow it: a first word that is no file belongs
+    to that.
+    """
 
-def with_definition_and(rest: str) -> Callable[[F], F]:
-    """The same for a command whose argument `rest` follows the file: a first word that is no file belongs to it."""
+    @functools.wraps(command)
+    def name_file(**given: Any) -> Any:
+        from origins.errors import WherryError
+        from runners.model.text import with_file
 
-    def make(command: F) -> F:
-        file = click.argument("file", type=click.Path(path_type=Path), required=False)
-        return file(with_values(_find_file(command, rest)))
+        if rest:
+            given["file"], given[rest] = split_words(given["file"], given[rest])
+        if given.get("everything") or given.get("select"):
+            given["file"] = given["file"] or Path()
+        given["file"] = given["file"] or find_definition()
+        try:
+            return command(**given)
+        except WherryError as error:
+            error.hint = with_file(error.hint, given["file"])
+            raise
 
-    return make
+    file = click.argument("file", type=click.Path(path_type=Path), required=False)
+    return file(with_values(cast(F, name_file)))
 
 
 def with_folder(command: F) -> F:
     """A command whose file may be a folder: which of its pipelines are meant."""
-    return add_options(
-        command,
-        [
-            option("--all", "everything", section=SELECTION, is_flag=True, help="Take every definition of a folder."),
-            with_select,
-        ],
-    )
+    text = "Take every definition of a folder."
+    return option("--all", "everything", section=SELECTION, is_flag=True, help=text)(with_select(command))
 
 
 def with_select(command: F) -> F:
-    """A command over the pipelines of a folder."""
-    said = "Take some of a folder: gold, gold+ or +gold."
-    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=said)(command)
+    text = "Take some of a folder: gold, gold+ or +gold."
+    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=text)(command)
 
 
 def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
@@ -77,8 +82,8 @@ def find_definition(folder: Path = Path()) -> Path:
     listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and more"
     ctx = click.get_current_context()
     typed = ctx.command_path
-    every = any(each.name == "everything" for each in ctx.command.params)
-    all_of_them = f"\nOr all of them:  {typed} --all" if every else ""
+    takes_all = any(parameter.name == "everything" for parameter in ctx.command.params)
+    all_of_them = f"\nOr all of them:  {typed} --all" if takes_all else ""
     raise Refusal(
         f"There are {len(names)} definitions in this folder: {listed}.",
         hint=f"Name one:  {typed} {shlex.quote(names[0])}{all_of_them}",
@@ -100,30 +105,38 @@ def with_values(command: F) -> F:
     return with_variables(change(command))
 
 
-def _find_file(command: F, rest: str) -> F:
-    """The command, given the definition; what its errors say to type names it."""
+@dataclass(frozen=True, kw_only=True)
+class GivenValues:
+    """What a command was given to put into definitions."""
 
-    @functools.wraps(command)
-    def naming(**given: Any) -> Any:
-        from origins.errors import WherryError
-        from runners.model.text import with_file
+    pairs: Sequence[str]
+    file: Path | None
+    secret_file: Path | None
 
-        if rest:
-            given["file"], given[rest] = split_words(given["file"], given[rest])
-        if given.get("everything") or given.get("select"):
-            given["file"] = given["file"] or Path()
-        given["file"] = given["file"] or find_definition()
-        try:
-            return command(**given)
-        except WherryError as error:
-            error.hint = with_file(error.hint, given["file"])
-            raise
+    def read_variables(self) -> Mapping[str, str]:
+        """The values for `${NAME}`; the command line wins over the file."""
+        return {**_read_values(self.file), **dict(_split_pair(pair, "--var", "NAME=VALUE") for pair in self.pairs)}
 
-    return cast(F, naming)
+    def read_secrets(self) -> Mapping[str, str]:
+        """The values for `${secret:NAME}`."""
+        return _read_values(self.secret_file)
+
+
+def _read_values(file: Path | None) -> Mapping[str, str]:
+    from runners.definitions.parameters import read_variables
+
+    return read_variables(file) if file else {}
 
 
 def with_variables(command: F) -> F:
-    """A command that reads definitions: what is put into them."""
+    """A command that reads definitions: it is given `GivenValues` to put into them."""
+
+    @functools.wraps(command)
+    def give_values(
+        *, variables: Sequence[str], variable_file: Path | None, secret_file: Path | None, **given: Any
+    ) -> Any:
+        return command(values=GivenValues(pairs=variables, file=variable_file, secret_file=secret_file), **given)
+
     path = click.Path(path_type=Path)
     options = [
         option(
@@ -148,29 +161,20 @@ def with_variables(command: F) -> F:
             help="Read values for ${secret:NAME} from a YAML file.",
         ),
     ]
-    return add_options(command, options)
+    return _add_options(cast(F, give_values), options)
 
 
-def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+def _add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """The command with these options, in their order."""
-    return functools.reduce(lambda given, each: each(given), reversed(options), command)
-
-
-def merge_variables(variables: Sequence[str], variable_file: Path | None) -> dict[str, str]:
-    """The values that were given for `${NAME}`; the command line wins."""
-    from runners.definitions.parameters import read_variables
-
-    given = read_variables(variable_file) if variable_file else {}
-    return {**given, **dict(_split_pair(each, "--var", "NAME=VALUE") for each in variables)}
+    return functools.reduce(lambda given, add: add(given), reversed(options), command)
 
 
 def with_move_options(command: F) -> F:
     """A command that changes what a run does next: why, and without asking."""
-    return add_options(command, [with_reason, option("--yes", is_flag=True, help="Do it without asking.")])
+    return with_reason(option("--yes", is_flag=True, help="Do it without asking.")(command))
 
 
 def with_reason(command: F) -> F:
-    """A command that wants a reason."""
     return option("--reason", default="", metavar="TEXT", help="Say why; the ledger keeps it.")(command)
 
 
@@ -185,18 +189,11 @@ def with_choice_options(command: F) -> F:
     """A command over rows of the DLQ: it is given a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choosing(*, ids: Sequence[str], since: str | None, until: str | None, **given: Any) -> Any:
+    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
         from runners.running.choice import Choice
 
-        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where")}
-        choice = Choice(
-            ids=tuple(ids),
-            file=given.pop("of_file"),
-            since=parse_moment(since, "--since"),
-            until=parse_moment(until, "--until"),
-            **conditions,
-        )
-        return command(choice=choice, **given)
+        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where", "since", "until")}
+        return command(choice=Choice(ids=tuple(ids), file=of_file, **conditions), **given)
 
     options = [
         option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
@@ -213,21 +210,23 @@ def with_choice_options(command: F) -> F:
         option(
             "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."
         ),
-        option("--since", section=SELECTION, metavar="TIME", help="Take rows refused since 2026-01-31T06:00 (UTC)."),
-        option("--until", section=SELECTION, metavar="TIME", help="Take rows refused before this time (UTC)."),
+        time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
+        time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
-    return add_options(cast(F, choosing), options)
+    return _add_options(cast(F, choose), options)
 
 
-def parse_moment(text: str | None, option: str) -> datetime | None:
-    """A time as it is typed, in UTC; None for none."""
-    from datetime import datetime, timezone
+def time_option(*names: str, **how: Any) -> Callable[[F], F]:
+    """An option that takes a time: the command is given it in UTC, or None."""
+    return option(*names, metavar="TIME", callback=_parse_moment, **how)
 
+
+def _parse_moment(ctx: click.Context, parameter: click.Parameter, text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text) if text else None
     except ValueError as error:
         message = f"expected a time such as 2026-01-31T06:00, got {text!r}"
-        raise click.BadParameter(message, param_hint=option) from error
+        raise click.BadParameter(message, param_hint=parameter.opts[0]) from error
     return moment.replace(tzinfo=moment.tzinfo or timezone.utc).astimezone(timezone.utc) if moment else None
 
 
@@ -243,11 +242,10 @@ def as_json(command: F) -> F:
 def with_wide(command: F) -> F:
     """A command that shows rows as tables: whether they are whole. Without a terminal, which has a width, they are."""
 
-    @functools.wraps(command)
-    def showing(*, wide: bool, **given: Any) -> Any:
-        return command(wide=wide or not sys.stdout.isatty(), **given)
+    def is_wide(ctx: click.Context, parameter: click.Parameter, wide: bool) -> bool:
+        return wide or not sys.stdout.isatty()
 
-    return option("--wide", is_flag=True, help="Show all columns and whole values.")(cast(F, showing))
+    return option("--wide", is_flag=True, callback=is_wide, help="Show all columns and whole values.")(command)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,17 +257,12 @@ class CarryOptions:
     log_format: str
     json: bool
 
-    @property
-    def skips(self) -> bool:
-        """Whether nothing is done where another run has the pipeline."""
-        return self.if_running == "skip"
-
 
 def with_carry_options(command: F) -> F:
     """A command that carries: it is given a `CarryOptions`, and from then on speaks as that says."""
 
     @functools.wraps(command)
-    def carrying(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
+    def carry(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
         from runners.listeners.log_lines import configure_logs
 
         configure_logs(log_format)
@@ -288,7 +281,7 @@ def with_carry_options(command: F) -> F:
         with_log_format,
         as_json,
     ]
-    return add_options(cast(F, carrying), options)
+    return _add_options(cast(F, carry), options)
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -301,7 +294,6 @@ def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The codes that begin like this."""
     from runners.model.codes import read_codes
 
     return [code for code in read_codes() if code.startswith(incomplete.upper())]
@@ -313,30 +305,22 @@ def load_for_reading(**given: Any) -> Pipeline:
 
 
 def load_pipeline(**given: Any) -> Pipeline:
-    """The pipeline of a definition, with what was put into it."""
     from runners.pipeline import Pipeline
 
     return Pipeline.of(load_definition(**given).pipeline)
 
 
 def load_definition(
-    file: Path,
-    variables: Sequence[str],
-    variable_file: Path | None,
-    overrides: Sequence[str],
-    secret_file: Path | None = None,
-    needs_secrets: bool = True,
+    file: Path, values: GivenValues, overrides: Sequence[str], needs_secrets: bool = True
 ) -> Definition:
-    """The definition, with what was put into it."""
     from runners.definitions.definition import list_secrets, load
-    from runners.definitions.parameters import read_variables
 
     masked = list_secrets_to_mask()
     definition = load(
         file,
-        variables=merge_variables(variables, variable_file),
-        overrides=dict(_split_pair(each, "--set", "PATH=VALUE") for each in overrides),
-        secrets=read_variables(secret_file) if secret_file else {},
+        variables=values.read_variables(),
+        overrides=dict(_split_pair(pair, "--set", "PATH=VALUE") for pair in overrides),
+        secrets=values.read_secrets(),
         needs_secrets=needs_secrets,
         tell_secrets=masked.update,
     )

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
 from runners.command_line.options import VERSION
-from runners.model.causes import find_file_name
 from runners.model.codes import read_codes
-from runners.model.colors import paint, paint_hint, paint_word
-from runners.model.row_table import ShownRow, format_rows
 from runners.model.text import (
+    ShownRow,
     describe_thread,
     describe_work,
     escape_controls,
     escape_line,
     format_batches,
     format_count,
+    format_rows,
     format_sections,
+    paint,
+    paint_hint,
+    paint_word,
     shorten_paths,
     show_moment,
     show_offset,
@@ -33,6 +34,7 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from origins.batch import JSON
     from runners.definitions.kinds import DescribedOption, Kind
     from runners.model.run_report import DestinationReport, Report
     from runners.model.spec import PipelineSpec
@@ -50,7 +52,6 @@ _PHASES = {
 
 
 def as_json(facts: Mapping[str, JSON]) -> str:
-    """Facts for a program, with the version of their form."""
     return dump({"version": VERSION, **facts})
 
 
@@ -60,11 +61,12 @@ def dump(value: JSON) -> str:
 
 
 def format_explanation(explanation: Explanation, file: str, columns: Mapping[str, str] | None = None) -> str:
-    """What a definition will do."""
-    through = f" → {', '.join(explanation.stages)}" if explanation.stages else ""
-    into = ", ".join(str(each["name"]) for each in explanation.destinations)
-    carried = [f"{_format_origin(origin)}{through} → {into}" for origin in explanation.origins]
-    guarantees = [_format_destination(each) for each in explanation.destinations]
+    into = ", ".join(str(destination["name"]) for destination in explanation.destinations)
+    carried = []
+    for origin in explanation.origins:
+        stages = [", ".join(names) for names in (origin["stages"], explanation.stages) if names]
+        carried.append(" → ".join([str(origin["place"]), *stages, into]))
+    guarantees = [_format_destination(destination) for destination in explanation.destinations]
     analysed = [f"{name}: {ddl}" for name, ddl in (columns or {}).items()]
     if columns is None:
         analysed = [f"Types and SQL are not checked yet:  wherry validate {file} --spark"]
@@ -74,7 +76,7 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("flow", carried),
         ("delivers", guarantees),
         ("batches", [*explanation.batches, _format_way(explanation)]),
-        ("ways", _ways(explanation.ways)),
+        ("ways", _format_ways(explanation.ways)),
         ("commits", [explanation.delivery]),
         ("refused rows", explanation.dead_letters),
         ("restart", explanation.restart),
@@ -83,8 +85,8 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("columns", analysed),
         ("note", explanation.notes),
     ]
-    told = [(heading, [with_file(shorten_paths(sentence), file) for sentence in told]) for heading, told in named]
-    return f"The definition of {explanation.pipeline} is valid.\n\n{format_sections(told)}"
+    sections = [(heading, [with_file(shorten_paths(line), file) for line in lines]) for heading, lines in named]
+    return f"The definition of {explanation.pipeline} is valid.\n\n{format_sections(sections)}"
 
 
 def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> str:
@@ -121,24 +123,25 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
 
 def _format_destinations(report: Report) -> str:
     """The equation of each destination: read + changed = delivered + filtered + refused."""
-    shown = {name: each for name, each in report.destinations.items() if _was_involved(report, each)}
-    changed = any(each.changed for each in shown.values())
+    shown = {name: counts for name, counts in report.destinations.items() if _was_involved(report, counts)}
     rows = [
-        [
-            *(name, f"{each.read:,}", *([f"{each.changed:+,}"] if changed else [])),
-            *(f"{count:,}" for count in (each.delivered, each.filtered, each.nacked)),
-        ]
-        for name, each in shown.items()
+        [name, *(f"{count:,}" for count in (to.read, to.delivered, to.filtered, to.nacked))]
+        for name, to in shown.items()
     ]
-    return table(["to", "read", *(["changed"] if changed else []), "delivered", "filtered", "refused"], rows)
+    head = ["to", "read", "delivered", "filtered", "refused"]
+    if any(to.changed for to in shown.values()):
+        head.insert(2, "changed")
+        for row, to in zip(rows, shown.values(), strict=True):
+            row.insert(2, f"{to.changed:+,}")
+    return table(head, rows)
 
 
-def _was_involved(report: Report, each: DestinationReport) -> bool:
+def _was_involved(report: Report, counts: DestinationReport) -> bool:
     """Whether a destination was to get any of it; a backfill may be for others alone."""
     from runners.model.pipeline_state import is_aside
 
     again = bool(report.lanes) and all(map(is_aside, report.lanes))
-    return not again or any(vars(each).values())
+    return not again or any(vars(counts).values())
 
 
 def _format_time_spent(seconds: Mapping[str, float]) -> str:
@@ -150,61 +153,48 @@ def _format_time_spent(seconds: Mapping[str, float]) -> str:
 
 def format_demo(report: Report, pipeline: PipelineSpec, file: Path) -> str:
     """What the demo carried, where it is, and what to type next."""
-    named: list[tuple[str, Sequence[str]]] = [
-        ("the definition", [str(file)]),
-        *((f"{destination.name}", [destination.place]) for destination in pipeline.every_destination),
-        ("the state", [str(pipeline.state)]),
-    ]
-    lie = [(heading, [shorten_paths(place) for place in places]) for heading, places in named]
+    named = [("the definition", str(file))]
+    named += [(str(destination.name), destination.place) for destination in pipeline.every_destination]
+    named += [("the state", str(pipeline.state))]
+    places = [(heading, [shorten_paths(place)]) for heading, place in named]
     rows = [
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         [f"wherry status {file}", "shows progress and open batches"],
         [f"wherry validate {file}", "explains the definition in words"],
         [f"wherry run {file}", "processes new rows, after you add files"],
     ]
-    return f"{format_report(report, str(file))}\n\n{format_sections(lie)}\n\n{table(['type next', ''], rows)}"
+    return f"{format_report(report, str(file))}\n\n{format_sections(places)}\n\n{table(['type next', ''], rows)}"
 
 
 def format_failure(report: Report, file: str = "FILE") -> str:
-    """Why a run failed, and what to do."""
     error = report.error
     assert error is not None
+    what = f"{_format_ending(report, report.status)}: {error.message}"
     hint = [with_file(error.hint, file)] if error.hint else []
-    later = [f"later        {escape_line(each)}" for each in error.later]
-    return escape_controls(
-        "\n".join(
-            [f"{_format_ending(report, report.status)}: {error.message}", *hint, *suggest_explain(error.code), *later]
-        )
-    )
+    later = [f"later        {escape_line(text)}" for text in error.later]
+    return escape_controls("\n".join([what, *hint, *suggest_explain(error.code), *later]))
 
 
 def suggest_explain(code: str) -> list[str]:
     """Where to read more about an error; nothing if its message says everything."""
-    return (
-        [f"more         wherry explain {code}"]
-        if code in read_codes() and code not in ("DEFINITION", "REFUSED")
-        else []
-    )
+    explained = code in read_codes() and code not in ("DEFINITION", "REFUSED")
+    return [f"more         wherry explain {code}"] if explained else []
 
 
 def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
-    """How a pipeline is."""
     owner, last, dlq = facts["owner"], facts["last_run"], facts["dlq"]
     under_way = facts["state"] == "running"
     named: list[tuple[str, Sequence[str]]] = [
-        ("run by", [_format_owner(each) for each in facts.get("owners", [owner] if owner else [])]),
-        (
-            "differs",
-            ["the run uses an older definition; the next run uses this one"] if facts["differs"] else [],
-        ),
+        ("run by", list(map(_format_owner, facts.get("owners", [owner] if owner else [])))),
+        ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
-        ("doing", [line for each in facts.get("activity", ()) for line in _format_activity(each)]),
+        ("doing", [line for item in facts.get("activity", ()) for line in _format_activity(item)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
         ("lanes", [_format_lane(name, lane) for name, lane in facts["lanes"].items()]),
-        ("open", [show_open_batch(each, under_way=under_way) for each in facts["open"]]),
+        ("open", [show_open_batch(item, under_way=under_way) for item in facts["open"]]),
         ("refused", _format_refused(dlq)),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
@@ -243,17 +233,19 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
     """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
+    from runners.model.causes import find_file_name
+
     if not rows:
         return "The DLQ has no rows."
     parts = []
     for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
         shown = [
             ShownRow(
-                row=each["row"],
-                note=f"{each['stage'] or each['destination']}: {each['message']}",
-                source=f"id {each['id']}" + (f"  file {find_file_name(each['part'])}" if each.get("part") else ""),
+                row=row["row"],
+                note=f"{row['stage'] or row['destination']}: {row['message']}",
+                source=f"id {row['id']}" + (f"  file {find_file_name(row['part'])}" if row.get("part") else ""),
             )
-            for each in alike
+            for row in alike
         ]
         parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
     return "\n\n".join(parts)
@@ -269,20 +261,17 @@ def _list_columns(row: JSON) -> Sequence[str]:
     return [*row] if isinstance(row, Mapping) else []
 
 
-def suggest_wide(text: str, whole: str) -> str:
-    """The text of a table; where it leaves something out, a last line says how to see the whole."""
+def format_wide(render: Callable[..., str], *, wide: bool) -> str:
+    """What this renders, `wide` or not; where a table leaves something out, a last line says how to see the whole."""
+    whole = render(wide=True)
+    text = whole if wide else render()
     return text if text == whole else f"{text}\n\n{paint_hint('Show all columns and whole values:  --wide')}"
 
 
-def move(offset_move: OffsetMove) -> str:
+def format_move(offset_move: OffsetMove) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [
-            name,
-            _count(lane.batches),
-            _count(lane.rows),
-            f"{show_offset(lane.before)} → {show_offset(lane.after)}",
-        ]
+        [name, _count(lane.batches), _count(lane.rows), f"{show_offset(lane.before)} → {show_offset(lane.after)}"]
         for name, lane in offset_move.lanes.items()
     ]
     if not rows:
@@ -293,38 +282,34 @@ def move(offset_move: OffsetMove) -> str:
     return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{format_sections(again)}"
 
 
-def format_runs(found: Sequence[Mapping[str, JSON]]) -> str:
-    """Runs, one a line."""
-    if not found:
+def format_runs(runs: Sequence[Mapping[str, JSON]]) -> str:
+    if not runs:
         return "No run matches."
     rows = [
         [
-            each["run"][:8],
-            each["status"],
-            show_moment(each["started_at"]),
-            *("" if each[key] is None else f"{each[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
-            (each["error"] or "").partition("\n")[0],
+            run["run"][:8],
+            run["status"],
+            show_moment(run["started_at"]),
+            *("" if run[key] is None else f"{run[key]:,.0f}" for key in ("seconds", "batches", "read", "nacked")),
+            (run["error"] or "").partition("\n")[0],
         ]
-        for each in found
+        for run in runs
     ]
     return table(["run", "status", "began (UTC)", "seconds", "batches", "read", "refused", "error"], rows)
 
 
-def format_run(found: Mapping[str, JSON]) -> str:
-    """One run, with all that is known of it."""
-    known = [(key, [str(value)]) for key, value in found.items() if key != "report" and value not in (None, "")]
-    report = found["report"] or {}
-    known.append(("was processing", _format_snapshot(report.get("snapshot"))))
-    parts = [
-        (name, [", ".join(f"{key} {rows:,}" for key, rows in to.items())])
-        for name, to in report.get("destinations", {}).items()
-    ]
-    return format_sections([*known, *parts])
+def format_run(run: Mapping[str, JSON]) -> str:
+    facts = [(key, [str(value)]) for key, value in run.items() if key != "report" and value not in (None, "")]
+    report = run["report"] or {}
+    facts.append(("was processing", _format_snapshot(report.get("snapshot"))))
+    for name, counts in report.get("destinations", {}).items():
+        facts.append((name, [", ".join(f"{key} {rows:,}" for key, rows in counts.items())]))
+    return format_sections(facts)
 
 
-def schedule_plan(facts: Mapping[str, JSON]) -> str:
+def format_schedule(facts: Mapping[str, JSON]) -> str:
     """What a scheduler would run when, what comes first at the top."""
-    rows = [[each["pipeline"], _format_next(each), each["when"]] for each in facts["scheduled"]]
+    rows = [[plan["pipeline"], _format_next(plan), plan["when"]] for plan in facts["scheduled"]]
     rows += [[name, "", f"manual:  wherry run {file}"] for name, file in facts["by_hand"].items()]
     broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
     known = [table(["pipeline", "next (UTC)", "runs"], rows)] if rows else []
@@ -337,7 +322,7 @@ def _format_next(scheduled: Mapping[str, JSON]) -> str:
     return f"{datetime.fromisoformat(scheduled['next'][0]):%a %Y-%m-%d %H:%M:%S}" if scheduled["next"] else ""
 
 
-def all_kinds(kinds: Sequence[Kind]) -> str:
+def format_kinds(kinds: Sequence[Kind]) -> str:
     """Every kind in a line, by role; where some come from other packages, with the package."""
     others = any(kind.source != "wherry" for kind in kinds)
     rows = [[kind.name, kind.role, *([kind.source] if others else []), kind.summary] for kind in kinds]
@@ -346,7 +331,6 @@ def all_kinds(kinds: Sequence[Kind]) -> str:
 
 
 def format_kind(kind: Kind) -> str:
-    """A kind with its options."""
     named: list[tuple[str, Sequence[str]]] = [(kind.name, [f"A kind of {kind.role}. {kind.summary}"])]
     named += [("from", [kind.source])] if kind.source != "wherry" else []
     named += [(promise, [text]) for promise, text in kind.promises.items()]
@@ -359,31 +343,23 @@ def format_kind(kind: Kind) -> str:
     return "\n\n".join(parts)
 
 
-def _format_origin(origin: Mapping[str, JSON]) -> str:
-    return " → ".join([str(origin["place"]), *([", ".join(origin["stages"])] if origin["stages"] else [])])
-
-
 def _format_destination(destination: Mapping[str, JSON]) -> str:
     through = f" through {', '.join(destination['stages'])}" if destination["stages"] else ""
-    return (
-        f"{destination['name']}{through} to {destination['place'] or destination['kind']}, {destination['guarantee']}."
-    )
+    place = destination["place"] or destination["kind"]
+    return f"{destination['name']}{through} to {place}, {destination['guarantee']}."
 
 
 def _format_way(explanation: Explanation) -> str:
     if explanation.way == "straight":
         return "A clean batch is written straight: its write is its only Spark job, and stops at the first refused row."
-    return (
-        f"Wherry decides every batch and writes it under the state before delivery: {'; '.join(explanation.because)}."
-    )
+    because = "; ".join(explanation.because)
+    return f"Wherry decides every batch and writes it under the state before delivery: {because}."
 
 
-def _ways(said: Mapping[str, str]) -> Sequence[str]:
+def _format_ways(ways: Mapping[str, str]) -> Sequence[str]:
     """Which ways batches can take, and why not the others."""
-    return [
-        ", ".join(way for way, why in said.items() if not why),
-        *(f"not {way}: {why}" for way, why in said.items() if why),
-    ]
+    possible = ", ".join(way for way, why in ways.items() if not why)
+    return [possible, *(f"not {way}: {why}" for way, why in ways.items() if why)]
 
 
 def _format_ending(report: Report, status: str) -> str:
@@ -428,8 +404,8 @@ def _format_example(kind: Kind) -> str:
     """How the kind is written, in its shortest form."""
     main = next((option.type for option in kind.options if option.main), "")
     if not main:
-        needed = [option.name for option in kind.options if option.required] or [each.name for each in kind.options[:1]]
-        return f"{{{', '.join(f'{name}: …' for name in needed)}}}"
+        needed = [option for option in kind.options if option.required] or kind.options[:1]
+        return f"{{{', '.join(f'{option.name}: …' for option in needed)}}}"
     return {"a mapping": "{name: …}", "a list": "[name, …]"}.get(main.split(" or ")[0], '"…"')
 
 

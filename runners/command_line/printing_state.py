@@ -6,46 +6,43 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from origins.batch import JSON
-from runners.model.causes import Causes
-from runners.model.colors import paint
 from runners.model.text import (
     escape_controls,
     escape_line,
     format_batches,
     format_count,
     format_sections,
+    paint,
+    show_moment,
     table,
     with_file,
 )
-from runners.operations.audit_finding import Audit, DestinationProof, Finding
-
-MERGES = "merges the new rows; an old row whose keys are not in the file any more stays"
-"""What a redo does to a table with keys."""
 
 if TYPE_CHECKING:
+    from origins.batch import JSON
+    from runners.operations.audit_finding import Audit, DestinationProof, Finding
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
     from runners.running.replay import SortedLetters
 
 
-def audit(said: Audit, file: str) -> str:
+def format_audit(audit: Audit, file: str) -> str:
     """Whether all adds up, what of it is proved, and each thing that does not, with what to do."""
-    batches = sum(lane["batches"] for lane in said.lanes.values())
-    if not batches and said.balanced:
-        return f"{said.pipeline} has processed nothing yet."
-    count = format_count(len(said.problems), "problem", "problems")
-    verdict = paint("balances", "green") if said.balanced else paint("does not balance", "red")
-    adds_up = f"{verdict}: {'every row is where it should be' if said.balanced else count}."
+    batches = sum(lane["batches"] for lane in audit.lanes.values())
+    if not batches and audit.balanced:
+        return f"{audit.pipeline} has processed nothing yet."
+    count = format_count(len(audit.problems), "problem", "problems")
+    verdict = paint("balances", "green") if audit.balanced else paint("does not balance", "red")
+    adds_up = f"{verdict}: {'every row is where it should be' if audit.balanced else count}."
     named: list[tuple[str, Sequence[str]]] = [
-        ("read", [f"{format_count(said.read)} in {format_batches(batches)}; {said.nacked:,} refused"]),
-        *((name, list(_format_destination(each))) for name, each in said.destinations.items()),
-        ("refused rows", _format_letters(said)),
-        ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in said.open]),
-        ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in said.accepted]),
+        ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
+        *((name, list(_format_destination(each))) for name, each in audit.destinations.items()),
+        ("refused rows", _format_letters(audit)),
+        ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
+        ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
     ]
-    parts = [f"{said.pipeline} {adds_up}", "", format_sections(named)]
-    for finding in said.problems:
+    parts = [f"{audit.pipeline} {adds_up}", "", format_sections(named)]
+    for finding in audit.problems:
         parts += ["", format_problem(finding, file)]
     return "\n".join(parts)
 
@@ -53,27 +50,24 @@ def audit(said: Audit, file: str) -> str:
 def format_problem(finding: Finding, file: str = "FILE") -> str:
     """One finding: what, where, and what to do."""
     repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
-    lines = [
-        f"  {_format_where(finding)}",
-        f"  {finding.message}",
-        *(f"  {line}" for line in repair.split("\n")),
+    lines = [_format_where(finding), finding.message, *repair.split("\n")]
+    return paint(finding.code, "red") + escape_controls("\n".join(f"  {line}" for line in lines))
+
+
+def format_repairs(findings: Sequence[Finding], accept: Sequence[str] = ()) -> str:
+    rows = [
+        [finding.code, _format_where(finding), _ACCEPTED if finding.id in accept else _DOES[finding.remedy]]
+        for finding in findings
     ]
-    return paint(finding.code, "red") + escape_controls("\n".join(lines))
-
-
-def format_repairs(found: Sequence[Finding], accept: Sequence[str] = ()) -> str:
-    """What would be done."""
-    rows = [[each.code, _format_where(each), _ACCEPTED if each.id in accept else _DOES[each.remedy]] for each in found]
     return table(["finding", "where", "repair"], rows)
 
 
-def format_repaired(said: RepairResult, file: str) -> str:
-    """What was done, what was not, and what is left."""
+def format_repaired(result: RepairResult, file: str) -> str:
     done: list[tuple[str, Sequence[str]]] = [
-        ("done", [*said.done, *(f"accepted: {each}" for each in said.accepted)]),
-        ("not done", said.failed),
+        ("done", [*result.done, *(f"accepted: {each}" for each in result.accepted)]),
+        ("not done", result.failed),
     ]
-    return "\n\n".join(part for part in (format_sections(done), audit(said.audit, file)) if part)
+    return "\n\n".join(part for part in (format_sections(done), format_audit(result.audit, file)) if part)
 
 
 _ACCEPTED = "none: the finding is accepted as it is"
@@ -98,31 +92,27 @@ def _format_destination(proved: DestinationProof) -> Iterator[str]:
     yield f"checked since {since or 'the beginning'}: {proved.proof}"
 
 
-def _format_letters(said: Audit) -> Sequence[str]:
-    if said.dlq is None:
-        return [f"{said.nacked:,} rows; their destination cannot be read, so they are not checked"]
-    return [f"{said.dlq['refused']:,} went to the DLQ, which has {format_count(said.dlq['rows'])}"]
+def _format_letters(audit: Audit) -> Sequence[str]:
+    if audit.dlq is None:
+        return [f"{audit.nacked:,} rows; their destination cannot be read, so they are not checked"]
+    return [f"{audit.dlq['refused']:,} went to the DLQ, which has {format_count(audit.dlq['rows'])}"]
 
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
     """Why rows were refused, the most frequent cause first."""
+    from runners.model.causes import Causes
+
     if not causes:
         return "The DLQ has no rows."
     parts = []
     for cause in causes:
         where = cause["stage"] if cause["destination"] is None else f"{cause['stage']} for {cause['destination']}"
-        rows = [
-            [
-                f"{cause['rows']:,}",
-                f"{cause['waiting']:,}",
-                _format_minute(cause["first"]),
-                _format_minute(cause["last"]),
-            ],
-        ]
+        first, last = (show_moment(cause[name])[:16] for name in ("first", "last"))
+        row = [f"{cause['rows']:,}", f"{cause['waiting']:,}", first, last]
         example = cause["example"]
         parts += [
             escape_line(f"{cause['code']}, {where}"),
-            table(["rows", "waiting", "first (UTC)", "last (UTC)"], rows),
+            table(["rows", "waiting", "first (UTC)", "last (UTC)"], [row]),
             *(f"  {line}" for line in Causes.of(cause["forms"]).describe(placed=False)),
             escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
             "",
@@ -138,7 +128,7 @@ def format_settings(facts: Mapping[str, JSON]) -> str:
     return format_sections([*named, *([("changed", [f"{changed}, for this run"])] if changed else [])])
 
 
-def replay(found: SortedLetters) -> str:
+def format_replay(found: SortedLetters) -> str:
     """What a replay would carry, and what it leaves."""
     rows = [
         [
@@ -149,14 +139,12 @@ def replay(found: SortedLetters) -> str:
         ]
         for origin, spans in found.spans.items()
     ]
-    carried = (
-        table(["rows of origin", "rows", "batches", "go to"], rows) if rows else "No row of the DLQ can be replayed."
-    )
+    heading = ["rows of origin", "rows", "batches", "go to"]
+    carried = table(heading, rows) if rows else "No row of the DLQ can be replayed."
     return "\n".join([carried, *map(escape_line, found.notices)])
 
 
 def format_redo(found: RedoPreview) -> str:
-    """What a redo of a file would do."""
     letters = [f"{format_count(found.letters)} of the old file in the DLQ will be discarded."] if found.letters else []
     if found.read is None:
         return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])
@@ -172,9 +160,5 @@ def format_redo(found: RedoPreview) -> str:
 
 def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, str]:
     if leaving is None:
-        return "", MERGES
+        return "", "merges the new rows; an old row whose keys are not in the file any more stays"
     return f"{leaving:,}", f"replaces the rows where {escape_line(str(condition))}"
-
-
-def _format_minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from runners.command_line import printing
 from runners.command_line.help_sections import EXPERTS, command, option
 from runners.command_line.options import (
     FAILED,
     STOPPED,
     WRONG,
+    GivenValues,
     as_json,
     list_secrets_to_mask,
-    merge_variables,
     with_log_format,
     with_variables,
 )
@@ -29,13 +30,11 @@ if TYPE_CHECKING:
     from runners.definitions.definition import Definition
     from runners.listeners.metrics import Metrics
     from runners.model.events import Listener
-    from runners.schedules.scheduler import Scheduler
 
 _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
 
 
 def render_example(example: str, directory: Path) -> str:
-    """The example for the definitions of this directory."""
     from importlib.resources import files
 
     text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
@@ -83,9 +82,7 @@ EXAMPLES = ("cron", "systemd", "airflow")
 @as_json
 def schedule(
     directory: Path,
-    variables: Sequence[str],
-    variable_file: Path | None,
-    secret_file: Path | None,
+    values: GivenValues,
     at_once: int | None,
     metrics_port: int | None,
     metrics_host: str,
@@ -106,32 +103,31 @@ def schedule(
     0 asked to end, 1 Spark is gone, 2 no such folder, 3 cancelled by a second signal. --plan ends with 2 if a
     definition is broken.
     """
-    from runners.command_line import printing
     from runners.definitions.definition import folder_of
     from runners.model.clock import Clock
     from runners.schedules.schedule_plan import pause as put_mark
     from runners.schedules.schedule_plan import plan
 
-    values, now = merge_variables(variables, variable_file), Clock().now()
+    variables, now = values.read_variables(), Clock().now()
     if example is not None:
         text = render_example(example, directory)
         click.echo(printing.as_json({"example": text}) if json else text.removesuffix("\n"))
         return 0
-    folder = folder_of(directory, variables=values, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
+    folder = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
     marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
     for name, why in marked.items():
         put_mark(folder, name, why, now)
         click.echo(f"{name} is {'scheduled again' if why is None else f'paused: {why}'}.", err=json)
     if only_plan:
         facts = plan(folder, now)
-        click.echo(printing.as_json(facts) if json else printing.schedule_plan(facts))
+        click.echo(printing.as_json(facts) if json else printing.format_schedule(facts))
         return WRONG if facts["broken"] else 0
     if marked:
         if json:
             click.echo(printing.as_json({"paused": marked}))
         return 0
     with _serve_metrics(metrics_host, metrics_port) as metrics:
-        status = _run(directory, values, secret_file, at_once, metrics, log_format)
+        status = _run(directory, variables, values.read_secrets(), at_once, metrics, log_format)
     if json:
         click.echo(printing.as_json({"status": status}))
     return {"stopped": 0, "cancelled": STOPPED, "failed": FAILED}[status]
@@ -139,8 +135,8 @@ def schedule(
 
 def _run(
     directory: Path,
-    values: Mapping[str, str],
-    secret_file: Path | None,
+    variables: Mapping[str, str],
+    secrets: Mapping[str, str],
     at_once: int | None,
     metrics: Metrics,
     log_format: str,
@@ -148,14 +144,14 @@ def _run(
     """Run until it is asked to end: `stopped`, `cancelled` by a second signal, or `failed`."""
     from rich.console import Console
 
-    from runners.definitions.parameters import read_variables
+    from runners.command_line.carrying import handle_signals
     from runners.listeners.log_lines import LogLines, complain, configure_logs
     from runners.model.clock import Clock
     from runners.running.activity import tell_on_signal
     from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
 
-    secrets, as_json = read_variables(secret_file) if secret_file else {}, log_format == "json"
+    as_json = log_format == "json"
     configure_logs(log_format)
 
     def hears(definition: Definition) -> Sequence[Listener]:
@@ -164,7 +160,7 @@ def _run(
 
     scheduler = scheduler_of(
         directory,
-        variables=values,
+        variables=variables,
         secrets=secrets,
         at_once=at_once,
         hears=hears,
@@ -172,13 +168,19 @@ def _run(
     )
     screen = ScheduleScreen(scheduler.find_next, clock=Clock(), console=Console(stderr=True, quiet=as_json))
     scheduler.listeners = [metrics, ScheduleLog() if as_json else screen]
-    with _stop_on_signals(scheduler) as signals, tell_on_signal(), contextlib.nullcontext() if as_json else screen:
+    came: list[int] = []
+
+    def stop_scheduler(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
+
+    with handle_signals(stop_scheduler), tell_on_signal(), contextlib.nullcontext() if as_json else screen:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:
         complain(f"Spark has ended: {scheduler.error}")
         return "failed"
-    return "cancelled" if len(signals) > 1 else "stopped"
+    return "cancelled" if len(came) > 1 else "stopped"
 
 
 @contextlib.contextmanager
@@ -195,20 +197,3 @@ def _serve_metrics(host: str, port: int | None) -> Iterator[Metrics]:
     with MetricsServer(pages, host=host, port=port) as server:
         click.echo(f"metrics at http://{host}:{server.port}/metrics", err=True)
         yield metrics
-
-
-@contextlib.contextmanager
-def _stop_on_signals(scheduler: Scheduler) -> Iterator[list[int]]:
-    """While in here the first SIGINT or SIGTERM drains, and a second one cancels; gives those that came."""
-    came: list[int] = []
-
-    def stop_scheduler(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
-
-    before = {number: signal.signal(number, stop_scheduler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

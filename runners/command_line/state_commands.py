@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import json as json_format
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import command, group, option
 from runners.command_line.options import (
     FAILED,
+    CarryOptions,
     as_json,
     load_for_reading,
     load_pipeline,
+    time_option,
+    with_carry_options,
     with_choice_options,
     with_definition,
-    with_definition_and,
     with_move_options,
     with_reason,
     with_wide,
 )
+from runners.model.text import format_count
 
 if TYPE_CHECKING:
+    from origins.batch import JSON
     from runners.operations.offsets import OffsetMove
     from runners.pipeline import Pipeline
     from runners.running.choice import Choice
@@ -44,101 +52,91 @@ def show_offsets(json: bool, **given: Any) -> None:
 
     For example:  wherry offsets show orders.yaml
     """
-    from runners.command_line import printing
+    lanes = load_for_reading(**given).lanes()
+    click.echo(printing.as_json(lanes.json()) if json else str(lanes))
 
-    found = load_for_reading(**given).lanes()
-    click.echo(printing.as_json(found.json()) if json else str(found))
+
+def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> JSON:
+    try:
+        return json_format.loads(text)
+    except json_format.JSONDecodeError as error:
+        message = f"expected JSON, got {text!r}: {error.msg}"
+        raise click.BadParameter(message, param_hint="--offset") from error
 
 
 @offsets.command("set")
 @with_definition
 @option("--lane", required=True, metavar="LANE", help="Move this lane.")
-@option("--offset", required=True, metavar="JSON", help="Move to this, as `offsets show --json` has it.")
+@option(
+    "--offset",
+    required=True,
+    metavar="JSON",
+    callback=_parse_offset,
+    help="Move to this, as `offsets show --json` has it.",
+)
 @with_move_options
 @as_json
-def set_offset(lane: str, offset: str, reason: str, yes: bool, json: bool, **given: Any) -> None:
+def set_offset(lane: str, offset: JSON, **given: Any) -> None:
     """Set one lane to an offset.
 
     For example:  wherry offsets set orders.yaml --lane 0 --offset 500 --reason "skip the test orders"
     """
-    from json import JSONDecodeError, loads
-
     from runners.operations.offsets import plan_set
 
-    try:
-        parsed = loads(offset)
-    except JSONDecodeError as error:
-        raise click.BadParameter(f"expected JSON, got {offset!r}: {error.msg}", param_hint="--offset") from error
-    pipeline = load_for_reading(**given)
-    move_offsets(pipeline, plan_set(pipeline, lane, parsed), reason=reason, yes=yes, json=json, file=str(given["file"]))
+    _plan_and_move(partial(plan_set, lane=lane, offset=offset), **given)
 
 
 @offsets.command("rewind")
 @with_definition
 @option("--batches", type=click.IntRange(min=1), metavar="N", help="Go back N batches in every lane.")
-@option("--to", "moment", metavar="TIME", help="Go back to 2026-01-31T06:00 (UTC).")
+@time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC).")
 @with_move_options
 @as_json
-def rewind_offsets(batches: int | None, moment: str | None, reason: str, yes: bool, json: bool, **given: Any) -> None:
+def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -> None:
     """Go back; the next run reads rows since then again.
 
     For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
     """
-    from datetime import datetime
-
     from runners.operations.offsets import plan_rewind
 
-    try:
-        to = datetime.fromisoformat(moment) if moment else None
-    except ValueError as error:
-        raise click.BadParameter(
-            f"expected a time such as 2026-01-31T06:00, got {moment!r}", param_hint="--to"
-        ) from error
-    pipeline = load_for_reading(**given)
-    move_offsets(
-        pipeline,
-        plan_rewind(pipeline, batches=batches, to=to),
-        reason=reason,
-        yes=yes,
-        json=json,
-        file=str(given["file"]),
-    )
+    _plan_and_move(partial(plan_rewind, batches=batches, to=moment), **given)
 
 
 @offsets.command("reset")
 @with_definition
 @with_move_options
 @as_json
-def reset_offsets(reason: str, yes: bool, json: bool, **given: Any) -> None:
+def reset_offsets(**given: Any) -> None:
     """Go back to the beginning; the next run reads all again.
 
     For example:  wherry offsets reset orders.yaml --reason "a new price list"
     """
     from runners.operations.offsets import plan_reset
 
+    _plan_and_move(plan_reset, **given)
+
+
+def _plan_and_move(plan: Callable[[Pipeline], OffsetMove], *, reason: str, yes: bool, json: bool, **given: Any) -> None:
     pipeline = load_for_reading(**given)
-    move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes, json=json, file=str(given["file"]))
+    move = plan(pipeline)
+    move_offsets(pipeline, move, reason=reason, yes=yes)
+    if move.lanes:
+        click.echo(f"Done. The next run continues from there:  wherry run {given['file']}", err=True)
+    if json:
+        click.echo(printing.as_json(move.json()))
 
 
-def move_offsets(
-    pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool, json: bool = False, file: str = ""
-) -> None:
-    """Say what a move will do, ask whether to do it, and do it; where the definition's `file` is named, also what to
-    type next."""
-    from runners.command_line import printing
+def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
+    """Say what a move will do, ask whether to do it, and do it."""
     from runners.model.errors import Refusal
     from runners.operations.offsets import carry_out
 
-    click.echo(printing.move(move), err=True)
+    click.echo(printing.format_move(move), err=True)
     if move.lanes:
         if not reason.strip():
             raise Refusal("Nothing was moved: the ledger keeps a reason for each move.", hint='Add --reason "…".')
         confirm(yes=yes)
         carry_out(pipeline, move, reason=reason)
-        if file:
-            click.echo(f"Done. The next run continues from there:  wherry run {file}", err=True)
-    if json:
-        click.echo(printing.as_json(move.json()))
 
 
 def confirm(*, yes: bool) -> None:
@@ -165,12 +163,9 @@ def audit(json: bool, **given: Any) -> int:
     Compares the ledger with the history and the rows of every destination, and with the dead letter queue. Changes
     nothing. Ends with 0 if all adds up, with 1 if not.
     """
-    from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_state import audit as said
-
-    found = load_for_reading(**given).audit()
-    click.echo(printed(found.json()) if json else said(found, str(given["file"])))
-    return 0 if found.balanced else FAILED
+    result = load_for_reading(**given).audit()
+    click.echo(printing.as_json(result.json()) if json else printing_state.format_audit(result, str(given["file"])))
+    return 0 if result.balanced else FAILED
 
 
 @command()
@@ -187,23 +182,19 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
     all else. --accept changes nothing: the finding counts as right from now on. Ends with 0 if all adds up then, with
     1 if not.
     """
-    from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_state import format_repaired, format_repairs
     from runners.operations.repair import RepairResult
 
     pipeline = load_pipeline(**given)
-    found = pipeline.audit()
-    safe = [each for each in found.problems if each.remedy or each.id in accept]
-    alone = "Wherry can repair nothing by itself." if found.problems else "Nothing is wrong."
-    click.echo(format_repairs(safe, accept) if safe else alone, err=True)
+    before = pipeline.audit()
+    safe = [finding for finding in before.problems if finding.remedy or finding.id in accept]
+    alone = "Wherry can repair nothing by itself." if before.problems else "Nothing is wrong."
+    click.echo(printing_state.format_repairs(safe, accept) if safe else alone, err=True)
+    result = RepairResult(done=[], audit=before)
     if safe or accept:
         confirm(yes=yes)
-        done = pipeline.repair(reason=reason, accept=accept)
-        click.echo(printed(done.json()) if json else format_repaired(done, str(given["file"])))
-        return 0 if done.audit.balanced else FAILED
-    nothing = RepairResult(done=[], audit=found)
-    click.echo(printed(nothing.json()) if json else format_repaired(nothing, str(given["file"])))
-    return 0 if found.balanced else FAILED
+        result = pipeline.repair(reason=reason, accept=accept)
+    click.echo(printing.as_json(result.json()) if json else printing_state.format_repaired(result, str(given["file"])))
+    return 0 if result.audit.balanced else FAILED
 
 
 @group(default="show")
@@ -226,14 +217,12 @@ def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, wide: boo
 
     For example:  wherry dlq show orders.yaml --code CAST --limit 5
     """
-    from runners.command_line import printing
 
     rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, choice=choice, reveal=reveal)
     if json:
         click.echo(printing.as_json({"rows": rows}))
     else:
-        whole = printing.format_dead_letters(rows, wide=True)
-        click.echo(whole if wide else printing.suggest_wide(printing.format_dead_letters(rows), whole))
+        click.echo(printing.format_wide(partial(printing.format_dead_letters, rows), wide=wide))
 
 
 @dlq.command("summary")
@@ -248,11 +237,8 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
     Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
     of a cause by column and by the form of the value.
     """
-    from runners.command_line import printing
-    from runners.command_line.printing_state import format_summary
-
     causes = load_for_reading(**given).dead_letter_causes(choice)
-    click.echo(printing.as_json({"causes": causes}) if json else format_summary(causes))
+    click.echo(printing.as_json({"causes": causes}) if json else printing_state.format_summary(causes))
 
 
 @dlq.command("discard")
@@ -267,8 +253,6 @@ def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) ->
 
     The rows stay in the queue's table until dlq.retain is over.
     """
-    from runners.command_line import printing
-    from runners.model.text import format_count
     from runners.operations.dlq import choose_letters, discard
 
     pipeline = load_for_reading(**given)
@@ -296,16 +280,14 @@ def get_config(json: bool, **given: Any) -> None:
 
     For example:  wherry dlq config get orders.yaml
     """
-    from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_state import format_settings
-    from runners.operations.dlq import get
+    from runners.operations.dlq import read_settings
 
-    facts = get(load_for_reading(**given))
-    click.echo(printed(facts) if json else format_settings(facts))
+    facts = read_settings(load_for_reading(**given))
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
 
 
 @config.command("set")
-@with_definition_and("changes")
+@partial(with_definition, rest="changes")
 @click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
 @with_reason
 @as_json
@@ -316,15 +298,42 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 
     They hold from the next batch to the end of the run. NAME is window, threshold or limits.CODE.
     """
-    from runners.command_line.printing import as_json as printed
-    from runners.command_line.printing_state import format_settings
     from runners.operations.dlq import change_settings
 
     if not changes:
         raise click.MissingParameter(param_hint="NAME=VALUE", param_type="argument")
-    pairs = [each.partition("=") for each in changes]
+    pairs = [change.partition("=") for change in changes]
     wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
     if wrong is not None:
         raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
     facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
-    click.echo(printed(facts) if json else format_settings(facts))
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
+
+
+@dlq.command("replay")
+@with_definition
+@with_choice_options
+@with_move_options
+@with_carry_options
+def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
+    """Process refused rows again, as they were read.
+
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+
+    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
+    new row of the queue, which names the old one. A second replay takes what is left.
+    """
+    from runners.command_line.carrying import carry_and_print
+    from runners.running.replay import Replay, make_empty_report, plan_replay
+
+    again = Replay(choice=choice, reason=reason)
+    pipeline = load_pipeline(**given)
+    letters = plan_replay(pipeline, choice)
+    click.echo(printing_state.format_replay(letters), err=True)
+    if not letters.rows:
+        if carrying.json:
+            click.echo(printing.as_json(make_empty_report(pipeline).json()))
+        return 0
+    confirm(yes=yes)
+    carry = partial(pipeline.replay, again, check=False)
+    return carry_and_print(pipeline, given["file"], carry, carrying, shown=letters.notices)

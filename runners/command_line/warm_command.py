@@ -117,9 +117,8 @@ def _describe_end(spark: WarmSpark, state: str) -> str:
 
 def format_warm(sparks: Sequence[WarmSpark]) -> str:
     """Each Spark in a line."""
-    from runners.model.colors import paint
-    from runners.model.disks import format_bytes
-    from runners.model.text import escape_line
+    from runners.model.errors import format_bytes
+    from runners.model.text import escape_line, paint
 
     if not sparks:
         return "No Spark is warm. To start one for this folder:  wherry warm start"

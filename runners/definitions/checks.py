@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-import zoneinfo
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
@@ -15,8 +14,8 @@ from origins.names import get_last_part
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
+from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
-from runners.definitions.problems import Problem
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import is_aside
 from runners.model.spec import FOR_EVER, WAYS, PipelineSpec, ScheduleOptions, SchemaState
@@ -75,18 +74,27 @@ def _copy_with(component: D, **changes: object) -> D:
 
 def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
     """What is wrong with a completed pipeline as a whole."""
-    yield from _check_secret_names(pipeline)
-    yield from _check_names(pipeline)
-    yield from _check_lane_tables(pipeline)
-    yield from _check_state(pipeline)
-    yield from _check_settings(pipeline)
-    yield from _check_assignment(pipeline)
-    yield from _check_hooks(pipeline)
-    yield from _schedule(pipeline)
-    yield from _check_order(pipeline)
+    checks = (
+        _check_secret_names,
+        _check_names,
+        _check_lane_tables,
+        _check_state,
+        _check_settings,
+        _check_assignment,
+        _check_hooks,
+        _check_schedule,
+        _check_order,
+    )
+    for check in checks:
+        for path, message in check(pipeline):
+            yield Problem(path=path, message=message)
 
 
-def _check_secret_names(pipeline: PipelineSpec) -> Iterator[Problem]:
+Found: TypeAlias = tuple[str, str]
+"""The path of a problem, and what is wrong there."""
+
+
+def _check_secret_names(pipeline: PipelineSpec) -> Iterator[Found]:
     """Names that would keep a secret in the ledger and show it in every report."""
     given: list[tuple[str, str | None]] = [("name", pipeline.name)]
     for path, component in _list_components(pipeline):
@@ -94,52 +102,46 @@ def _check_secret_names(pipeline: PipelineSpec) -> Iterator[Problem]:
         given += [(f"{path}.was", component.was)] if isinstance(component, Destination) else []
     for path, name in given:
         if isinstance(name, SecretText):
-            yield Problem(
-                path=path,
-                message="expected a name without a secret, since Wherry shows names and keeps them in the ledger",
-            )
+            yield path, "expected a name without a secret, since Wherry shows names and keeps them in the ledger"
 
 
-def _check_names(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_names(pipeline: PipelineSpec) -> Iterator[Found]:
     if not _NAME.fullmatch(pipeline.name):
-        message = f"expected letters, digits, _ and -, at most 100, got {shorten(pipeline.name)}"
-        yield Problem(path="name", message=message)
+        yield "name", f"expected letters, digits, _ and -, at most 100, got {shorten(pipeline.name)}"
     yield from _check_component_names(pipeline)
     if not pipeline.destinations:
-        yield Problem(path="destinations", message="expected at least one destination")
+        yield "destinations", "expected at least one destination"
     if pipeline.origin is None and not pipeline.origins:
-        yield Problem(path="origin", message="expected an origin")
+        yield "origin", "expected an origin"
     if pipeline.origin is not None and pipeline.origins:
-        yield Problem(path="origins", message="expected either origin or origins, got both")
+        yield "origins", "expected either origin or origins, got both"
     read: dict[str, str] = {}
     for at, origin in enumerate(pipeline.origins):
         path, name = f"origins[{at}]", (origin.name or "").lower()
         if name in read:
-            message = f"'{origin.name}' is the name of {read[name]} already; give one of them another `name:`"
-            yield Problem(path=path, message=message)
+            yield path, f"'{origin.name}' is the name of {read[name]} already; give one of them another `name:`"
         read.setdefault(name, path)
     first: dict[str, str] = {}
     for at, destination in enumerate(pipeline.destinations):
         path, name = f"destinations[{at}]", destination.name or ""
         if name.lower() == DLQ:
-            yield Problem(path=path, message=f"'{name}' is the name of the DLQ; choose another `name:`")
+            yield path, f"'{name}' is the name of the DLQ; choose another `name:`"
         elif name.lower() in first:
             other = first[name.lower()]
-            message = f"'{name}' is the name of {other} already; give one of them another `name:`"
-            yield Problem(path=path, message=message)
+            yield path, f"'{name}' is the name of {other} already; give one of them another `name:`"
         first.setdefault(name.lower(), path)
     for at, destination in enumerate(pipeline.destinations):
         if destination.was is not None and destination.was.lower() in first:
             message = f"'{destination.was}' is the name of a destination in this definition; `was` takes an old name"
-            yield Problem(path=f"destinations[{at}].was", message=message)
+            yield f"destinations[{at}].was", message
 
 
-def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
     """Lanes that are tables, and destinations of which each of them has one of its own."""
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
     for origin in tables:
-        path = "origin" if pipeline.origin else "origins"
-        yield from (Problem(path=path, message=message) for message in _check_lane_name(origin))
+        for message in _check_lane_name(origin):
+            yield "origin" if pipeline.origin else "origins", message
     lanes = [origin.name or "" for origin in tables]
     others = [origin.name for origin in pipeline.every_origin if not origin.only_lane]
     first = {(each.name or "").lower(): f"destinations[{at}]" for at, each in enumerate(pipeline.destinations)}
@@ -147,18 +149,17 @@ def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Problem]:
         path = f"destinations[{at}]"
         if destination.by_lane and others:
             message = f"{LANE} stands for a table's name, but '{others[0]}' has no lanes with such names"
-            yield Problem(path=path, message=f"{message}; give it `tables` or `paths`, or remove {LANE}")
+            yield path, f"{message}; give it `tables` or `paths`, or remove {LANE}"
             continue
         for lane in lanes if destination.by_lane else ():
             try:
                 name = (destination.of_lane(lane).name or "").lower()
             except ValueError as error:
-                yield Problem(path=path, message=f"for the lane {lane}: {error}")
+                yield path, f"for the lane {lane}: {error}"
                 continue
             own = f"{path} for the lane {lane}"
             if first.setdefault(name, own) != own or name == DLQ:
-                message = f"for the lane {lane} its name is '{name}', as that of {first[name]}; rename one of them"
-                yield Problem(path=path, message=message)
+                yield path, f"for the lane {lane} its name is '{name}', as that of {first[name]}; rename one of them"
 
 
 def _check_lane_name(origin: Origin) -> Iterator[str]:
@@ -185,31 +186,28 @@ def _list_components(pipeline: PipelineSpec) -> list[tuple[str, Origin | Stage |
     return named
 
 
-def _check_component_names(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_component_names(pipeline: PipelineSpec) -> Iterator[Found]:
     for path, component in _list_components(pipeline):
         name = component.name or ""
         if not name.isprintable() or not name.strip() or len(name) > 100 or set(name) & set("/\\#"):
-            message = f"expected a name of at most 100 characters without / \\ and #, got {shorten(name)}"
-            yield Problem(path=f"{path}.name", message=message)
+            yield f"{path}.name", f"expected a name of at most 100 characters without / \\ and #, got {shorten(name)}"
         if isinstance(component, Stage):
             for option, message in problems_beside(component):
-                yield Problem(path=f"{path}.{option}", message=message)
+                yield f"{path}.{option}", message
 
 
-def _check_state(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
     if isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
         message = "expected a directory of this machine or {schema: catalog.schema}"
-        yield Problem(path="state", message=f"{message}, got {shorten(pipeline.state)}")
+        yield "state", f"{message}, got {shorten(pipeline.state)}"
     if isinstance(pipeline.state, SchemaState):
         if not _SCHEMA.fullmatch(pipeline.state.schema):
-            message = f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"
-            yield Problem(path="state.schema", message=message)
+            yield "state.schema", f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"
         if not _TABLE_NAME.fullmatch(pipeline.name):
-            message = f"names tables in the state's schema: expected a-z, 0-9 and _, got {shorten(pipeline.name)}"
-            yield Problem(path="name", message=message)
+            yield "name", f"names tables in the state's schema: expected a-z, 0-9 and _, got {shorten(pipeline.name)}"
 
 
-def _check_settings(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
     """Settings with which nothing could ever be carried, and quantities that are none."""
     run, batch = pipeline.run_options, pipeline.run_options.batch
     counts = {
@@ -220,73 +218,65 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Problem]:
     }
     for path, count in counts.items():
         if count is not None and count < 1:
-            yield Problem(
-                path=path, message=f"expected at least 1, got {count}; with less no row would ever be processed"
-            )
-    yield from _check_quantity("run.batch.wait", batch.wait, parse_seconds)
-    yield from _check_quantity("run.batch.target", batch.target, parse_seconds)
-    for name in ("wait", "most", "within"):
-        yield from _check_quantity(f"run.retry.{name}", getattr(run.retry, name), parse_seconds)
-    if run.retry.attempts < FOR_EVER:
-        message = f"expected a number of attempts, or -1 for no limit, got {run.retry.attempts}"
-        yield Problem(path="run.retry.attempts", message=message)
-    if isinstance(run.retry.also, str) or not all(run.retry.also):
-        yield Problem(path="run.retry.also", message=f"expected a list of words, got {shorten(str(run.retry.also))}")
-    yield from _check_quantity("run.drain", run.drain, parse_seconds)
-    yield from _check_quantity("run.poll", run.poll, parse_seconds)
-    yield from _check_quantity("run.idle", run.idle, parse_seconds)
-    yield from _check_quantity("run.history", run.history, parse_seconds)
-    yield from _check_quantity("run.lease", run.lease, _parse_seconds)
-    yield from _check_quantity("dlq.retain", pipeline.dlq.retain, parse_seconds)
+            yield path, f"expected at least 1, got {count}; with less no row would ever be processed"
+    for options, prefix, names in (
+        (batch, "run.batch", ("wait", "target")),
+        (run.retry, "run.retry", ("wait", "most", "within")),
+        (run, "run", ("drain", "poll", "idle", "history")),
+        (pipeline.dlq, "dlq", ("retain",)),
+        (pipeline.spark, "spark", ("keep_warm",)),
+    ):
+        for name in names:
+            yield from _check_quantity(f"{prefix}.{name}", getattr(options, name), parse_seconds)
+    yield from _check_quantity("run.lease", run.lease, _parse_lease)
     yield from _check_quantity("keep_filtered", pipeline.keep_filtered, parse_seconds)
-    yield from _check_quantity("spark.keep_warm", pipeline.spark.keep_warm, parse_seconds)
+    if run.retry.attempts < FOR_EVER:
+        yield "run.retry.attempts", f"expected a number of attempts, or -1 for no limit, got {run.retry.attempts}"
+    if isinstance(run.retry.also, str) or not all(run.retry.also):
+        yield "run.retry.also", f"expected a list of words, got {shorten(str(run.retry.also))}"
     for way in run.ways:
         if way not in WAYS:
-            yield Problem(path="run.ways", message=f"expected some of {', '.join(WAYS)}, got {way!r}")
+            yield "run.ways", f"expected some of {', '.join(WAYS)}, got {way!r}"
     if not 0 <= run.snapshot <= MOST_KEPT:
-        yield Problem(path="run.snapshot", message=f"expected 0 to {MOST_KEPT} rows, got {run.snapshot}")
+        yield "run.snapshot", f"expected 0 to {MOST_KEPT} rows, got {run.snapshot}"
     if isinstance(pipeline.protect, str) or not all(pipeline.protect):
-        message = f"expected a list of columns, got {shorten(str(pipeline.protect))}"
-        yield Problem(path="protect", message=message)
+        yield "protect", f"expected a list of columns, got {shorten(str(pipeline.protect))}"
     if batch.bytes is not None:
         yield from _check_quantity("run.batch.bytes", batch.bytes, _parse_bytes)
-    if not _is_time_zone(run.time_zone):
-        message = f"expected a time zone such as UTC or Europe/Berlin, got {shorten(run.time_zone)}"
-        yield Problem(path="run.time_zone", message=message)
+    if not _TIME_OFFSET.fullmatch(run.time_zone):
+        yield from _check_quantity("run.time_zone", run.time_zone, find_zone)
 
 
-def _check_assignment(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
     """What several runs at once would take from each other."""
     run = pipeline.run_options
     if run.assignment == "single":
         return
     shared = f"where run.assignment is {run.assignment}"
     if run.ownership == "off":
-        message = "expected single where run.ownership is off, since runs share lanes by a lease"
-        yield Problem(path="run.assignment", message=message)
+        yield "run.assignment", "expected single where run.ownership is off, since runs share lanes by a lease"
     for at, origin in enumerate(pipeline.given_origins):
         path = "origin" if pipeline.origin is not None else f"origins[{at}]"
         if origin.read == "whole":
             message = f"expected new {shared}; a run that starts over would also start the lanes of other runs over"
-            yield Problem(path=f"{path}.read", message=message)
+            yield f"{path}.read", message
         if origin.evolves:
-            message = f"expected fixed columns {shared}; other runs write the table while it changes"
-            yield Problem(path=path, message=message)
+            yield path, f"expected fixed columns {shared}; other runs write the table while it changes"
     for at, destination in enumerate(pipeline.destinations):
         if destination.replaces:
             message = f"expected append or merge {shared}; a run would replace the rows of other runs"
-            yield Problem(path=f"destinations[{at}].mode", message=message)
+            yield f"destinations[{at}].mode", message
 
 
-def _check_hooks(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:
     """Hooks by which a secret would leave."""
     for at, hook in enumerate(pipeline.hooks):
         if any(isinstance(word, SecretText) for word in (hook.command, *(hook.command or ()))):
             message = "expected a command without a secret, since the list of processes shows it; use the environment"
-            yield Problem(path=f"hooks[{at}].command", message=message)
+            yield f"hooks[{at}].command", message
 
 
-def _schedule(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_schedule(pipeline: PipelineSpec) -> Iterator[Found]:
     """A schedule that says no time, or two."""
     options = pipeline.schedule
     if options is None:
@@ -294,22 +284,21 @@ def _schedule(pipeline: PipelineSpec) -> Iterator[Problem]:
     given = [name for name in ("cron", "every", "after") if getattr(options, name) is not None]
     if len(given) != 1:
         got = " and ".join(given) or "none of them"
-        yield Problem(path="schedule", message=f"expected one of cron, every and after, got {got}")
+        yield "schedule", f"expected one of cron, every and after, got {got}"
     elif options.time_zone != "UTC" and given != ["cron"]:
-        message = f"has no effect on `{given[0]}`; only `cron` uses a time zone"
-        yield Problem(path="schedule.time_zone", message=message)
+        yield "schedule.time_zone", f"has no effect on `{given[0]}`; only `cron` uses a time zone"
     if options.after == pipeline.name:
-        yield Problem(path="schedule.after", message="a pipeline cannot wait for itself")
+        yield "schedule.after", "a pipeline cannot wait for itself"
     yield from _check_quantity("schedule.jitter", options.jitter, parse_seconds)
     for name in given:
         try:
             make_timetable(dataclasses.replace(ScheduleOptions(), **{name: getattr(options, name)}))
         except ValueError as error:
-            yield Problem(path=f"schedule.{name}", message=str(error).partition(": ")[2])
+            yield f"schedule.{name}", str(error).partition(": ")[2]
     yield from _check_quantity("schedule.time_zone", options.time_zone, find_zone)
 
 
-def _check_order(pipeline: PipelineSpec) -> Iterator[Problem]:
+def _check_order(pipeline: PipelineSpec) -> Iterator[Found]:
     """What must come in one order cannot come in several lanes."""
     lanes = sum(len(origin.lane_names()) for origin in pipeline.every_origin)
     for at, destination in enumerate(pipeline.destinations):
@@ -318,7 +307,7 @@ def _check_order(pipeline: PipelineSpec) -> Iterator[Problem]:
                 f"'{destination.name}' keeps the row that arrives last, but {lanes} lanes have no common order; set "
                 "`sequence_by`, or use one lane"
             )
-            yield Problem(path=f"destinations[{at}]", message=message)
+            yield f"destinations[{at}]", message
 
 
 def _parse_bytes(text: str) -> int:
@@ -328,25 +317,15 @@ def _parse_bytes(text: str) -> int:
     return parsed
 
 
-def _parse_seconds(text: str) -> float:
+def _parse_lease(text: str) -> float:
     parsed = parse_seconds(text)
     if parsed < 1:
         raise ValueError(f"expected at least one second, got {text!r}; a run cannot renew a shorter lease")
     return parsed
 
 
-def _check_quantity(path: str, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:
+def _check_quantity(path: str, text: str, parse: Callable[[str], object]) -> Iterator[Found]:
     try:
         parse(text)
     except ValueError as error:
-        yield Problem(path=path, message=str(error))
-
-
-def _is_time_zone(name: str) -> bool:
-    if name == "UTC" or _TIME_OFFSET.fullmatch(name):
-        return True
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return False
-    return True
+        yield path, str(error)

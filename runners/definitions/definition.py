@@ -18,19 +18,17 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.errors import WherryError
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
 from origins.secret import SECRET
 from runners.definitions.checks import complete_pipeline, list_problems
-from runners.definitions.document import LARGEST, Node, Scalar, decode_text, parse
-from runners.definitions.kinds import CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
+from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
+from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
 from runners.definitions.parameters import Parameters, override_value
-from runners.definitions.problems import DefinitionError, Problem
 from runners.definitions.yaml_reader import WRONG, DefinitionReader
 from runners.model.errors import Refusal
-from runners.model.hook import Hook
 from runners.model.masking import without
-from runners.model.spec import PipelineSpec
+from runners.model.spec import Hook, PipelineSpec
 from stages.stage import Stage
 
 __all__ = ["Definition", "DefinitionError", "Problem", "definition_of", "load"]
@@ -200,12 +198,13 @@ def to_definition(value: Any, kinds: Kinds | None = None) -> JSON:
 def _list_given(value: Any, kinds: Kinds | None) -> dict[str, JSON]:
     options = list_options(type(value))
     values = {name: getattr(value, name) for name in options}
-    given = {name: to_definition(inner, kinds) for name, inner in values.items() if inner != options[name].default}
-    for name in given:
-        if options[name].secret and not isinstance(values[name], SECRET):
-            given[name] = f"${{secret:{name}}}"
-    if isinstance(value, PipelineSpec) and "run_options" in given:
-        given["run"] = given.pop("run_options")
+    given: dict[str, JSON] = {}
+    for name, inner in values.items():
+        if inner != options[name].default:
+            hidden = options[name].secret and not isinstance(inner, SECRET)
+            given[name] = f"${{secret:{name}}}" if hidden else to_definition(inner, kinds)
+    for name in CALLED.keys() & given if isinstance(value, PipelineSpec) else ():
+        given[CALLED[name]] = given.pop(name)
     if isinstance(value, Dlq) and value.destination is not None:
         kind, options = next(iter(given.pop("destination").items()))
         given[kind] = options

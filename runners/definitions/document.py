@@ -6,13 +6,14 @@ aliases that expand without end are refused; nothing in a document can make an o
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
+from origins.errors import WherryError
 from origins.secret import make_secret
-from runners.definitions.problems import DefinitionError, Problem
 from runners.model.text import shorten
 
 if TYPE_CHECKING:
@@ -133,18 +134,18 @@ class _TreeBuilder:
         except (YAMLError, ValueError, OverflowError) as error:
             raise self._make_yaml_error(str(error).splitlines()[0], None, None) from error
 
-    def _make_yaml_error(self, said: str, line: int | None, column: int | None) -> DefinitionError:
+    def _make_yaml_error(self, what: str, line: int | None, column: int | None) -> DefinitionError:
         where = f" (line {line}, column {column})" if line else ""
-        problem = Problem(path="", message=f"this is not YAML{where}: {said}", line=line, column=column)
+        problem = Problem(path="", message=f"this is not YAML{where}: {what}", line=line, column=column)
         written = self._text.splitlines()[line - 1 : line] if line else []
         hint = ""
         if written and "${" in written[0]:
             hint = 'Quote a parameter between brackets or braces: "${NAME}".'
-        elif "mapping values are not allowed" in said:
+        elif "mapping values are not allowed" in what:
             hint = "Quote text with a colon and a space; indent nested options further."
-        elif "'\\t'" in said:
+        elif "'\\t'" in what:
             hint = "Indent with spaces, not with tabs."
-        elif "cannot start any token" in said:
+        elif "cannot start any token" in what:
             hint = "Quote text that begins with one of @ ` % | >."
         return DefinitionError(self._name, [problem], hint=hint)
 
@@ -289,3 +290,58 @@ def _type_text(text: str) -> str | int | float | bool | None:
         number = float(text)
         return number if abs(number) != float("inf") else text
     return text
+
+
+_SHOWN = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing to mend."""
+
+    path: str
+    """Where in the definition, as `origin.files.path` or `stages[0].cast`; empty for the whole of it."""
+    message: str
+    line: int | None = None
+    """From 1; None for what stands in no line, as a `--set` or a definition in Python."""
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class DefinitionError(WherryError):
+    """A definition that cannot be carried out; `problems` is all that is wrong with it."""
+
+    code = "DEFINITION"
+
+    def __init__(self, name: str, problems: Sequence[Problem], *, hint: str = "") -> None:
+        self.problems = tuple(problems)
+        count = f"{len(problems)} problems" if len(problems) > 1 else "1 problem"
+        super().__init__("\n".join([f"{name}: {count}", *_format_problems(problems)]), hint=hint)
+
+
+def _format_problems(problems: Sequence[Problem]) -> list[str]:
+    lines = [f"line {problem.line}" if problem.line else "" for problem in problems[:_SHOWN]]
+    width = max(map(len, lines), default=0)
+    gap = "  " if width else ""
+    listed = [f"  {line:<{width}}{gap}{problem}" for line, problem in zip(lines, problems, strict=False)]
+    return [*listed, f"  and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else listed
+
+
+def find_nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if any is."""
+    by_lower_case = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[close[0]] if close else None
+
+
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
+    """The ending of a sentence about an unknown name: the nearest one, or all of them."""
+    names = list(known)
+    near = find_nearest(name, names)
+    if near:
+        return f"did you mean '{near}'?"
+    if len(names) == 1:
+        return f"expected '{names[0]}'"
+    return f"expected one of {', '.join(names)}" if names else "none is expected here"

@@ -97,19 +97,19 @@ def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, obje
     Of the types that hold, it is the one that refuses fewest values, and the first of several. A value among the
     `_LOSSES` of a type keeps the column from that type.
     """
-    if any(value is not None and not isinstance(value, str) for found in values.values() for value in found):
+    if any(value is not None and not isinstance(value, str) for cells in values.values() for value in cells):
         return Guess()
     texts = {
-        file: [value.strip() for value in found if isinstance(value, str) and value.strip()]
-        for file, found in values.items()
+        file: [value.strip() for value in cells if isinstance(value, str) and value.strip()]
+        for file, cells in values.items()
     }
-    texts = {file: found for file, found in texts.items() if found}
-    if not texts or any(_CODE.fullmatch(value) for found in texts.values() for value in found):
+    texts = {file: cells for file, cells in texts.items() if cells}
+    if not texts or any(_CODE.fullmatch(value) for cells in texts.values() for value in cells):
         return Guess()
     candidates: list[tuple[int, Guess]] = []
     has_both = False
     for guess in (*(Guess(kind=kind) for kind in _TYPES), *_propose_otherwise(texts, groups)):
-        misfits = {file: sum(not guess.fits(value, file) for value in found) for file, found in texts.items()}
+        misfits = {file: sum(not guess.fits(value, file) for value in cells) for file, cells in texts.items()}
         if not _holds(misfits, texts) or any(guess.loses(value, file) for file in texts for value in texts[file]):
             continue
         has_thousands = any(_PARTED.fullmatch(value) for file in guess.otherwise for value in texts[file])
@@ -125,9 +125,9 @@ def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, 
     for kind, (looks, _) in _WRITTEN_OTHERWISE.items():
         files = frozenset(
             file
-            for file, found in texts.items()
-            if _count_misfits(looks, found) < _count_misfits(_TYPES[kind], found)
-            and (kind == "date" or _has_decimal_commas(found))
+            for file, cells in texts.items()
+            if _count_misfits(looks, cells) < _count_misfits(_TYPES[kind], cells)
+            and (kind == "date" or _has_decimal_commas(cells))
         )
         if files:
             readers = {groups[file] for file in files}
@@ -151,9 +151,9 @@ def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bo
     if sum(misfits.values()) > most:
         return False
     return not any(
-        misfits[file] > (_NEVER_BAD if len(found) >= _ENOUGH else _MAINLY_BAD) * len(found)
-        for file, found in texts.items()
-        if len(found) >= _SOME
+        misfits[file] > (_NEVER_BAD if len(cells) >= _ENOUGH else _MAINLY_BAD) * len(cells)
+        for file, cells in texts.items()
+        if len(cells) >= _SOME
     )
 
 

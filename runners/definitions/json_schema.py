@@ -7,13 +7,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args, get_origin
 
-from destinations.destination import Destination
 from destinations.dlq import Dlq
-from origins.origin import Origin
 from runners.definitions.kinds import (
+    CALLED,
     CONTRACTS,
+    ROLES,
     KindMissing,
-    Kinds,
     Option,
     Role,
     get_our_kinds,
@@ -24,10 +23,7 @@ from runners.definitions.kinds import (
     read_summary,
 )
 from runners.model.spec import PipelineSpec
-from stages.stage import Stage
 
-_CALLED = {"run_options": "run"}
-_ROLES: Mapping[Any, Role] = {Origin: "origin", Stage: "stage", Destination: "destination"}
 _PARAMETER = {"type": "string", "pattern": r"\$\{"}
 """`${NAME}` may stand for any value."""
 _CLASS = r"^\w+(\.\w+)*:\w+$"
@@ -43,43 +39,41 @@ _PLAIN: Mapping[Any, Mapping[str, Any]] = {
 }
 
 
-def make_json_schema(kinds: Kinds | None = None) -> dict[str, Any]:
+def make_json_schema() -> dict[str, Any]:
     """The schema of a definition, with every kind and every option that there is."""
-    kinds = kinds or get_our_kinds()
     definition = _object_schema(PipelineSpec)
     definition["anyOf"] = [{"required": ["origin"]}, {"required": ["origins"]}]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A pipeline of Wherry",
         **definition,
-        "$defs": {role: _role_schema(role, kinds) for role in CONTRACTS} | {"dlq": _dlq_schema(kinds)},
+        "$defs": {role: _role_schema(role) for role in CONTRACTS} | {"dlq": _dlq_schema()},
     }
 
 
-def _role_schema(role: Role, kinds: Kinds) -> dict[str, Any]:
+def _role_schema(role: Role) -> dict[str, Any]:
     """One kind, with what may stand beside it."""
     beside = {name: _option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
-    found = _kinds(role, kinds)
+    schemas = _kinds(role)
     return {
         "type": "object",
-        "properties": {**found, **beside},
+        "properties": {**schemas, **beside},
         "patternProperties": {_CLASS: {}},
         "additionalProperties": False,
-        "oneOf": [*({"required": [kind]} for kind in found), _NAMES_A_CLASS],
+        "oneOf": [*({"required": [kind]} for kind in schemas), _NAMES_A_CLASS],
     }
 
 
-def _kinds(role: Role, kinds: Kinds) -> dict[str, Any]:
+def _kinds(role: Role) -> dict[str, Any]:
     """Each kind that can be used here."""
-    found = {}
+    kinds, schemas = get_our_kinds(), {}
     for kind in kinds.list_names(role):
         with contextlib.suppress(KindMissing):
-            found[kind] = _kind_schema(role, kind, kinds)
-    return found
+            schemas[kind] = _kind_schema(role, kinds.resolve(role, kind))
+    return schemas
 
 
-def _kind_schema(role: Role, kind: str, kinds: Kinds) -> dict[str, Any]:
-    component = kinds.resolve(role, kind)
+def _kind_schema(role: Role, component: type) -> dict[str, Any]:
     contract = list_options(CONTRACTS[role])
     inside = _object_schema(component, without=contract)
     main = next((option for option in list_options(component).values() if option.main), None)
@@ -87,35 +81,35 @@ def _kind_schema(role: Role, kind: str, kinds: Kinds) -> dict[str, Any]:
     return {"description": read_summary(component), **either}
 
 
-def _dlq_schema(kinds: Kinds) -> dict[str, Any]:
+def _dlq_schema() -> dict[str, Any]:
     """Its own options, with one destination beside them."""
     own = _object_schema(Dlq, without={"destination": None})
-    found = _kinds("destination", kinds)
-    return {**own, "properties": {**own["properties"], **found}, "patternProperties": {_CLASS: {}}}
+    schemas = _kinds("destination")
+    return {**own, "properties": {**own["properties"], **schemas}, "patternProperties": {_CLASS: {}}}
 
 
 def _object_schema(component: type, without: Mapping[str, Any] | None = None) -> dict[str, Any]:
     docs = read_docs(component)
     options = {name: option for name, option in list_options(component).items() if name not in (without or {})}
     properties = {
-        _CALLED.get(name, name): _option_schema(option, docs.get(name, "")) for name, option in options.items()
+        CALLED.get(name, name): _option_schema(option, docs.get(name, "")) for name, option in options.items()
     }
     required = [name for name, option in options.items() if option.required]
-    found: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**found, "required": required} if required else found
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**schema, "required": required} if required else schema
 
 
 def _option_schema(option: Option, text: str = "") -> dict[str, Any]:
-    found = [_type_schema(one) for one in list_alternatives(option.annotation)]
+    schemas = [_type_schema(one) for one in list_alternatives(option.annotation)]
     if str in list_alternatives(option.annotation):
-        found.append(_FILE)
+        schemas.append(_FILE)
     description = {"description": text} if text else {}
-    return {**description, "anyOf": [*found, _PARAMETER]}
+    return {**description, "anyOf": [*schemas, _PARAMETER]}
 
 
 def _type_schema(annotation: Any) -> Mapping[str, Any]:
-    if annotation in _ROLES:
-        return {"$ref": f"#/$defs/{_ROLES[annotation]}"}
+    if annotation in ROLES:
+        return {"$ref": f"#/$defs/{ROLES[annotation]}"}
     if annotation is Dlq:
         return {"$ref": "#/$defs/dlq"}
     if get_origin(annotation) is Literal:

@@ -37,6 +37,9 @@ Component: TypeAlias = "Origin | Stage | Destination"
 
 CONTRACTS: Mapping[Role, type[Component]] = {"origin": Origin, "stage": Stage, "destination": Destination}
 """The fields of a contract stand beside a kind, those of the kind inside."""
+ROLES: Mapping[Any, Role] = {contract: role for role, contract in CONTRACTS.items()}
+CALLED = {"run_options": "run"}
+"""The field that a definition calls otherwise than Python does."""
 
 GROUPS: Mapping[Role, str] = {
     "origin": "wherry.origins",
@@ -104,35 +107,35 @@ def list_installed(role: Role) -> Mapping[str, Sequence[EntryPoint]]:
     """The kinds that installed packages add, by name; a name that several packages add has several."""
     from importlib.metadata import entry_points
 
-    found: dict[str, list[EntryPoint]] = {}
+    points: dict[str, list[EntryPoint]] = {}
     for each in entry_points(group=GROUPS[role]):
-        found.setdefault(each.name, []).append(each)
-    return found
+        points.setdefault(each.name, []).append(each)
+    return points
 
 
 def _load(role: Role, kind: str, folder: Path | None) -> type[Any]:
     """The class that another package brings, checked."""
-    said, target = f"the {role} '{kind}'", f"{folder}/{kind}" if folder else kind
+    what, target = f"the {role} '{kind}'", f"{folder}/{kind}" if folder else kind
     if not is_class_reference(kind):
         points = list_installed(role)[kind]
         packages = " and ".join(sorted({_name_package(each) for each in points}))
-        said, target = f"{said} of {packages}", points[0].value
+        what, target = f"{what} of {packages}", points[0].value
         if len({each.value for each in points}) > 1:
-            raise KindMissing(f"{said}: expected one package with this name; write `module:Class` instead")
+            raise KindMissing(f"{what}: expected one package with this name; write `module:Class` instead")
     contract = CONTRACTS[role]
     wanted = f"expected a subclass of {role}s.{contract.__name__}"
     try:
         check_function("its entry point", target)
-        found: Any = load_function(target)
+        loaded: Any = load_function(target)
     except (FunctionMissing, ValueError) as error:
-        raise KindMissing(f"{said} cannot be used here; {wanted}, got: {error}") from error
-    if not isinstance(found, type) or not issubclass(found, contract):
-        roles = [other for other, each in CONTRACTS.items() if isinstance(found, type) and issubclass(found, each)]
-        got = f"{roles[0]} {found.__name__}" if roles else f"{type(found).__name__} {getattr(found, '__name__', '')}"
-        raise KindMissing(f"{said}: {wanted}, got the {got.replace('type ', 'class ').strip()}")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
-        raise KindMissing(f"{said}: {wanted} with all abstract members; {found.__name__} lacks {', '.join(missing)}")
-    return found
+        raise KindMissing(f"{what} cannot be used here; {wanted}, got: {error}") from error
+    if not isinstance(loaded, type) or not issubclass(loaded, contract):
+        roles = [other for other, each in CONTRACTS.items() if isinstance(loaded, type) and issubclass(loaded, each)]
+        got = f"{roles[0]} {loaded.__name__}" if roles else f"{type(loaded).__name__} {getattr(loaded, '__name__', '')}"
+        raise KindMissing(f"{what}: {wanted}, got the {got.replace('type ', 'class ').strip()}")
+    if missing := sorted(getattr(loaded, "__abstractmethods__", ())):
+        raise KindMissing(f"{what}: {wanted} with all abstract members; {loaded.__name__} lacks {', '.join(missing)}")
+    return loaded
 
 
 def _name_package(point: EntryPoint) -> str:
@@ -207,8 +210,8 @@ def find_kind(component: object, kinds: Kinds | None = None) -> str:
     kinds = kinds or get_our_kinds()
     cls: type[Any] = type(component)
     for role in CONTRACTS:
-        for name, found in kinds.get_kinds(role).items():
-            if found in (f"{cls.__module__}:{cls.__qualname__}", cls):
+        for name, target in kinds.get_kinds(role).items():
+            if target in (f"{cls.__module__}:{cls.__qualname__}", cls):
                 return name
     return _name_of(cls)  # type: ignore[arg-type]  # a class can be hashed
 
@@ -327,8 +330,8 @@ def has_shape(annotation: Any, shape: type) -> bool:
 
 def describe_type(annotation: Any) -> str:
     """What an option takes, as a person would say it."""
-    said = [_describe_alternative(one) for one in list_alternatives(annotation) if one is not type(None)]
-    return " or ".join(dict.fromkeys(word for word in said if word)) or "nothing"
+    words = [_describe_alternative(one) for one in list_alternatives(annotation) if one is not type(None)]
+    return " or ".join(dict.fromkeys(word for word in words if word)) or "nothing"
 
 
 def read_docs(component: type) -> Mapping[str, str]:
@@ -371,9 +374,9 @@ def _read_docs_in_source(component: type) -> Mapping[str, str]:
     docs = {}
     for field, below in itertools.pairwise(_get_class_body(component)):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            said = below.value.value if isinstance(below.value, ast.Constant) else None
-            if isinstance(said, str):
-                docs[field.target.id] = " ".join(said.split())
+            text = below.value.value if isinstance(below.value, ast.Constant) else None
+            if isinstance(text, str):
+                docs[field.target.id] = " ".join(text.split())
     return docs
 
 

@@ -6,12 +6,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from origins.files.csv_header import OPENERS, PACKED
+from origins.files.csv_header import OPENERS
 from origins.files.heads import Head, look_at, pick_evenly, read_start
+from origins.files.listing import PACKED
 from runners.model.errors import Refusal
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -138,13 +139,13 @@ def _say_why_not(name: str) -> str:
 def _find_siblings(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """The packed files beside which the same file lies unpacked, and what they are."""
     there = set(names)
-    found = {}
+    siblings = {}
     for name in names:
         twin = str(Path(name).with_suffix(""))
         if Path(name).suffix in PACKED and twin in there:
             same = _begin_alike(folder / name, folder / twin)
-            found[name] = f"is {twin}, packed" if same else f"may not be {twin}: it begins otherwise"
-    return found
+            siblings[name] = f"is {twin}, packed" if same else f"may not be {twin}: it begins otherwise"
+    return siblings
 
 
 def _begin_alike(one: Path, other: Path) -> bool:
@@ -221,18 +222,17 @@ def _group_files(look: Look, files: Sequence[str]) -> Look:
 
 def _make_groups(
     look: Look,
-    found: Sequence[tuple[str, Options, Sequence[str]]],
+    patterns: Sequence[tuple[str, Options, Sequence[str]]],
     odd: Mapping[str, Options],
     others: Mapping[str, str],
 ) -> Look:
     heads = {name: head for name, head in look.heads.items() if name not in others}
     groups = [
         Group(pattern=pattern, options=_add_breaks(options, files, heads), files=tuple(n for n in files if n in heads))
-        for pattern, options, files in found
+        for pattern, options, files in patterns
     ]
-    return Look(
-        place=look.place,
-        format=look.format,
+    return replace(
+        look,
         files=look.files - len(others),
         heads=heads,
         groups=groups,

@@ -5,27 +5,26 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from runners.definitions.document import (
     LARGEST,
+    DefinitionError,
     Fields,
     Items,
     Node,
+    Problem,
     Scalar,
     decode_text,
     is_writable_text,
     join_key,
     parse,
+    suggest_nearest,
 )
-from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
 from runners.model.text import shorten, summarise_error
-
-AskScope: TypeAlias = Callable[[str, str], str]
-"""The secret under a key of a scope. Raises `LookupError` that says why there is none."""
 
 
 def ask_databricks(scope: str, key: str) -> str:
@@ -78,8 +77,6 @@ class Parameters:
     environment: Mapping[str, str]
     given_secrets: Mapping[str, str] = field(default_factory=dict)
     """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
-    ask_scope: AskScope = ask_databricks
-    """Where the secrets of a Databricks scope come from."""
     needs_secrets: bool = True
     """Whether a secret that is missing is a problem; else its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
@@ -98,25 +95,25 @@ class Parameters:
         return self._fill_scalar(node, path) if "${" in node.text else node
 
     def _fill_scalar(self, node: Scalar, path: str) -> Scalar:
-        asked = [found for found in _REFERENCE.finditer(node.text) if not found.group("escaped")]
-        text = _REFERENCE.sub(lambda found: self._find_value(found, node, path), node.text)
-        shown = node.text if any(found.group("secret") for found in asked) else None
+        asked = [match for match in _REFERENCE.finditer(node.text) if not match.group("escaped")]
+        text = _REFERENCE.sub(lambda match: self._find_value(match, node, path), node.text)
+        shown = node.text if any(match.group("secret") for match in asked) else None
         if not is_writable_text(text):
             self._add_problem(
                 node, path, f"expected text in UTF-8, got other bytes in a parameter of {shorten(node.text)}"
             )
         return dataclasses.replace(node, text=text, shown=shown, loose=node.loose or bool(asked))
 
-    def _find_value(self, found: re.Match[str], node: Scalar, path: str) -> str:
-        name, default = found.group("name"), found.group("default")
-        if found.group("escaped"):
+    def _find_value(self, match: re.Match[str], node: Scalar, path: str) -> str:
+        name, default = match.group("name"), match.group("default")
+        if match.group("escaped"):
             return "${"
-        if found.group("broken"):
+        if match.group("broken"):
             forms = "${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}"
-            message = f"expected {forms}, got {shorten(found.group())}"
+            message = f"expected {forms}, got {shorten(match.group())}"
             self._add_problem(node, path, f"{message}; for these characters themselves, write $${{")
-        elif found.group("secret"):
-            return self._find_secret(found.group("secret"), found, node, path)
+        elif match.group("secret"):
+            return self._find_secret(match.group("secret"), match, node, path)
         elif name in self.variables:
             return self.variables[name]
         elif self.environment.get(name) or (name in self.environment and default is None):
@@ -125,38 +122,34 @@ class Parameters:
             return default[2:]
         else:
             self._add_problem(node, path, f"the parameter {name} is missing{self._suggest_remedy(name)}")
-        return found.group()
+        return match.group()
 
-    def _find_secret(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
-        if found.group("default"):
-            self._add_problem(node, path, f"expected a secret without a default, got {shorten(found.group())}")
+    def _find_secret(self, name: str, match: re.Match[str], node: Scalar, path: str) -> str:
+        if match.group("default"):
+            self._add_problem(node, path, f"expected a secret without a default, got {shorten(match.group())}")
         elif name in self.given_secrets or name in self.environment:
-            return self._keep_secret(
-                self.given_secrets[name] if name in self.given_secrets else self.environment[name], found
-            )
+            return self._keep_secret({**self.environment, **self.given_secrets}[name], match)
         elif "/" in name and self.needs_secrets:
-            return self._ask_scope(name, found, node, path)
+            return self._ask_scope(name, match, node, path)
         elif self.needs_secrets:
             self._add_problem(
                 node, path, f"the secret {name} is missing; set it in the environment, or use --secrets FILE"
             )
-        return found.group()
+        return match.group()
 
-    def _ask_scope(self, name: str, found: re.Match[str], node: Scalar, path: str) -> str:
+    def _ask_scope(self, name: str, match: re.Match[str], node: Scalar, path: str) -> str:
         scope, _, key = name.partition("/")
         try:
-            return self._keep_secret(self.ask_scope(scope, key), found)
+            return self._keep_secret(ask_databricks(scope, key), match)
         except LookupError as error:
             why = error.args[0] if error.args else "the scope has no such key"
-            message = (
-                f"the secret {key} of the scope {scope} is missing: {why}; or add '{name}' to a file for --secrets FILE"
-            )
-            self._add_problem(node, path, message)
-            return found.group()
+            what = f"the secret {key} of the scope {scope} is missing: {why}"
+            self._add_problem(node, path, f"{what}; or add '{name}' to a file for --secrets FILE")
+            return match.group()
 
-    def _keep_secret(self, secret: str, found: re.Match[str]) -> str:
+    def _keep_secret(self, secret: str, match: re.Match[str]) -> str:
         if secret:
-            self.secrets[secret] = found.group()
+            self.secrets[secret] = match.group()
         return secret
 
     def _suggest_remedy(self, name: str) -> str:

@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from destinations.destination import Destination
 from origins.files.listing import is_local, parse_pattern, without_scheme
 from origins.origin import Origin
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 
@@ -42,7 +42,7 @@ class PipelineGraph:
         """These pipelines, each behind all that feed it, else by name. Raises `Refusal` for a circle."""
         chosen = set(names)
         sorter = TopologicalSorter({name: sorted(chosen.intersection(self.upstream[name])) for name in sorted(chosen)})
-        found: list[str] = []
+        ordered: list[str] = []
         try:
             sorter.prepare()
         except CycleError as error:
@@ -52,9 +52,9 @@ class PipelineGraph:
             ) from error
         while sorter.is_active():
             ready = sorted(sorter.get_ready())
-            found += ready
+            ordered += ready
             sorter.done(*ready)
-        return found
+        return ordered
 
     def select(self, selectors: Sequence[str]) -> Collection[str]:
         """The pipelines that any selector means: `name`, `name+` with all that it feeds, `+name` with all that feeds
@@ -62,17 +62,17 @@ class PipelineGraph:
         words = [word for each in selectors for word in each.split()]
         if not words:
             return set(self.upstream)
-        found: set[str] = set()
+        selected: set[str] = set()
         for word in words:
             name = word.strip("+")
             if name not in self.upstream:
                 raise Refusal(f"There is no pipeline '{name}' here; {suggest_nearest(name, self.upstream)}")
-            found.add(name)
+            selected.add(name)
             if word.endswith("+"):
-                found |= _reach(name, self._list_downstream)
+                selected |= _reach(name, self._list_downstream)
             if word.startswith("+"):
-                found |= _reach(name, self.upstream.__getitem__)
-        return found
+                selected |= _reach(name, self.upstream.__getitem__)
+        return selected
 
     def _list_downstream(self, name: str) -> Collection[str]:
         return [other for other, feeding in self.upstream.items() if name in feeding]
@@ -80,13 +80,13 @@ class PipelineGraph:
 
 def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:
     """All that is reached from a pipeline by any number of steps."""
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [name]
     while waiting:
-        new = set(step(waiting.pop())) - found
-        found |= new
+        new = set(step(waiting.pop())) - reached
+        reached |= new
         waiting += new
-    return found
+    return reached
 
 
 def list_written(pipeline: PipelineSpec) -> Iterator[str]:

@@ -46,7 +46,8 @@ class Proposal:
         if self.look.format == "csv":
             return dict.fromkeys([*self.names, *self.folders], "string")
         if self.look.format == "json":
-            kinds = {name: infer_json_type(row.get(name) for row in self._rows) for name in self.names}
+            rows = [row for head in self.heads.values() for row in head.rows]
+            kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.names}
             known = {name: kind for name, kind in kinds.items() if kind}
             return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
         return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
@@ -57,7 +58,7 @@ class Proposal:
         if self.look.format == "parquet":
             return {}
         groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
-        found = {}
+        guesses = {}
         for column in (name for name, kind in self.columns.items() if kind == "string"):
             key = self.get_key(column)
             values: dict[str, Sequence[object]] = {}
@@ -67,8 +68,8 @@ class Proposal:
                     continue
                 own = self.spelled[name].get(key)
                 values[name] = [row.get(own) for row in head.rows] if own is not None else []
-            found[column] = guess_type(values, groups)
-        return found
+            guesses[column] = guess_type(values, groups)
+        return guesses
 
     @property
     def casts(self) -> Mapping[str, str]:
@@ -110,13 +111,14 @@ class Proposal:
                 return {"extra": "ignore", "missing": "evolve" if self.lacking else "stop"}
             seen = len(self.heads) + len(look.empty) == look.files
             return dict.fromkeys(("extra", "missing"), "stop" if seen and not self.lacking else "evolve")
-        found = {"extra": "evolve"}
+        policies = {"extra": "evolve"}
         if self.other_case:
-            found["other"] = "rescue"
+            policies["other"] = "rescue"
         if self.doubled:
-            often = self._doubled_share > _MOST_DOUBLED
-            found["doubled"] = "keep_last" if often else "nack"
-        return found
+            lines = sum(head.lines for head in self.heads.values())
+            often = max(self.doubled.values()) > _MOST_DOUBLED * max(1, lines)
+            policies["doubled"] = "keep_last" if often else "nack"
+        return policies
 
     def write_definition(self, directory: Path, name: str) -> str:
         """The definition in `directory` that carries the files to a table of this name."""
@@ -141,10 +143,6 @@ class Proposal:
     def heads(self) -> Mapping[str, Head]:
         """Those of the files that the definition can read."""
         return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
-
-    @property
-    def _rows(self) -> Iterator[Mapping[str, Json]]:
-        return (row for head in self.heads.values() for row in head.rows)
 
     @cached_property
     def spelled(self) -> Mapping[str, Mapping[str, str]]:
@@ -179,12 +177,12 @@ class Proposal:
     @cached_property
     def lacking(self) -> Mapping[str, Sequence[str]]:
         """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
-        found: dict[str, list[str]] = {}
+        lacking: dict[str, list[str]] = {}
         for name, there in self.spelled.items():
             for column in self.names if there else ():
                 if self.get_key(column) not in there:
-                    found.setdefault(column, []).append(name)
-        return found
+                    lacking.setdefault(column, []).append(name)
+        return lacking
 
     def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
         """Which files have a column that these have not."""
@@ -208,23 +206,19 @@ class Proposal:
     @cached_property
     def doubled(self) -> Mapping[str, int]:
         """For each key that JSON objects have twice: how many."""
-        found: Counter[str] = Counter()
+        doubled: Counter[str] = Counter()
         for head in self.heads.values():
-            found.update(head.doubled)
-        return found
-
-    @property
-    def _doubled_share(self) -> float:
-        return max(self.doubled.values(), default=0) / max(1, sum(head.lines for head in self.heads.values()))
+            doubled.update(head.doubled)
+        return doubled
 
     @cached_property
     def widest(self) -> Mapping[str, str]:
         """The types of parquet, as wide as any file has them."""
-        found: dict[str, str] = {}
+        widest: dict[str, str] = {}
         for column in self.names:
             kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
-            found[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
-        return found
+            widest[column] = _widen([_ARROW.get(kind, kind) for kind in kinds])
+        return widest
 
     @property
     def other_types(self) -> Sequence[str]:
@@ -238,7 +232,7 @@ class Proposal:
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
         for name, value in row.items():
             if isinstance(value, str):
-                guess = self._guess_of(name)
+                guess = self._guesses_by_key.get(self.get_key(name), Guess())
                 if guess.kind and value.strip() and not guess.fits(value.strip(), file):
                     return True
             elif value is not None and self.columns.get(name) in ("boolean", "bigint", "double"):
@@ -247,39 +241,32 @@ class Proposal:
                     return True
         return False
 
-    def _guess_of(self, column: str) -> Guess:
-        return self._guesses_by_key.get(self.get_key(column), Guess())
-
     @cached_property
     def _guesses_by_key(self) -> Mapping[str, Guess]:
         return {self.get_key(name): guess for name, guess in self.guesses.items()}
 
     def _write_origin(self, group: Group, directory: Path) -> Iterator[str]:
-        place = self.look.place
-        path = os.path.relpath(place, directory)
+        look = self.look
+        path = os.path.relpath(look.place, directory)
         if group.pattern:
             path = os.path.join(re.sub(r"([*?\[])", r"[\1]", path), group.pattern)
         yield "files:"
         yield f"  path: {_quote(path)}"
-        yield f"  format: {self.look.format}"
+        yield f"  format: {look.format}"
         if group.options:
             why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
         if self.columns:
-            yield f"  schema:  # {_SCHEMAS[self.look.format]}"
+            yield f"  schema:  # {_SCHEMAS[look.format]}"
             for name, kind in self.columns.items():
-                yield f"    {_quote_name(name)}: {_quote_type(kind)}{self._note_column(name)}"
+                files = () if look.format == "json" else self.lacking.get(name, ())
+                note = f"  # {self.say_where(files, 2)}" if files else ""
+                yield f"    {_quote_name(name)}: {_quote_type(kind)}{note}"
         if self.on_change:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
         if "file_name" not in map(self.get_key, self.names):
             yield f"  # metadata: [file_name]  # {_FILE_NAME}"
-
-    def _note_column(self, name: str) -> str:
-        files = self.lacking.get(name, ())
-        if not files or self.look.format == "json":
-            return ""
-        return f"  # {self.say_where(files, 2)}"
 
     def _write_puts(self, group: Group) -> Iterator[str]:
         mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
@@ -350,11 +337,10 @@ def list_some(names: Iterable[str], most: int = 3) -> str:
 
 
 def _format_flow(values: Options) -> str:
-    pairs = (
-        f"{name}: {str(value).lower() if isinstance(value, bool) else _quote_type(value)}"
-        for name, value in values.items()
-    )
-    return f"{{{', '.join(pairs)}}}"
+    texts = {
+        name: json.dumps(value) if isinstance(value, bool) else _quote_type(value) for name, value in values.items()
+    }
+    return f"{{{', '.join(f'{name}: {text}' for name, text in texts.items())}}}"
 
 
 def _quote_name(name: str) -> str:
@@ -371,3 +357,157 @@ def _quote_type(text: str) -> str:
 
 def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("${", "$${")
+
+
+MOST_LINES = 14
+"""So many lines say what was found."""
+_FORMATS = {"csv": "CSV", "json": "JSON", "parquet": "parquet"}
+
+
+def list_findings(proposal: Proposal) -> Sequence[str]:
+    """All that was found, a line each."""
+    described = (_describe_files, _describe_columns, _describe_values, _describe_rest)
+    return [line for describe in described for line in describe(proposal)]
+
+
+def summarise_findings(proposal: Proposal) -> Sequence[str]:
+    """The findings on few lines; the last ones are more important than those in the middle."""
+    findings = list_findings(proposal)
+    if len(findings) <= MOST_LINES:
+        return findings
+    rest = [*_describe_rest(proposal)]
+    first = findings[: MOST_LINES - len(rest) - 1]
+    return [*first, f"{len(findings) - len(first) - len(rest)} more: wherry init --json lists all.", *rest]
+
+
+def collect_facts(proposal: Proposal) -> Mapping[str, Json]:
+    """What was found, for a program."""
+    look = proposal.look
+    types = {**proposal.columns, **proposal.casts} or dict(proposal.widest)
+    return {
+        "files": look.files,
+        "looked_at": len(look.heads),
+        "format": look.format,
+        "origins": [{"path": group.pattern, "options": dict(group.options)} for group in look.groups],
+        "columns": {
+            name: {"type": kind, "not_in": list(proposal.lacking.get(name, ()))} for name, kind in types.items()
+        },
+        "on_change": dict(proposal.on_change),
+        "bad_share": round(proposal.bad_share, 4),
+        "empty": list(look.empty),
+        "broken": dict(look.broken),
+        "need_other_options": {name: dict(options) for name, options in look.odd.items()},
+        "left_out": dict(look.left_out),
+        "says": list(list_findings(proposal)),
+    }
+
+
+def _describe_files(proposal: Proposal) -> Iterator[str]:
+    look, heads = proposal.look, proposal.heads
+    some = "" if len(look.heads) + len(look.empty) + len(look.broken) == look.files else f"{len(look.heads):,} of "
+    many = f"{some}{look.files:,} {_FORMATS[look.format]} {'file' if look.files == 1 else 'files'}"
+    yield f"Looked at the head of {many}: {len(proposal.names)} {'column' if len(proposal.names) == 1 else 'columns'}."
+    if len(look.groups) > 1:
+        for group in look.groups[1:]:
+            needs = _format_options(group.options) or "no options"
+            yield f"{group.pattern} is an origin of its own ({needs}): {list_some(group.files)}."
+        yield "A later file is read only if its name fits one of these patterns. Check them."
+    odd: dict[str, list[str]] = {}
+    for name, options in look.odd.items():
+        odd.setdefault(_format_options(options) or "none", []).append(name)
+    for needs, names in odd.items():
+        yield f"{list_some(names)} would need other options ({needs}). No pattern fits only such files."
+    if odd:
+        yield "Move them to a folder of their own before the first run."
+    if any(group.options.get("header") is False for group in look.groups):
+        yield "The first line is no header. The columns are called _c0, _c1 and so on."
+    for option, words in (("sep", "Fields are separated by {}."), ("encoding", "The text is encoded as {}.")):
+        if option in look.groups[0].options:
+            yield words.format(_name_separator(str(look.groups[0].options[option])))
+    breaks = [name for name, head in heads.items() if head.breaks]
+    if breaks:
+        yield f"Quoted text goes over several lines in {list_some(breaks)}: multiLine reads it."
+    elif look.format == "json" and any(group.options.get("multiLine") for group in look.groups):
+        yield "Each file is one JSON value over several lines, or an array: multiLine reads it."
+    marked = [name for name, head in heads.items() if head.has_mark]
+    if marked:
+        yield f"A byte order mark begins {list_some(marked)}. The reader passes over it."
+
+
+def _describe_columns(proposal: Proposal) -> Iterator[str]:
+    by_name: dict[tuple[str, ...], list[str]] = {}
+    for name, files in proposal.lacking.items():
+        by_name.setdefault(tuple(files), []).append(name)
+    for files, names in by_name.items():
+        if proposal.look.format != "json":
+            where = f"{'is' if len(names) == 1 else 'are'} {proposal.say_where(files)}"
+            yield f"{list_some(names)} {where}. Other rows have NULL there."
+    orders = _find_other_orders(proposal) if proposal.look.format == "csv" else []
+    if orders:
+        yield f"The columns have another order in {list_some(orders)}. Wherry goes by their names."
+    twice = [name for name, head in proposal.heads.items() if len(proposal.spelled[name]) < len(head.columns)]
+    if twice and proposal.look.format != "json":
+        yield f"A column is there twice in {list_some(twice)}. Correct the header: Wherry cannot read it."
+    if proposal.has_nameless:
+        yield "A column has no name. The definition leaves it out."
+    if proposal.other_case:
+        keys = list_some(proposal.other_case)
+        yield f"Keys differ from columns only in case: {keys}. The column _rescued keeps them."
+    if proposal.doubled:
+        keep = proposal.on_change["doubled"] == "keep_last"
+        what = "The last value is read, and the others are lost" if keep else "Such rows go to the DLQ"
+        yield f"Objects have a key twice: {list_some(list(proposal.doubled))}. {what}."
+    if proposal.other_types:
+        yield f"Files differ in the type of {list_some(proposal.other_types)}. Values that do not fit go to the DLQ."
+
+
+def _find_other_orders(proposal: Proposal) -> list[str]:
+    place = {proposal.get_key(name): at for at, name in enumerate(proposal.names)}
+    orders = {
+        name: [place[proposal.get_key(column)] for column in head.columns if proposal.get_key(column) in place]
+        for name, head in proposal.heads.items()
+    }
+    return [name for name, places in orders.items() if places != sorted(places)]
+
+
+def _describe_values(proposal: Proposal) -> Iterator[str]:
+    for words, kinds in (("a decimal comma", ("decimal(18,2)", "double")), ("days as 31.01.2026", ("date",))):
+        guesses = {name: guess for name, guess in proposal.guesses.items() if guess.otherwise and guess.kind in kinds}
+        files = [name for name in proposal.heads if any(name in guess.otherwise for guess in guesses.values())]
+        if guesses:
+            where = "All files have" if len(files) == len(proposal.heads) else f"{list_some(files)}:"
+            yield f"{where} {words} in {list_some(list(guesses))}. The stage with_columns changes it for the cast."
+    if any(guess.clear_sql(name) for name, guess in proposal.guesses.items()):
+        yield "Files differ in the decimal sign. A number such as 1.234 is refused, since it may be 1234."
+    unclear = [name for name, guess in proposal.guesses.items() if guess.has_both]
+    if unclear:
+        yield f"{list_some(unclear)} may be 1234 or 1.234, by the file, and stays text. Read such files apart."
+    if proposal.bad_share:
+        limit = f"A run stops when {proposal.threshold} of the last {WINDOW:,} rows were refused"
+        yield f"About {format_share(proposal.bad_share)} of these rows do not look like the others. {limit}."
+        yield "The DLQ gets those that Wherry cannot read or cast."
+    if SPARE * proposal.bad_share * WINDOW > MOST_REFUSED:
+        yield "That is much. Look at the reasons with wherry preview before the first run."
+
+
+def _describe_rest(proposal: Proposal) -> Iterator[str]:
+    look = proposal.look
+    if look.format != "parquet" and not proposal.columns:
+        yield "Wherry found no column with a value, so the definition has no schema."
+        yield "Add a file with rows, delete the definition, and type the command again. Or add a `schema` to it."
+    if look.empty:
+        yield f"Empty: {list_some(look.empty)}."
+    if look.broken:
+        why = next(iter(look.broken.values()))
+        yield f"Cannot be read, and would fail a run: {list_some(list(look.broken))} ({why})."
+    if look.left_out:
+        named = [f"{name} ({why})" for name, why in look.left_out.items()]
+        yield f"The definition leaves out: {list_some(named, 6)}."
+
+
+def _format_options(options: Options) -> str:
+    return ", ".join(f"{name}: {_name_separator(str(value))}" for name, value in options.items())
+
+
+def _name_separator(text: str) -> str:
+    return {";": "semicolons", "\t": "tabs", "|": "vertical bars"}.get(text, text)

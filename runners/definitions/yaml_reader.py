@@ -12,15 +12,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
-from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.errors import WherryError
-from origins.origin import Origin
-from origins.paths import GivenPath
+from origins.names import GivenPath
 from origins.secret import make_secret
-from runners.definitions.document import LARGEST, Fields, Items, Node, Scalar, join_key, parse, to_plain
+from runners.definitions.document import (
+    LARGEST,
+    DefinitionError,
+    Fields,
+    Items,
+    Node,
+    Problem,
+    Scalar,
+    join_key,
+    parse,
+    suggest_nearest,
+    to_plain,
+)
 from runners.definitions.kinds import (
+    CALLED,
     CONTRACTS,
+    ROLES,
     Kinds,
     Option,
     Role,
@@ -30,10 +42,8 @@ from runners.definitions.kinds import (
     list_alternatives,
     list_options,
 )
-from runners.definitions.problems import DefinitionError, Problem, suggest_nearest
 from runners.model.spec import PipelineSpec
 from runners.model.text import shorten
-from stages.stage import Stage
 
 WRONG: Final = object()
 """In the place of a value that could not be read; why is among the problems."""
@@ -112,11 +122,6 @@ def _takes_item(annotation: Any, node: Scalar) -> bool:
 
 T = TypeVar("T")
 
-_CALLED: Mapping[type, Mapping[str, str]] = {PipelineSpec: {"run_options": "run"}}
-"""The fields that a definition calls otherwise than Python does."""
-
-_ROLES: Mapping[type, Role] = {Origin: "origin", Stage: "stage", Destination: "destination"}
-
 
 @dataclass(kw_only=True)
 class DefinitionReader:
@@ -131,14 +136,10 @@ class DefinitionReader:
 
     def read_pipeline(self, node: Node) -> Any:
         """The pipeline, or `WRONG`."""
-        pipeline = self._read_dataclass(node, PipelineSpec, "")
+        pipeline = self.read_dataclass(node, PipelineSpec, "")
         if isinstance(node, Fields) and not {"origin", "origins"} & set(node.fields):
             return self._add_problem(node, "", "'origin' is missing; expected a mapping")
         return pipeline
-
-    def read_options(self, cls: type[Any], node: Node, path: str) -> Any:
-        """A dataclass of options, or `WRONG`."""
-        return self._read_dataclass(node, cls, path)
 
     def _read_value(self, node: Node, option: Option, path: str) -> Any:
         self.places[path] = node
@@ -160,13 +161,13 @@ class DefinitionReader:
         """What reads a list or a mapping as this type; None if the type is neither."""
         if annotation is Any:
             return lambda node, _: to_plain(node)
-        if annotation in _ROLES:
-            return lambda node, path: self._read_component(node, _ROLES[annotation], path)
+        if annotation in ROLES:
+            return lambda node, path: self._read_component(node, ROLES[annotation], path)
         if annotation is Dlq:
             return self._read_dlq
         if isinstance(node, Fields):
             if dataclasses.is_dataclass(annotation):
-                return lambda node, path: self._read_dataclass(node, cast("type[Any]", annotation), path)
+                return lambda node, path: self.read_dataclass(node, cast("type[Any]", annotation), path)
             if has_shape(annotation, Mapping) and not self._is_file_reference(node):
                 return lambda node, path: self._read_mapping(node, get_args(annotation)[1], path)
         elif has_shape(annotation, Sequence):
@@ -195,8 +196,8 @@ class DefinitionReader:
 
     def _read_scalar(self, node: Scalar, types: Sequence[Any], option: Option, path: str) -> Any:
         for one in types:
-            if one in _ROLES:
-                return self._read_component(node, _ROLES[one], path)
+            if one in ROLES:
+                return self._read_component(node, ROLES[one], path)
             if one is Dlq:
                 return self._read_dlq(node, path)
         if node.loose and not node.text and type(None) in types:
@@ -347,10 +348,10 @@ class DefinitionReader:
             return WRONG
         return self._make_dataclass(node, Dlq, {**values, "destination": destination}, path)
 
-    def _read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
+    def read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
+        """A dataclass of options, or `WRONG`."""
         self.places[path] = node
-        called = _CALLED.get(cls, {})
-        options = {called.get(name, name): option for name, option in list_options(cls).items()}
+        options = {CALLED.get(name, name): option for name, option in list_options(cls).items()}
         if not isinstance(node, Fields):
             return self._add_problem(
                 node, path, f"expected a mapping with {', '.join(options)}, got {describe_found(node)}"
@@ -400,14 +401,14 @@ class DefinitionReader:
         except WherryError as error:
             return self._add_problem(node, path, error.message)
         except ValueError as error:
-            named, _, said = str(error).partition(": ")
+            named, _, message = str(error).partition(": ")
             option, _, inside = named.partition(".")
             options = list_options(cls)
-            if not said or option not in options:
+            if not message or option not in options:
                 return self._add_problem(node, path, str(error))
             below = path if options[option].main else join_key(path, option)
             below = join_key(below, inside) if inside else below
-            return self._add_problem(self.places.get(below, node), below, said)
+            return self._add_problem(self.places.get(below, node), below, message)
 
     def _add_unknown(self, node: Fields, key: str, message: str, path: str) -> None:
         self._add_problem(node.keys.get(key, node.fields[key]), join_key(path, key), message)
@@ -428,7 +429,7 @@ def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) 
         problem = Problem(path=path, message=f"expected a mapping of YAML values, got {error}")
         raise DefinitionError(name, [problem]) from error
     reader = DefinitionReader(directory=Path(), kinds=get_our_kinds())
-    read = reader.read_options(cls, parse(text, name), path)
+    read = reader.read_dataclass(parse(text, name), cls, path)
     if reader.problems:
         raise DefinitionError(name, [dataclasses.replace(each, line=None, column=None) for each in reader.problems])
     return cast("T", read)

@@ -8,13 +8,12 @@ from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FILTERED, Dlq
-from runners.model.counts import BranchCounts, Counts, SettledCounts
 from runners.model.entry import Entry
 from runners.model.error_kinds import classify
 from runners.model.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.model.nack_window import WindowBody, judge_limits
 from runners.model.pipeline_state import CLEAN, LaneState, is_replay
-from runners.model.planned_batch import DecidedBatch, PlannedBatch, SettleBody
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch, SettleBody, SettledCounts
 from runners.model.tasks import (
     Answers,
     AskDestinations,

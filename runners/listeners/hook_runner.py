@@ -16,8 +16,8 @@ from origins.batch import JSON
 from origins.functions import load_function
 from origins.quantities import parse_seconds
 from origins.secret import cut_text
-from runners.model.hook import Hook
 from runners.model.masking import without
+from runners.model.spec import Hook
 from runners.model.text import format_count
 from runners.state.background_writer import BackgroundWriter
 from stages.python_call import as_text

@@ -14,10 +14,9 @@ import click
 from origins.batch import JSON
 from runners.listeners.run_progress import describe_stop
 from runners.listeners.standard_error import begin_json_stream, end_json_stream, flush
-from runners.model.colors import paint_error
 from runners.model.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.model.masking import without
-from runners.model.text import escape_controls
+from runners.model.text import escape_controls, paint_error
 
 log = logging.getLogger("wherry")
 

@@ -35,10 +35,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_rows_discarded_total": ("counter", "Refused rows that were thrown away on purpose."),
     "wherry_dlq_rows_total": ("counter", "Rows that went to the DLQ."),
     "wherry_dlq_bytes_total": ("counter", "Bytes that were written to the DLQ."),
-    "wherry_dlq_seconds_total": (
-        "counter",
-        "Seconds by which the DLQ took longer than the destinations.",
-    ),
+    "wherry_dlq_seconds_total": ("counter", "Seconds by which the DLQ took longer than the destinations."),
     "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
     "wherry_notices_total": ("counter", "Notices about origins and stages."),
     "wherry_runs_total": ("counter", "Runs that ended, by status."),
@@ -150,8 +147,8 @@ class Metrics:
 
 
 def _format_lines(name: str, values: Mapping[Labels, float]) -> Iterator[str]:
-    kind, said = METRICS[name]
-    yield f"# HELP {name} {said}\n# TYPE {name} {kind}\n"
+    kind, meaning = METRICS[name]
+    yield f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
     for labels, value in sorted(values.items()):
         inside = ",".join(f'{label}="{_escape(text)}"' for label, text in labels)
         yield f"{name}{{{inside}}} {_format_number(value)}\n" if inside else f"{name} {_format_number(value)}\n"
@@ -210,8 +207,8 @@ def _make_handler(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPReq
 
         def do_GET(self) -> None:
             make = pages.get(self.path.partition("?")[0])
-            status, said = make() if make else (404, f"There are: {', '.join(pages)}\n")
-            body = said.encode()
+            status, text = make() if make else (404, f"There are: {', '.join(pages)}\n")
+            body = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

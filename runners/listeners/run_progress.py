@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from origins.batch import Batch
 from runners.model.clock import Clock
@@ -18,11 +21,12 @@ from runners.model.events import (
     BatchResumed,
     BatchSettled,
     Event,
+    Listener,
     RunEnded,
     RunStarted,
     RunStopping,
 )
-from runners.model.text import format_batches, format_count
+from runners.model.text import escape_line, format_batches, format_count
 from runners.spark.start import is_starting
 
 MOST_NAMED = 3
@@ -165,3 +169,38 @@ def call_every(seconds: float, show: Callable[[], None]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+OFTEN = 1.0
+"""The seconds between two looks at a run."""
+
+
+@contextlib.contextmanager
+def show_in_notebook(name: str) -> Iterator[list[Listener]]:
+    """Below the cell, a line that goes on changing while the run works. Outside of a notebook there is no listener.
+
+    A notebook that cannot show it changes nothing for the run.
+    """
+    handle = _open_display(f"{name}: starting")
+    if handle is None:
+        yield []
+        return
+    progress = RunProgress(name)
+
+    def show() -> None:
+        handle.update({"text/plain": escape_line(progress.describe())}, raw=True)
+
+    with call_every(OFTEN, show):
+        yield [progress]
+    with contextlib.suppress(Exception):
+        show()
+
+
+def _open_display(line: str) -> Any:
+    """A display of IPython's that can be changed; None where there is no notebook."""
+    python = sys.modules.get("IPython")
+    with contextlib.suppress(Exception):
+        if python is not None and getattr(python.get_ipython(), "kernel", None) is not None:
+            display = importlib.import_module("IPython.display").display
+            return display({"text/plain": escape_line(line)}, raw=True, display_id=True)
+    return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from origins.protection import MASK
 from origins.secret import cut_text
@@ -59,12 +59,11 @@ def _find_form_shown(value: str) -> str:
 def parse_message(message: str) -> ParsedMessage:
     """The columns, the values, and what is wrong with them."""
     pattern = _KEY if " has no row with " in message else _COLUMN
-    found = pattern.findall(message)
-    if not found:
+    pairs = pattern.findall(message)
+    if not pairs:
         return ParsedMessage(problem=_DIGITS.sub("9", message))
-    columns, values = zip(*found, strict=True)
-    problem = pattern.sub(lambda match: match[1], message)
-    return ParsedMessage(columns=tuple(columns), values=tuple(values), problem=problem)
+    columns, values = zip(*pairs, strict=True)
+    return ParsedMessage(columns=columns, values=values, problem=pattern.sub(lambda match: match[1], message))
 
 
 def find_form(value: str) -> str:
@@ -125,18 +124,8 @@ class Cause:
 
     def json(self) -> CauseBody:
         """As `--json` prints it."""
-        return {
-            "code": self.code,
-            "stage": self.stage,
-            "destination": self.destination,
-            "column": self.column,
-            "problem": self.problem,
-            "form": self.form,
-            "rows": self.rows,
-            "files": self.files,
-            "first_files": list(self.first_files),
-            "example": self.example,
-        }
+        shown = {**vars(self), "first_files": list(self.first_files)}
+        return cast(CauseBody, {name: each for name, each in shown.items() if name != "sample"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +144,7 @@ class Causes:
     @staticmethod
     def of(printed: Iterable[CauseBody]) -> Causes:
         """From what `json` gives."""
-        causes = [replace(Cause(**each), first_files=tuple(each["first_files"])) for each in printed]
+        causes = [replace(Cause(**body), first_files=tuple(body["first_files"])) for body in printed]
         found = tuple(cause for cause in causes if cause.code != _OTHER)
         return Causes(found=found, others=sum(cause.rows for cause in causes if cause.code == _OTHER))
 
@@ -208,9 +197,9 @@ def find_file_name(part: str) -> str:
 
 
 def _cut_value(value: str) -> str:
-    return (
-        value if len(value) <= _VALUE_SHOWN else f"{value[:_VALUE_SHOWN]}…{value[-1] if value[0] == value[-1] else ''}"
-    )
+    if len(value) <= _VALUE_SHOWN:
+        return value
+    return f"{value[:_VALUE_SHOWN]}…{value[-1] if value[0] == value[-1] else ''}"
 
 
 @dataclass
@@ -256,12 +245,12 @@ class CauseCounter:
 
     def count(self, *, of: int = 0) -> Causes:
         """What was counted so far. With `of`, the number of all rows, what was not counted has other causes."""
-        made = [
-            replace(each.cause, rows=each.rows, files=len(each.files), first_files=tuple(each.files)[:_NAMED])
-            for each in self._found.values()
+        counted = [
+            replace(group.cause, rows=group.rows, files=len(group.files), first_files=tuple(group.files)[:_NAMED])
+            for group in self._found.values()
         ]
-        others = max(self.others, of - sum(cause.rows for cause in made))
-        return Causes(found=tuple(sorted(made, key=lambda cause: -cause.rows)), others=others)
+        others = max(self.others, of - sum(cause.rows for cause in counted))
+        return Causes(found=tuple(sorted(counted, key=lambda cause: -cause.rows)), others=others)
 
 
 @dataclass
@@ -272,6 +261,6 @@ class _Group:
 
     def add(self, rows: int, files: Iterable[str | None]) -> None:
         self.rows += rows
-        for each in files:
-            if each and len(self.files) < MOST_FILES:
-                self.files.setdefault(each)
+        for file in files:
+            if file and len(self.files) < MOST_FILES:
+                self.files.setdefault(file)

@@ -11,7 +11,8 @@ from datetime import datetime, timezone
 from typing import Any, TypedDict
 
 from origins.batch import Json
-from runners.model.counts import SettledCounts
+from runners.model.nack_window import DlqSettings
+from runners.model.planned_batch import SettledCounts, SpanBody
 
 FORMAT = 3
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
@@ -37,15 +38,6 @@ KINDS = (
     "repair",
     "snapshot",
 )
-
-
-class SpanBody(TypedDict):
-    """What a batch was read from."""
-
-    start: Json
-    end: Json
-    parts: Sequence[Json]
-    label: str
 
 
 class OriginBody(TypedDict, total=False):
@@ -207,14 +199,6 @@ class BegunBackfill(TypedDict):
 
     name: str
     at: str
-
-
-class DlqSettings(TypedDict, total=False):
-    """The settings of the DLQ that can be changed while a run is under way."""
-
-    window: int
-    threshold: int
-    limits: Mapping[str, str]
 
 
 class ConfigBody(TypedDict):

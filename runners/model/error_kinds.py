@@ -183,8 +183,8 @@ def is_disk_full(error: BaseException) -> bool:
         if isinstance(each, OSError) and each.errno in _NO_ROOM:
             return True
         for cause in list_causes(each):
-            said = cause.said or ("" if cause.condition else str(each))
-            if cause.name in _OF_FILES and any(words in said for words in _NO_ROOM_IN_WORDS):
+            text = cause.said or ("" if cause.condition else str(each))
+            if cause.name in _OF_FILES and any(words in text for words in _NO_ROOM_IN_WORDS):
                 return True
     return False
 
@@ -232,7 +232,7 @@ def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
     raised = [cause.said for cause in causes if cause.condition == RAISED]
     if not (raised or any(cause.in_task or cause.in_python for cause in causes)):
         return False
-    if any(said.startswith(("WHERRY_", "wherry-")) for said in raised):
+    if any(message.startswith(("WHERRY_", "wherry-")) for message in raised):
         return False
     return not any(_transient_reason(cause) for cause in causes) and not any(_concerns_all(causes))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from destinations.dlq import DLQ, MOST_NACKS
 from origins.batch import Batch, Json
 from origins.errors import WherryError
+from origins.names import SCHEME
 from runners.model.causes import Causes
-from runners.model.disks import describe_full_disks
 from runners.model.text import escape_line
 
 
@@ -32,14 +34,9 @@ class WindowTripped(WherryError):
         causes: Causes = Causes(),
     ) -> None:
         many, were = ("a row was", "was") if threshold == 1 else ("too many rows were", "were")
-        lines = [
-            f"{many} refused. No row is lost; batch {batch.number} of lane {batch.lane} "
-            "was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}, row {place}{_format_label(batch)}",
-            f"  {threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})",
-        ]
+        counts = f"{threshold:,} of the last {window:,} rows {were} refused (limit {threshold:,})"
         super().__init__(
-            "\n".join([*lines, *_format_examples(nacks), *_format_causes(causes)]),
+            _describe_refusal(batch, f"{many} refused", f", row {place}", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"
             "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
             f"for good     dlq: {_widen_window(window, threshold, nacked)}  in the definition",
@@ -65,16 +62,9 @@ class StageStopped(WherryError):
     code = "STAGE_STOP"
 
     def __init__(self, batch: Batch, *, stages: Sequence[str], nacks: Sequence[Mapping[str, Json]]) -> None:
-        lines = [
-            f"the stage '{stages[0]}' refused a row, and its on_error is stop. No row is lost; batch "
-            f"{batch.number} of lane {batch.lane} was not delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
-        ]
-        for nack in nacks[:3]:
-            lines.append(f"  stage '{nack['stage']}': {escape_line(str(nack['message']))}")
-            lines.append(f"    {json.dumps(nack['row'], ensure_ascii=False)}")
+        what = f"the stage '{stages[0]}' refused a row, and its on_error is stop"
         super().__init__(
-            "\n".join(lines),
+            _describe_refusal(batch, what, "", [], nacks, Causes()),
             hint="see it       wherry preview FILE\n"
             "let it pass  on_error: nack  at the stage; its refused rows then go to the DLQ",
         )
@@ -98,16 +88,9 @@ class LimitTripped(WherryError):
         nacks: Sequence[Mapping[str, Json]],
         causes: Causes = Causes(),
     ) -> None:
-        lines = [
-            f"too many rows were refused with {of}. No row is lost; batch {batch.number} of lane {batch.lane} was not "
-            "delivered, and its offset stays.",
-            f"  lane {batch.lane}, batch {batch.number}{_format_label(batch)}",
-            f"  {rows:,} of its {read:,} rows were refused (limit {limit} of a batch)",
-            *_format_examples(nacks),
-            *_format_causes(causes),
-        ]
+        counts = f"{rows:,} of its {read:,} rows were refused (limit {limit} of a batch)"
         super().__init__(
-            "\n".join(lines),
+            _describe_refusal(batch, f"too many rows were refused with {of}", "", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"
             f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
@@ -137,25 +120,25 @@ class RefusedLate(WherryError):
         self.batch = batch
 
 
+def _describe_refusal(
+    batch: Batch, what: str, row: str, counts: Sequence[str], nacks: Sequence[Mapping[str, Json]], causes: Causes
+) -> str:
+    """What happened to a batch whose refused rows stop the run, with some of these rows."""
+    place, label = f"batch {batch.number} of lane {batch.lane}", escape_line(batch.span.label)
+    lines = [f"lane {batch.lane}, batch {batch.number}{row}{f': {label}' if label else ''}", *counts]
+    for nack in nacks[:3]:
+        lines.append(f"stage '{nack['stage']}': {escape_line(str(nack['message']))}")
+        lines.append(f"  {json.dumps(nack['row'], ensure_ascii=False)}")
+    if causes.found:
+        lines += ["all refused rows of the batch:", *(f"  {line}" for line in causes.describe())]
+    first = f"{what}. No row is lost; {place} was not delivered, and its offset stays."
+    return "\n  ".join([first, *lines])
+
+
 class Unbalanced(WherryError):
     """A batch was delivered, and its counts do not add up."""
 
     code = "UNBALANCED"
-
-
-def _format_label(batch: Batch) -> str:
-    return f": {escape_line(batch.span.label)}" if batch.span.label else ""
-
-
-def _format_examples(nacks: Sequence[Mapping[str, Json]]) -> Sequence[str]:
-    examples = [(nack["stage"], escape_line(str(nack["message"])), nack["row"]) for nack in nacks[:3]]
-    return [
-        f"  stage '{stage}': {message}\n    {json.dumps(row, ensure_ascii=False)}" for stage, message, row in examples
-    ]
-
-
-def _format_causes(causes: Causes) -> Sequence[str]:
-    return ["  all refused rows of the batch:", *(f"    {line}" for line in causes.describe())] if causes.found else []
 
 
 class Fenced(WherryError):
@@ -228,3 +211,75 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 class WorkCancelled(Exception):
     """The run was stopped before the Spark was up that its work needs."""
+
+
+_LITTLE = 0.02
+"""A disk with a smaller share of room is taken for full: what failed to be written may be gone meanwhile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """A file system of this machine."""
+
+    mount: str
+    free: int
+    """How many bytes this user may still write."""
+    size: int
+    files: bool = True
+    """Whether it takes another file at all."""
+
+    @staticmethod
+    def of(place: str) -> Disk | None:
+        """The disk of this path, or of the nearest folder above that exists; None for what is elsewhere."""
+        local = place.removeprefix("file:")
+        if SCHEME.match(local):
+            return None
+        path = os.path.realpath(local)
+        while not os.path.exists(path):
+            path = os.path.dirname(path)
+        try:
+            stats = os.statvfs(path)
+        except OSError:
+            return None
+        while not os.path.ismount(path):
+            path = os.path.dirname(path)
+        return Disk(
+            mount=path,
+            free=stats.f_bavail * stats.f_frsize,
+            size=stats.f_blocks * stats.f_frsize,
+            files=not stats.f_files or stats.f_favail > 0,
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether next to nothing can be written there."""
+        return self.free < _LITTLE * self.size or not self.files
+
+    def __str__(self) -> str:
+        inodes = "" if self.files else ", and it takes no more files (0 inodes are free)"
+        return f"{format_bytes(self.free)} of {format_bytes(self.size)} are free{inodes}"
+
+
+def describe_full_disks(places: Mapping[str, str]) -> str:
+    """Name the full disk, its free space, and what is on it. `places` are paths by what is there; those
+    that have room are named only where none is full."""
+    disks: dict[str, tuple[Disk, list[str]]] = {}
+    for what, place in places.items():
+        disk = Disk.of(place)
+        if disk is not None:
+            disks.setdefault(disk.mount, (disk, []))[1].append(f"{what} ({place})")
+    full = [each for each in disks.values() if each[0].is_full]
+    lines = [] if full else ["A disk was full, and has room again or is on another machine."]
+    for disk, held in full or disks.values():
+        lines.append(f"The disk at {disk.mount}{' is full' if full else ''}: {disk}. It holds {', '.join(held)}.")
+    return " ".join(lines)
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes, as a person reads it."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{count} bytes" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from origins.batch import Batch
-from runners.model.counts import SettledCounts
+from runners.model.planned_batch import SettledCounts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from destinations.dlq import Dlq
-from runners.model.entry import DlqSettings
+
+
+class DlqSettings(TypedDict, total=False):
+    """The settings of the DLQ that can be changed while a run is under way."""
+
+    window: int
+    threshold: int
+    limits: Mapping[str, str]
 
 
 class WindowBody(TypedDict):

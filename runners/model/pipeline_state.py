@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from origins.batch import Json
-from runners.model.entry import BegunBackfill, DlqSettings, EndedBody, OpenBody, OwnerBody, Settled
-from runners.model.nack_window import NackWindow, WindowBody
-from runners.model.planned_batch import PlanBody, PlannedBatch
+from runners.model.entry import BegunBackfill, EndedBody, OpenBody, OwnerBody, Settled
+from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
+from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
 
 BACKFILL = "backfill-"
 """How the names of lanes begin in which the past is carried again."""
@@ -47,6 +47,19 @@ class LaneState:
     def careful(self) -> bool:
         """Whether its batches are decided before they are written, since one had nacks not long ago."""
         return self.clean < CLEAN
+
+    def json(self) -> LaneBody:
+        """As a `snapshot` has it."""
+        plans = {"open": self.open and self.open.json(), "told": self.told and self.told.json()}
+        return cast(LaneBody, {**vars(self), "window": self.window.json(), **plans})
+
+    @staticmethod
+    def of(pipeline: str, value: LaneBody) -> LaneState:
+        """From a `snapshot`."""
+        plans = [value["open"], value["told"]]
+        opened, told = (plan and PlannedBatch.of(pipeline, plan) for plan in plans)
+        made = {"window": NackWindow.of(value["window"]), "open": opened, "told": told}
+        return LaneState(**{**pick_fields(LaneState, value), **made})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,77 +184,33 @@ class PipelineState:
 
     def json(self) -> SnapshotBody:
         """As the body of a `snapshot` entry."""
-        return {
-            "epoch": self.epoch,
-            "pipeline": self.pipeline,
-            "opened": self.opened,
+        made = {
             "owners": list(self.owners),
             "held": {lane: (held.owner, held.epoch) for lane, held in self.held.items()},
             "done": sorted(self.done),
-            "ended": self.ended,
-            "stopping": self.stopping,
             "forgotten": list(self.forgotten),
-            "midway": self.midway,
-            "config": self.config,
             "backfills": dict(self.backfills),
             "jumps": list(self.jumps),
             "accepted": sorted(self.accepted),
-            "lanes": {
-                name: {
-                    "offset": lane.offset,
-                    "number": lane.number,
-                    "committed": lane.committed,
-                    "committed_at": lane.committed_at,
-                    "window": lane.window.json(),
-                    "clean": lane.clean,
-                    "open": lane.open.json() if lane.open else None,
-                    "told": lane.told.json() if lane.told else None,
-                    "tried": lane.tried,
-                    "since": lane.since,
-                }
-                for name, lane in self.lanes.items()
-            },
+            "lanes": {name: lane.json() for name, lane in self.lanes.items()},
         }
+        return cast(SnapshotBody, {name: each for name, each in {**vars(self), **made}.items() if name != "seq"})
 
     @classmethod
     def of(cls, body: SnapshotBody) -> PipelineState:
         """From such a body."""
 
-        def plan(value: PlanBody | None) -> PlannedBatch | None:
-            return PlannedBatch.of(body["pipeline"], value) if value else None
-
-        lanes = {
-            name: LaneState(
-                offset=lane["offset"],
-                number=lane["number"],
-                committed=lane["committed"],
-                committed_at=lane["committed_at"],
-                clean=lane["clean"],
-                window=NackWindow.of(lane["window"]),
-                open=plan(lane["open"]),
-                told=plan(lane["told"]),
-                tried=lane.get("tried", 0),
-                since=lane.get("since", ""),
-            )
-            for name, lane in body["lanes"].items()
+        pipeline = body["pipeline"]
+        made = {
+            "owners": tuple(body["owners"]),
+            "held": {lane: LaneHolder(owner=owner, epoch=epoch) for lane, (owner, epoch) in body["held"].items()},
+            "done": frozenset(body["done"]),
+            "lanes": {name: LaneState.of(pipeline, lane) for name, lane in body["lanes"].items()},
+            "forgotten": tuple((lane, first, last) for lane, first, last in body["forgotten"]),
+            "jumps": tuple((lane, number) for lane, number in body.get("jumps", ())),
+            "accepted": frozenset(body.get("accepted", ())),
         }
-        return cls(
-            epoch=body["epoch"],
-            pipeline=body["pipeline"],
-            opened=body["opened"],
-            owners=tuple(body["owners"]),
-            held={lane: LaneHolder(owner=owner, epoch=epoch) for lane, (owner, epoch) in body["held"].items()},
-            done=frozenset(body["done"]),
-            ended=body["ended"],
-            stopping=body["stopping"],
-            lanes=lanes,
-            forgotten=tuple((lane, first, last) for lane, first, last in body["forgotten"]),
-            midway=body["midway"],
-            config=body.get("config", {}),
-            backfills=body["backfills"],
-            jumps=tuple((lane, number) for lane, number in body.get("jumps", ())),
-            accepted=frozenset(body.get("accepted", ())),
-        )
+        return cls(**{**pick_fields(cls, body), **made})
 
 
 def is_replay(lane: str) -> bool:

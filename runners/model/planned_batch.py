@@ -1,16 +1,149 @@
-"""A batch that is planned: what it is, and what was decided of its rows."""
+"""A batch that is planned: what it is, what was decided of its rows, and their counts.
+
+The counts are an equation: for every destination, read + changed = delivered + filtered + nacked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from origins.batch import Batch, Json, Span
-from runners.model.counts import Counts, CountsBody, SettledCounts
-from runners.model.entry import SpanBody
 from runners.model.nack_window import NackWindow, WindowBody
+
+
+def pick_fields(cls: type, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a stored body is a field of the class: a newer version may have stored more, and an older one less."""
+    return {each.name: body[each.name] for each in fields(cls) if each.name in body}
+
+
+StageCountBody = TypedDict("StageCountBody", {"stage": str, "in": int, "out": int, "filtered": int, "nacked": int})
+"""What one stage did to a batch, as reports and the ledger name it."""
+
+
+class BranchBody(TypedDict):
+    """One destination's side of the equation, as the ledger keeps it."""
+
+    expected: int
+    filtered: int
+    changed: int
+
+
+class _DecidedCounts(TypedDict):
+    read: int
+    nacked: int
+    branches: Mapping[str, BranchBody]
+    stages: Sequence[StageCountBody]
+
+
+class CountsBody(_DecidedCounts, total=False):
+    """What was decided about a batch's rows, as the ledger keeps it."""
+
+    findings: Mapping[str, Json]
+
+
+class SettledCounts(TypedDict, total=False):
+    """What became of a batch's rows, as the ledger keeps it. Versions that wrote it before may have left names out."""
+
+    read: int
+    nacked: int
+    branches: Mapping[str, BranchBody]
+    stages: Sequence[StageCountBody]
+    findings: Mapping[str, Json]
+    delivered: Mapping[str, int | None]
+    """The rows that each destination took; None where that is not known."""
+    discarded: int
+    discards: Mapping[str, str]
+    """Of rows of the DLQ that were thrown away: why, and on whose word."""
+    dlq_bytes: int | None
+    balanced: bool | str
+    """True, False, or `unknown`."""
+    owed: Sequence[str]
+    """The destinations that had not confirmed."""
+    way: str
+    """Which way the batch took."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCount:
+    """What one stage did to a batch."""
+
+    stage: str
+    entered: int
+    left: int
+    filtered: int = 0
+    nacked: int = 0
+
+    def json(self) -> StageCountBody:
+        """As reports and the ledger name it."""
+        body = {"in": self.entered, "out": self.left, **vars(self)}
+        return cast(StageCountBody, {name: body[name] for name in StageCountBody.__annotations__})
+
+    @staticmethod
+    def of(value: StageCountBody) -> StageCount:
+        """From the ledger."""
+        return StageCount(entered=value["in"], left=value["out"], **pick_fields(StageCount, value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BranchCounts:
+    """One destination's side of the equation."""
+
+    expected: int
+    """The rows that were decided for it."""
+    filtered: int = 0
+    changed: int = 0
+    """The rows that stages added, or took away below zero, by giving other rows than they got."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What was decided about a batch's rows, before any of it was delivered."""
+
+    read: int
+    nacked: int = 0
+    branches: Mapping[str, BranchCounts] = field(default_factory=dict)
+    stages: Sequence[StageCount] = ()
+    findings: Mapping[str, Json] = field(default_factory=dict)
+    """What stages found out about the batch, by their names; in the words of each."""
+
+    def is_balanced(self, delivered: Mapping[str, int]) -> bool:
+        """Whether every row is accounted for at each of these destinations, by the destination's own count."""
+        return all(
+            self.read + branch.changed == delivered[name] + branch.filtered + self.nacked
+            for name, branch in self.branches.items()
+            if name in delivered
+        )
+
+    @property
+    def filtered(self) -> int:
+        """The rows that were filtered on the way to the first destination."""
+        return next((branch.filtered for branch in self.branches.values()), 0)
+
+    def json(self) -> CountsBody:
+        """As the ledger keeps it."""
+        branches = {name: cast(BranchBody, vars(branch).copy()) for name, branch in self.branches.items()}
+        stages = [stage.json() for stage in self.stages]
+        body: CountsBody = {"read": self.read, "nacked": self.nacked, "branches": branches, "stages": stages}
+        return {**body, "findings": dict(self.findings)} if self.findings else body
+
+    @staticmethod
+    def of(value: CountsBody) -> Counts:
+        """From the ledger."""
+        branches = {name: BranchCounts(**branch) for name, branch in value["branches"].items()}
+        stages = tuple(map(StageCount.of, value["stages"]))
+        return Counts(**{**pick_fields(Counts, value), "branches": branches, "stages": stages})
+
+
+class SpanBody(TypedDict):
+    """What a batch was read from."""
+
+    start: Json
+    end: Json
+    parts: Sequence[Json]
+    label: str
 
 
 class _Decision(TypedDict):
@@ -93,34 +226,15 @@ class DecidedBatch:
 
     def json(self) -> DecisionBody:
         """As the ledger keeps it."""
-        body: DecisionBody = {
-            "path": self.path,
-            "counts": self.counts.json(),
-            "window": self.window.json(),
-            "sections": self.sections,
-            "bases": dict(self.bases),
-        }
-        if self.again:
-            body["again"] = True
-        if self.way:
-            body["way"] = self.way
-        if self.keeps_filtered:
-            body["keeps_filtered"] = True
-        return body
+        made = {"counts": self.counts.json(), "window": self.window.json(), "bases": dict(self.bases)}
+        left_out = [name for name in ("again", "way", "keeps_filtered") if not getattr(self, name)]
+        return cast(DecisionBody, {name: each for name, each in {**vars(self), **made}.items() if name not in left_out})
 
     @staticmethod
     def of(value: DecisionBody) -> DecidedBatch:
         """From the ledger."""
-        return DecidedBatch(
-            path=value["path"],
-            counts=Counts.of(value["counts"]),
-            window=NackWindow.of(value["window"]),
-            sections=value["sections"],
-            bases=value["bases"],
-            again=value.get("again", False),
-            way=value.get("way", ""),
-            keeps_filtered=value.get("keeps_filtered", False),
-        )
+        made = {"counts": Counts.of(value["counts"]), "window": NackWindow.of(value["window"])}
+        return DecidedBatch(**{**pick_fields(DecidedBatch, value), **made})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,22 +282,13 @@ class PlannedBatch:
     def of(pipeline: str, value: PlanBody) -> PlannedBatch:
         """From the ledger."""
         span, decision = value["span"], value.get("decision")
-        batch = Batch(
-            pipeline=pipeline,
-            run=value["run"],
-            origin=value["origin"],
-            lane=value["lane"],
-            number=value["number"],
-            plan=value["plan"],
-            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
-            schema=value["schema"],
-            time=datetime.fromisoformat(value["time"]),
-            first=value["first"],
-            definition=value["definition"],
-            instead=value.get("instead", {}),
-        )
+        made = {
+            "pipeline": pipeline,
+            "span": Span(**{**pick_fields(Span, span), "parts": tuple(span["parts"])}),
+            "time": datetime.fromisoformat(value["time"]),
+        }
         return PlannedBatch(
-            batch=batch,
+            batch=Batch(**{**pick_fields(Batch, value), **made}),
             destinations=tuple(value["destinations"]),
             straight=value["straight"],
             pins=value["pins"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
 from origins.errors import WherryError
@@ -13,11 +13,11 @@ from origins.json_shape import check_shape
 from origins.protection import Protection
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
-from runners.model.counts import StageCountBody
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
 from runners.model.events import BatchRests, BatchSettled, Event, Noticed, describe_rest
 from runners.model.masking import without
+from runners.model.planned_batch import StageCountBody
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
 from stages.expect.expectation import Expectation
 from stages.expect.expectation_results import make_validation_result
@@ -107,6 +107,12 @@ class RunError:
         parts = [self.message, self.hint, *(f"later: {each}" for each in self.later)]
         return "\n".join(part for part in parts if part)
 
+    def json(self) -> dict[str, JSON]:
+        """As `wherry run --json` prints it."""
+        shown = {"class": self.cls, **vars(self), "later": list(self.later), "causes": self.causes.json()}
+        del shown["cls"]
+        return shown
+
     def mask(self, secrets: Mapping[str, str]) -> RunError:
         """The same, and no secret in its words."""
         message, hint, later = without(secrets, [self.message, self.hint, self.later])
@@ -187,20 +193,10 @@ class Report:
 
     def json(self) -> dict[str, JSON]:
         """As `wherry run --json` prints it."""
-        error = self.error
+        shown = {name: each for name, each in vars(self).items() if name not in ("html", "timeline")}
         return {
-            "pipeline": self.pipeline,
-            "run": self.run,
-            "status": self.status,
-            "reason": self.reason,
-            "batches": self.batches,
-            "read": self.read,
-            "filtered": self.filtered,
-            "nacked": self.nacked,
-            "discarded": self.discarded,
+            **shown,
             "causes": self.causes.json(),
-            "changed": self.changed,
-            "balanced": self.balanced,
             "delivered": dict(self.delivered),
             "destinations": {name: vars(destination).copy() for name, destination in self.destinations.items()},
             "stages": list(self.stages),
@@ -211,19 +207,7 @@ class Report:
             "notices": list(self.notices),
             "quality": [dict(each) for each in self.quality],
             "validations": [dict(each) for each in self.validations],
-            "error": None
-            if error is None
-            else {
-                "class": error.cls,
-                "code": error.code,
-                "message": error.message,
-                "hint": error.hint,
-                "stage": error.stage,
-                "lane": error.lane,
-                "later": list(error.later),
-                "causes": error.causes.json(),
-            },
-            "snapshot": self.snapshot,
+            "error": self.error and self.error.json(),
         }
 
     def __repr__(self) -> str:
@@ -260,7 +244,14 @@ class RunReportBuilder:
         self.resolved = resolved or {}
         """The names of destinations by those that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
-        self.totals = {"batches": 0, "read": 0, "nacked": 0, "discarded": 0, "filtered": 0, "changed": 0}
+        self.totals: dict[str, Any] = {
+            "batches": 0,
+            "read": 0,
+            "nacked": 0,
+            "discarded": 0,
+            "filtered": 0,
+            "changed": 0,
+        }
         self.branches = {name: dict(_NOTHING) for name in destinations}
         self.stages: dict[str, StageCountBody] = {}
         self.lanes: dict[str, LaneReport] = {}
@@ -286,11 +277,10 @@ class RunReportBuilder:
     def _add(self, event: BatchSettled, before: BatchSettled | None) -> None:
         counts = event.counts
         if before is None:
-            self.totals["batches"] += 1
             self.ways[event.way or "resumed"] += 1
-            self.totals["read"] += counts["read"]
-            self.totals["nacked"] += counts["nacked"]
-            self.totals["discarded"] += counts["discarded"]
+            self.totals["batches"] += 1
+            for name in ("read", "nacked", "discarded"):
+                self.totals[name] += counts[name]
             for branch in [*counts["branches"].values()][:1]:
                 self.totals["filtered"] += branch["filtered"]
                 self.totals["changed"] += branch["changed"]
@@ -349,12 +339,7 @@ class RunReportBuilder:
             run=run,
             status=status,
             reason=reason,
-            batches=self.totals["batches"],
-            read=self.totals["read"],
-            filtered=self.totals["filtered"],
-            nacked=self.totals["nacked"],
-            discarded=self.totals["discarded"],
-            changed=self.totals["changed"],
+            **self.totals,
             balanced=self.balanced,
             destinations={
                 name: DestinationReport(**branch, owed=self.owed.get(name, 0)) for name, branch in self.branches.items()
@@ -408,11 +393,11 @@ class _ExpectationFigures:
     rows: int = 0
     unexpected: int = 0
 
-    def add(self, found: _Finding) -> None:
+    def add(self, finding: _Finding) -> None:
         self.batches += 1
-        self.failed += not found["success"]
-        self.rows += found.get("element_count", 0) - (found.get("missing_count") or 0)
-        self.unexpected += found.get("unexpected_count", 0)
+        self.failed += not finding["success"]
+        self.rows += finding.get("element_count", 0) - (finding.get("missing_count") or 0)
+        self.unexpected += finding.get("unexpected_count", 0)
 
     @property
     def share(self) -> float | None:
@@ -445,19 +430,16 @@ class Quality:
 
     def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
         """A batch is settled. What a stage found that the definition has no more is left out."""
-        for stage, found in findings.items():
+        for stage, results in findings.items():
             rules = self.suites.get(batch.origin, {}).get(stage, ())
-            if not isinstance(found, list | tuple) or len(rules) != len(found):
+            if not isinstance(results, list | tuple) or len(rules) != len(results):
                 continue
-            for figures, each in zip(
-                self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)]), found, strict=True
-            ):
-                figures.add(check_shape(_Finding, each))
-            asset = f"{batch.origin}, lane {batch.lane}, batch {batch.number}"
-            at = batch.time.isoformat()
-            self.validations.append(
-                make_validation_result(rules, found, suite=stage, run=batch.run, batch=asset, at=at)
-            )
+            figures = self._figures.setdefault(stage, [*map(_ExpectationFigures, rules)])
+            for figure, result in zip(figures, results, strict=True):
+                figure.add(check_shape(_Finding, result))
+            asset, at = f"{batch.origin}, lane {batch.lane}, batch {batch.number}", batch.time.isoformat()
+            result = make_validation_result(rules, results, suite=stage, run=batch.run, batch=asset, at=at)
+            self.validations.append(result)
 
     def json(self) -> list[dict[str, JSON]]:
         """For each expectation how it fared."""
@@ -467,13 +449,13 @@ class Quality:
 def compute_trends(runs: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
     """From runs as the history has them, the newest first: for each rule how it fared in each that asked it, the oldest
     first."""
-    found: dict[tuple[str, str], list[dict[str, JSON]]] = {}
+    trends: dict[tuple[str, str], list[dict[str, JSON]]] = {}
     for run in reversed(runs):
-        for each in (run.get("report") or {}).get("quality", ()):
-            facts = {"run": run["run"], "started_at": run["started_at"]}
-            facts.update({name: each[name] for name in ("share", "batches", "failed")})
-            found.setdefault((each["stage"], each["rule"]), []).append(facts)
-    return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in found.items()]
+        for rule in (run.get("report") or {}).get("quality", ()):
+            figures = {name: rule[name] for name in ("share", "batches", "failed")}
+            facts = {"run": run["run"], "started_at": run["started_at"], **figures}
+            trends.setdefault((rule["stage"], rule["rule"]), []).append(facts)
+    return [{"stage": stage, "rule": rule, "runs": fared} for (stage, rule), fared in trends.items()]
 
 
 def _format_label(rule: Expectation) -> str:

@@ -9,8 +9,7 @@ from typing import TypeAlias
 from destinations.destination import Identity, Written
 from origins.batch import Batch, Json
 from runners.model.causes import Causes
-from runners.model.counts import Counts
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import json
 import math
@@ -9,12 +10,13 @@ import os
 import re
 import shlex
 import shutil
+import sys
 import textwrap
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from runners.model.colors import paint, paint_word
 
 if TYPE_CHECKING:
     from origins.batch import JSON, Json
@@ -57,11 +59,9 @@ def show_offset(offset: Json) -> str:
 def show_open_batch(plan: Mapping[str, JSON], *, under_way: bool = False) -> str:
     """What becomes of a batch that is not settled; with `under_way` a run is at work."""
     label = f" ({plan['label']})" if plan["label"] else ""
-    how = "is open; the next run finishes it first"
+    how = "is being processed" if under_way else "is open; the next run finishes it first"
     if plan.get("owed"):
         how = "is missing in some destinations; the next run delivers it first"
-    elif under_way:
-        how = "is being processed"
     return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
 
 
@@ -96,9 +96,9 @@ def shorten_paths(text: str) -> str:
     return text.replace(here, "") if len(here) > 1 else text
 
 
-def with_file(said: str, file: object) -> str:
+def with_file(text: str, file: object) -> str:
     """The text with the definition's file in each command that has `FILE` there, as a shell takes it."""
-    return _COMMAND.sub(lambda found: f"{found['command']} {shlex.quote(str(file))}", said)
+    return _COMMAND.sub(lambda match: f"{match['command']} {shlex.quote(str(file))}", text)
 
 
 def format_sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
@@ -137,34 +137,26 @@ def measure_width(text: str) -> int:
     """How many columns of a terminal the text takes: two for a wide letter, none for a mark on the one before."""
     if text.isascii():
         return len(text)
-    return sum(map(_measure_letter, text))
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def fit_text(text: str, width: int) -> str:
     """The text in so many columns of a terminal; a longer text ends with `…`."""
     if measure_width(text) <= width:
         return text
-    kept, taken = "", 1
-    for letter in text:
-        taken += _measure_letter(letter)
-        if taken > width:
-            break
-        kept += letter
-    return f"{kept}…"
+    from rich.cells import chop_cells
 
-
-def _measure_letter(letter: str) -> int:
-    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    return f"{chop_cells(text, width - 1)[0] if width > 1 else ''}…"
 
 
 def _wrap_text(text: str, first: str, indent: str) -> str:
     """The text in lines of the terminal's width; a command behind a colon and two spaces stays in one line."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     room = max(width - len(indent), 30)
-    said, colon, command = escape_controls(text).partition(":  ")
-    whole = said + colon + command.replace(" ", _KEPT)
+    words, colon, command = escape_controls(text).partition(":  ")
+    whole = words + colon + command.replace(" ", _KEPT)
     lines = textwrap.wrap(whole, room, break_long_words=False, break_on_hyphens=False) or [""]
     return "\n".join([first + lines[0], *(indent + line for line in lines[1:])]).replace(_KEPT, " ")
 
@@ -194,12 +186,12 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 def escape_controls(text: str) -> str:
     """The text with escapes in the place of what moves a cursor, changes colours or turns the direction of writing.
     Line breaks and tabs stay. JSON stays the same JSON."""
-    return _CONTROLS.sub(lambda found: found.group() if found.group() in "\n\t" else _escape(found.group()), text)
+    return _CONTROLS.sub(lambda match: match.group() if match.group() in "\n\t" else _escape(match.group()), text)
 
 
 def escape_line(text: str) -> str:
     """The same, and no line break and no tab either, so that no line can be forged."""
-    return _CONTROLS.sub(lambda found: _escape(found.group()), text)
+    return _CONTROLS.sub(lambda match: _escape(match.group()), text)
 
 
 def _escape(control: str) -> str:
@@ -227,8 +219,151 @@ def summarise_error(error: BaseException) -> str:
     if _WORKER in str(error):
         return next((line for line in reversed(lines) if re.match(r"[A-Za-z_][\w.]*: ", line)), lines[-1])
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    said = (causes or lines or [type(error).__name__])[-1 if causes else 0]
-    said = re.sub(r"^Caused by: ", "", said.strip())
-    said = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", said)
-    said = said.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
-    return re.sub(r"\s*SQLSTATE: \w+.*$", "", said)
+    words = (causes or lines or [type(error).__name__])[-1 if causes else 0]
+    words = re.sub(r"^Caused by: ", "", words.strip())
+    words = re.sub(r"^(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): ", "", words)
+    words = words.replace(f"[USER_RAISED_EXCEPTION] {FAILS}", "[USER_RAISED_EXCEPTION] ")
+    return re.sub(r"\s*SQLSTATE: \w+.*$", "", words)
+
+
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
+_LOOKS = {
+    **dict.fromkeys(("succeeded", "ok", "balances"), "green"),
+    **dict.fromkeys(("failed", "killed", "problem"), "red"),
+    **dict.fromkeys(("refused", "stopped", "skipped"), "yellow"),
+    "filtered": "dim",
+}
+"""The words that say how something went."""
+_colored = [False]
+
+
+@contextlib.contextmanager
+def choose_colors(words: Sequence[str]) -> Iterator[None]:
+    """Colour what the command of these words prints on a terminal, unless colours are unwanted.
+
+    `NO_COLOR`, a terminal without colours and an option for JSON say that they are. A stream that is no terminal gets
+    none: `click.echo` strips them.
+    """
+    watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or _asks_for_json(words)
+    _colored[0] = watched and not unwanted
+    try:
+        yield
+    finally:
+        _colored[0] = False
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return not {"--json", "--log-format=json"}.isdisjoint(words) or ("--log-format", "json") in pairwise(words)
+
+
+def paint(text: str, look: str) -> str:
+    """The text in bold, dim, red, green or yellow; as it is where there are no colours."""
+    return f"\x1b[{_CODES[look]}m{text}\x1b[0m" if _colored[0] and text and look else text
+
+
+def paint_word(word: str) -> str:
+    """The text in the colour of what its first word says; any other text as it is."""
+    return paint(word, _LOOKS.get(word.partition(" ")[0], ""))
+
+
+def paint_hint(line: str) -> str:
+    """A line that says what to type: its words recede, and its command stands out."""
+    words, colon, typed = line.partition(":  ")
+    return paint(words + colon, "dim") + typed
+
+
+def paint_error(message: str, *, refusal: bool = False) -> str:
+    """An error of which the first words, up to a colon, have its colour."""
+    first, line_break, rest = message.partition("\n")
+    words, colon, more = first.partition(": ")
+    return paint(words, "yellow" if refusal else "red") + colon + more + line_break + rest
+
+
+_NARROWEST = 12
+"""A value is not cut below so many columns of the terminal; before that, the last columns of the table are hidden."""
+_GAP = "  "
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRow:
+    """A row of data, and what stands beside it."""
+
+    row: JSON
+    lead: str = ""
+    """What stands in front of it: what became of it."""
+    note: str = ""
+    """What stands below it: why it is shown."""
+    source: str = ""
+    """Where it comes from."""
+
+
+def format_rows(rows: Sequence[ShownRow], *, wide: bool = False) -> list[str]:
+    """The lines of a table of the rows, with columns in the order in which they are first seen.
+
+    Long values are cut, and columns for which there is no room are counted in the heading. With `wide` nothing is cut
+    and no column is hidden.
+    """
+    if not rows:
+        return []
+    fields = [each.row if isinstance(each.row, Mapping) else {"": each.row} for each in rows]
+    names = list(dict.fromkeys(name for row in fields for name in row)) or [""]
+    cells = [[_format_cell(row, name) for name in names] for row in fields]
+    columns = [[escape_line(name), *column] for name, column in zip(names, zip(*cells, strict=True), strict=True)]
+    leads = pad_column(["", *(escape_line(each.lead) for each in rows)])
+    indent = _GAP + (leads[0] + _GAP if leads[0] else "")
+    room = shutil.get_terminal_size((100, 24)).columns - len(indent)
+    natural = [max(map(measure_width, column)) for column in columns]
+    widths = natural if wide else _fit_widths(natural, room)
+    missing = len(columns) - len(widths)
+    hidden = f"{_GAP}+{format_count(missing, 'column', 'columns')}" if missing else ""
+    fitted = [
+        pad_column([fit_text(cell, width) for cell in column]) for column, width in zip(columns, widths, strict=False)
+    ]
+    head, *lines = [_GAP.join(cells) for cells in zip(*fitted, strict=True)]
+    shown = [indent + paint((head + hidden).rstrip(), "bold")] if head.strip() else []
+    for lead, line, each in zip(leads[1:], lines, rows, strict=True):
+        shown.append((_GAP + (paint_word(lead) + _GAP if lead else "") + line).rstrip())
+        note = escape_line(each.note)
+        notes = [note] if wide and note else textwrap.wrap(note, max(room - len(_GAP), 30))
+        shown += [indent + _GAP + paint(part, "yellow") for part in notes]
+        shown += [indent + _GAP + paint_hint(escape_line(each.source))] if each.source else []
+    return shown
+
+
+def _fit_widths(natural: Sequence[int], room: int) -> list[int]:
+    """The widths of the first columns, as many as fit into the room. The widest are cut first, all equally."""
+    shown = len(natural)
+    while shown > 1 and _sum_widths([min(width, _NARROWEST) for width in natural[:shown]], shown < len(natural)) > room:
+        shown -= 1
+    kept = natural[:shown]
+    limit = min(max(kept), max(room, 1))
+    while limit > 1 and _sum_widths([min(width, limit) for width in kept], shown < len(natural)) > room:
+        limit -= 1
+    return [min(width, limit) for width in kept]
+
+
+def _sum_widths(widths: Sequence[int], hides: bool) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1) + (len(f"{_GAP}+99 columns") if hides else 0)
+
+
+def _format_cell(row: Mapping[str, JSON], name: str) -> str:
+    """The value as it is read best: a text that would be mistaken for something else stands in quotes."""
+    if name not in row:
+        return ""
+    value = row[name]
+    plain = isinstance(value, str) and value == value.strip() and value not in ("", "null")
+    return escape_line(value if plain else json.dumps(value, ensure_ascii=False))
+
+
+def find_version() -> str:
+    """The installed version, or that of the source tree we run from."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("wherry")
+    except importlib.metadata.PackageNotFoundError:
+        project = Path(__file__).parents[2] / "pyproject.toml"
+        text = project.read_text(encoding="utf-8") if project.exists() else ""
+        match = re.search(r'^version = "(.+)"$', text, re.MULTILINE)
+        return match.group(1) if match else "unknown"

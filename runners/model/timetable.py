@@ -34,28 +34,28 @@ class Timetable(ABC):
 
     def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
         """The next so many that are later than this one."""
-        found: list[datetime] = []
-        while len(found) < count and (due := self.find_next(found[-1] if found else moment)) is not None:
-            found.append(due)
-        return found
+        moments: list[datetime] = []
+        while len(moments) < count and (due := self.find_next(moments[-1] if moments else moment)) is not None:
+            moments.append(due)
+        return moments
 
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
         """Those later than `start` up to and including `end`; of many the last so many."""
-        found: deque[datetime] = deque(maxlen=most)
+        moments: deque[datetime] = deque(maxlen=most)
         due = self.find_next(start)
         while due is not None and due <= end:
-            found.append(due)
+            moments.append(due)
             due = self.find_next(due)
-        return found
+        return moments
 
     def find_last(self, start: datetime, end: datetime) -> datetime | None:
         """The last time after `start`, up to and including `end`."""
         reach = timedelta(hours=1)
         while True:
             behind = max(start, end - reach)
-            found = self.list_between(behind, end, 1)
-            if found or behind == start:
-                return found[0] if found else None
+            moments = self.list_between(behind, end, 1)
+            if moments or behind == start:
+                return moments[0] if moments else None
             reach *= 4
 
 
@@ -281,10 +281,10 @@ def _parse_numbers(field: str, text: str, low: int, high: int, names: Sequence[s
 
 def _parse_part(field: str, text: str, low: int, high: int, names: Sequence[str]) -> range:
     """`*`, `7`, `mon-fri` or `8-18/2`, as numbers."""
-    found = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", text, re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", text, re.ASCII)
+    if match is None:
         raise ValueError(f"{field}: expected *, {low}-{high} or a list of these, got {text!r}")
-    star, first, last, every = found.groups()
+    star, first, last, every = match.groups()
     step = 1 if every is None else int(every)
     if step == 0:
         raise ValueError(f"{field}: expected a step of at least 1, got {text!r}")

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from destinations.dead_letters import query_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
+from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.counts import SettledCounts
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
+from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
-from runners.operations.audit_delivery import DeliveryAudit, DlqContent, HeldLetters, check_letters
-from runners.operations.audit_finding import Audit, DestinationProof, Finding, group_findings
-from runners.operations.ledger_claims import LedgerClaims, check_spans, list_meant_destinations
+from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
+from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
+from runners.operations.ledger_claims import LedgerClaims, check_spans
+from runners.operations.pipeline_access import open_state
 from runners.running.compatibility import resolve_names
 from runners.running.opening import list_carried_parts
 from runners.state.journal import list_settled_ever
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import find_dlq
 from runners.state.takeover import is_run
 from runners.ways.stage_chain import name_destinations
 
@@ -29,148 +32,93 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-NO_PROOF = "nothing: it keeps no record of its batches, so only the ledger counts"
-
-
 def make_audit(
-    said: LedgerClaims, accounts: Mapping[str, DeliveryAccount | None], names: Mapping[str, str], queue: DlqContent
+    claims: LedgerClaims, accounts: Mapping[str, DeliveryAccount | None], names: Mapping[str, str], queue: DlqContent
 ) -> Audit:
     """What adds up and what does not. `names` are the names of today by all names that destinations have or had."""
-    deliveries = {name: DeliveryAudit(said, name, account, names) for name, account in accounts.items()}
-    found = [
-        *_find_unbalanced(said),
-        *check_spans(said),
-        *_open(said, deliveries),
-        *(finding for each in deliveries.values() for finding in each.list_findings()),
-        *check_letters(said, queue),
+    deliveries = {name: DeliveryAudit(claims, name, account, names) for name, account in accounts.items()}
+    findings = [
+        *_find_unbalanced(claims),
+        *check_spans(claims),
+        *_find_open(claims, deliveries.values()),
+        *(finding for delivery in deliveries.values() for finding in delivery.list_findings()),
+        *check_letters(claims, queue),
     ]
-    known = {(plan, finding.destination) for finding in found for plan in finding.plans}
-    elsewhere = {finding.destination for finding in found if finding.code in ("REPLACED", "TABLE_GONE")}
-    found += [
+    known = {(plan, finding.destination) for finding in findings for plan in finding.plans}
+    elsewhere = {finding.destination for finding in findings if finding.code in ("REPLACED", "TABLE_GONE")}
+    findings += [
         finding
-        for name, each in deliveries.items()
-        for finding in (_find_unproved(said, name, each, names) if name not in elsewhere else ())
+        for name, delivery in deliveries.items()
+        if name not in elsewhere
+        for finding in delivery.find_unproved()
         if not {(finding.plans[0], name), (finding.plans[0], None)} & known
     ]
-    accepted = said.state.accepted
+    carried = {lane: [each for each in claims.lanes[lane] if claims.state.is_carried(each)] for lane in claims.lanes}
+    accepted = claims.state.accepted
     return Audit(
-        pipeline=said.state.pipeline,
-        lanes={
-            lane: _summarise_lane(said, lane)
-            for lane in said.lanes
-            if any(map(said.state.is_carried, said.lanes[lane]))
-        },
-        read=_sum_counts(said, "read"),
-        filtered=sum(_get_first_filtered(each.counts) for each in said.counting),
-        nacked=_sum_counts(said, "nacked"),
-        destinations={name: _prove_destination(said, name, each, names) for name, each in deliveries.items()},
-        problems=group_findings(finding for finding in found if finding.id not in accepted),
-        accepted=group_findings(finding for finding in found if finding.id in accepted),
+        pipeline=claims.state.pipeline,
+        lanes={lane: _summarise_lane(batches) for lane, batches in carried.items() if batches},
+        read=_sum_counts(claims.counting, "read"),
+        filtered=sum(branches[0]["filtered"] for branches in map(_list_branches, claims.counting) if branches),
+        nacked=_sum_counts(claims.counting, "nacked"),
+        destinations={name: delivery.prove() for name, delivery in deliveries.items()},
+        problems=group_findings(finding for finding in findings if finding.id not in accepted),
+        accepted=group_findings(finding for finding in findings if finding.id in accepted),
         open=[
             {"lane": plan.batch.lane, "number": plan.batch.number, "label": plan.batch.span.label}
-            for plan in said.state.open_plans
+            for plan in claims.state.open_plans
         ],
-        dlq=queue.json(said),
+        dlq=queue.json(claims),
     )
 
 
-def _find_unbalanced(said: LedgerClaims) -> Iterator[Finding]:
-    for each in said.settled:
-        if each.counts.get("balanced") is False:
-            yield Finding(
-                code="UNBALANCED",
-                lane=each.lane,
-                number=each.number,
-                plans=[each.plan],
-                message=f"the ledger settled it though its counts do not add up: read {each.counts['read']}, "
-                f"refused {each.counts['nacked']}, delivered {each.counts['delivered']}",
-                repair="Compare its rows at the origin with the rows in the destination; then accept it:  "
-                'wherry repair FILE --accept ID --reason "…"',
+def _find_unbalanced(claims: LedgerClaims) -> Iterator[Finding]:
+    for settled in claims.settled:
+        counts = settled.counts
+        if counts.get("balanced") is False:
+            message = (
+                f"the ledger settled it though its counts do not add up: read {counts['read']}, "
+                f"refused {counts['nacked']}, delivered {counts['delivered']}"
             )
+            repair = (
+                "Compare its rows at the origin with the rows in the destination; then accept it:  "
+                'wherry repair FILE --accept ID --reason "…"'
+            )
+            yield Finding.about(settled, "UNBALANCED", message, repair)
 
 
-def _open(said: LedgerClaims, deliveries: Mapping[str, DeliveryAudit]) -> Iterator[Finding]:
+def _find_open(claims: LedgerClaims, deliveries: Iterable[DeliveryAudit]) -> Iterator[Finding]:
     """Batches that have landed and are not settled, and those that are settled and owed."""
-    if said.running:
-        return
-    for plan in said.state.open_plans:
-        batch = plan.batch
+    repair = 'The next run finishes it first. To do it now:  wherry repair FILE --reason "…"'
+    for plan in () if claims.running else claims.state.open_plans:
         for name in plan.destinations:
-            each = next((one for one in deliveries.values() if name in one.names), None)
-            landed = each.has(f"{batch.plan}/{name}") if each is not None else None
+            delivery = next((each for each in deliveries if name in each.names), None)
+            landed = delivery.has(f"{plan.batch.plan}/{name}") if delivery is not None else None
             if plan.published and not landed:
-                said_so = "its offset is committed, but this destination does not have it"
-                code = "OWED"
+                code, message = "OWED", "its offset is committed, but this destination does not have it"
             elif landed and not plan.published:
-                said_so = "it was delivered here, but the run died before the ledger settled it"
-                code = "NOT_SETTLED"
+                code, message = "NOT_SETTLED", "it was delivered here, but the run died before the ledger settled it"
             else:
                 continue
-            yield Finding(
-                code=code,
-                lane=batch.lane,
-                number=batch.number,
-                destination=name,
-                plans=[batch.plan],
-                message=said_so,
-                repair='The next run finishes it first. To do it now:  wherry repair FILE --reason "…"',
-                remedy="finish",
-            )
+            yield Finding.about(plan.batch, code, message, repair, destination=name, remedy="finish")
 
 
-def _list_meant(
-    said: LedgerClaims, name: str, delivery: DeliveryAudit, names: Mapping[str, str]
-) -> Iterator[tuple[Settled, str]]:
-    """The batches whose rows are to be at the destination, each with the name that it had then."""
-    mine = ((each, own) for each in said.counting for own in list_meant_destinations(each) if names.get(own) == name)
-    return (pair for pair in mine if delivery.is_expected(*pair))
-
-
-def _find_unproved(
-    said: LedgerClaims, name: str, delivery: DeliveryAudit, names: Mapping[str, str]
-) -> Iterator[Finding]:
-    """Batches of which it cannot be shown that read = delivered + filtered + nacked."""
-    found = (delivery.find_unproved(*pair) for pair in _list_meant(said, name, delivery, names))
-    yield from (finding for finding in found if finding is not None)
-
-
-def _prove_destination(
-    said: LedgerClaims, name: str, delivery: DeliveryAudit, names: Mapping[str, str]
-) -> DestinationProof:
-    mine = list(_list_meant(said, name, delivery, names))
-    branches = [(each.counts.get("branches") or {}).get(own) for each, own in mine]
-    owed = sum(plan.published and not delivery.has(f"{plan.batch.plan}/{own}")
-               for plan in said.state.open_plans for own in plan.destinations if names.get(own) == name)  # fmt: skip
-    return DestinationProof(
-        delivered=sum(delivery.count_delivered(*pair) or 0 for pair in mine),
-        read=sum(each.counts.get("read", 0) for each, _ in mine),
-        filtered=sum(branch["filtered"] for branch in branches if branch),
-        nacked=sum(each.counts.get("nacked", 0) for each, _ in mine),
-        changed=sum(branch["changed"] for branch in branches if branch),
-        owed=owed,
-        proved_from=delivery.proved_from,
-        proof=NO_PROOF if delivery.account is None else delivery.account.proof,
-    )
-
-
-def _summarise_lane(said: LedgerClaims, lane: str) -> Mapping[str, JSON]:
-    batches = [each for each in said.lanes[lane] if said.state.is_carried(each)]
+def _summarise_lane(batches: Sequence[Settled]) -> Mapping[str, JSON]:
     return {
         "batches": len(batches),
         "first": batches[0].number,
         "last": batches[-1].number,
-        "read": sum(each.counts.get("read", 0) for each in batches),
-        "nacked": sum(each.counts.get("nacked", 0) for each in batches),
+        "read": _sum_counts(batches, "read"),
+        "nacked": _sum_counts(batches, "nacked"),
     }
 
 
-def _sum_counts(said: LedgerClaims, name: Literal["read", "nacked", "discarded"]) -> int:
-    return sum(each.counts.get(name, 0) for each in said.counting)
+def _list_branches(settled: Settled) -> Sequence[BranchBody]:
+    return list((settled.counts.get("branches") or {}).values())
 
 
-def _get_first_filtered(counts: SettledCounts) -> int:
-    branches = list((counts.get("branches") or {}).values())
-    return branches[0]["filtered"] if branches else 0
+def _sum_counts(batches: Iterable[Settled], name: Literal["read", "nacked"]) -> int:
+    return sum(settled.counts.get(name, 0) for settled in batches)
 
 
 _COUNTS = (
@@ -184,22 +132,20 @@ def audit(pipeline: PipelineSpec) -> Audit:
     Changes nothing, and may be called while the pipeline is run. Needs Spark only for tables that do not lie in a
     folder of this machine.
     """
-    place = StateLocation.of(pipeline)
     dlq, spark = find_dlq(pipeline)
     destinations = name_destinations(pipeline.every_destination)
-    said = _read_claims(pipeline, place)
+    claims = _read_claims(pipeline)
     accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
-    queue = _read_dlq(dlq, spark, said)
-    said = _find_changed(pipeline, said)
-    afterwards = _read_claims(pipeline, place)
-    said = replace(said, later=afterwards.known, running=said.running or afterwards.running)
-    return make_audit(said, accounts, resolve_names(destinations), queue)
+    queue = _read_dlq(dlq, spark, claims)
+    claims = _find_changed(pipeline, claims)
+    afterwards = _read_claims(pipeline)
+    claims = replace(claims, later=afterwards.known, running=claims.running or afterwards.running)
+    return make_audit(claims, accounts, resolve_names(destinations), queue)
 
 
-def _read_claims(pipeline: PipelineSpec, place: StateLocation) -> LedgerClaims:
-    journal = place.open_journal(pipeline)
+def _read_claims(pipeline: PipelineSpec) -> LedgerClaims:
+    place, journal = open_state(pipeline)
     state = journal.state
-    check_pipeline(pipeline, place, state)
     settled = list_settled_ever(journal)
     return LedgerClaims(
         state=replace(state, pipeline=pipeline.name),
@@ -219,32 +165,31 @@ def _read_claims(pipeline: PipelineSpec, place: StateLocation) -> LedgerClaims:
     )
 
 
-def _find_changed(pipeline: PipelineSpec, said: LedgerClaims) -> LedgerClaims:
+def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
     """With what has changed at the origins since it was carried."""
-    found: dict[str, Mapping[str, str]] = {}
-    for origin in pipeline.every_origin if said.whole else ():
-        lanes = [lane for lane in said.whole if pipeline.owns(origin, lane)]
-        parts = list_carried_parts(pipeline, origin, said.counting) if lanes else ()
+    changes: dict[str, Mapping[str, str]] = {}
+    for origin in pipeline.every_origin if claims.whole else ():
+        lanes = [lane for lane in claims.whole if pipeline.owns(origin, lane)]
+        parts = list_carried_parts(pipeline, origin, claims.counting) if lanes else ()
         changed = origin.find_changed(parts) if parts else {}
-        found.update(dict.fromkeys(lanes, changed))
-    return replace(said, changed=found)
+        changes.update(dict.fromkeys(lanes, changed))
+    return replace(claims, changed=changes)
 
 
 def list_decided_ids(pipeline: PipelineSpec) -> frozenset[str]:
-    """The ids of refused rows that were replayed or discarded."""
-    return _read_claims(pipeline, StateLocation.of(pipeline)).decided
+    return _read_claims(pipeline).decided
 
 
-def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], said: LedgerClaims) -> DlqContent:
+def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: LedgerClaims) -> DlqContent:
     """What the DLQ has of each batch; where that is not what was refused, also which rows these are."""
     try:
         counted = query_dlq(dlq, spark, _COUNTS)
     except DestinationError as error:
         if not isinstance(dlq, Delta):
             return DlqContent(place=dlq.place)
-        return DlqContent(place=dlq.place, account=dlq.account(spark, said.state.pipeline), unreadable=error.message)
-    mine = [row for row in counted if row["pipeline"] == said.state.pipeline]
-    refused = {each.plan: each.counts.get("nacked", 0) for each in said.settled}
+        return DlqContent(place=dlq.place, account=dlq.account(spark, claims.state.pipeline), unreadable=error.message)
+    mine = [row for row in counted if row["pipeline"] == claims.state.pipeline]
+    refused = {each.plan: each.counts.get("nacked", 0) for each in claims.settled}
     odd = {row["plan"] for row in mine if row["ids"] != refused.get(row["plan"], row["ids"])}
     which: dict[str, set[str]] = {}
     for row in query_dlq(dlq, spark, "SELECT id, plan FROM {table}") if odd else ():
@@ -261,11 +206,126 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], said: LedgerC
         )
         for row in mine
     ]
-    account = dlq.account(spark, said.state.pipeline) if _is_lacking(held, refused) or not held else None
+    distinct = {letters.plan: letters.distinct for letters in held}
+    lacks = not held or any(distinct.get(plan, 0) < rows for plan, rows in refused.items())
+    account = dlq.account(spark, claims.state.pipeline) if lacks else None
     there = account is None or account.there
     return DlqContent(place=dlq.place, held=held, account=account, there=there)
 
 
-def _is_lacking(held: Sequence[HeldLetters], refused: dict[str, int]) -> bool:
-    there = {each.plan: each.distinct for each in held}
-    return any(there.get(plan, 0) < rows for plan, rows in refused.items())
+@dataclass(frozen=True, kw_only=True)
+class HeldLetters:
+    """The rows that the DLQ has of one batch."""
+
+    plan: str
+    lane: str
+    number: int
+    rows: int
+    ids: frozenset[str] = frozenset()
+    """Of the batches whose rows matter one by one: where the number is not the one that was refused."""
+    distinct: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DlqContent:
+    """What the DLQ can show."""
+
+    place: str = ""
+    held: Sequence[HeldLetters] | None = None
+    """None for one whose rows cannot be read again."""
+    account: DeliveryAccount | None = None
+    there: bool = True
+    unreadable: str = ""
+    """Why its rows cannot be read, though it keeps them."""
+
+    @cached_property
+    def by_plan(self) -> Mapping[str, HeldLetters]:
+        """The rows of each batch, by its plan."""
+        return {held.plan: held for held in self.held or ()}
+
+    def json(self, claims: LedgerClaims) -> Mapping[str, JSON] | None:
+        """How many rows should be there, and how many are."""
+        if self.held is None:
+            return None
+        refused = sum(map(_count_refused, claims.settled))
+        return {"refused": refused, "decided": len(claims.decided), "rows": sum(held.rows for held in self.held)}
+
+
+def check_letters(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
+    """Refused rows that are missing, that are there twice, or that no batch has refused."""
+    if queue.unreadable:
+        yield from _find_harmed(queue)
+    if queue.held is None:
+        return
+    lacking = [settled for settled in claims.counting if _count_missing(claims, queue, settled) > 0]
+    if not queue.there and lacking:
+        yield Finding(
+            code="DLQ_GONE",
+            destination=DLQ,
+            message=f"{queue.place} is missing; it held the refused rows of {len(lacking):,} batches",
+            repair=f"Restore a backup there; without a backup, process these batches again. {ACCEPT}",
+        )
+        return
+    for settled in lacking:
+        yield _report_missing(claims, queue, settled)
+    for held in queue.by_plan.values():
+        if held.distinct < held.rows:
+            message = f"{held.rows - held.distinct} of its refused rows are there twice"
+            yield Finding.about(held, "DLQ_TWICE", message, f"Delete one of each id by hand. {ACCEPT}", destination=DLQ)
+        if held.plan not in claims.known:
+            message = f"{held.rows} rows belong to a batch that the ledger does not know"
+            repair = f"If the ledger is an old copy, put the newest back. Otherwise delete these rows. {ACCEPT}"
+            yield Finding.about(held, "DLQ_STRAY", message, repair, destination=DLQ)
+    for settled in claims.settled:
+        there, refused = queue.by_plan.get(settled.plan), _count_refused(settled)
+        if there is not None and there.distinct > refused:
+            message = f"the ledger counts {refused} refused rows, but the DLQ has {there.distinct}"
+            repair = f"Another program wrote to the DLQ. Delete its rows. {ACCEPT}"
+            yield Finding.about(settled, "DLQ_STRAY", message, repair, destination=DLQ)
+
+
+def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
+    """Whose rows lie in files that cannot be read."""
+    repair = f"Put the file back from a backup. {ACCEPT}"
+    brought = queue.account.brought if queue.account else ()
+    harmed = [(write.label, write.loss) for write in brought if write.loss is not None and write.loss.version is None]
+    for label, loss in harmed:
+        yield Finding(
+            code=loss.code,
+            lane=label["lane"],
+            number=label["number"],
+            destination=DLQ,
+            plans=[label["plan"]],
+            message=f"its refused rows cannot be read: {loss.said}",
+            repair=repair,
+        )
+    if not harmed:
+        yield Finding(code="LOG_BROKEN", destination=DLQ, message=queue.unreadable, repair=repair)
+
+
+def _count_refused(settled: Settled) -> int:
+    """How many rows of the batch went to the DLQ."""
+    return 0 if settled.counts.get("discarded", 0) else settled.counts.get("nacked", 0)
+
+
+def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> int:
+    """How many rows are missing of which nobody decided anything."""
+    refused, held = _count_refused(settled), queue.by_plan.get(settled.plan)
+    there, ids = (held.distinct, held.ids) if held else (0, frozenset())
+    if there >= refused:
+        return 0
+    return refused - there - sum(letter not in ids for letter in claims.letters.get(settled.plan, ()))
+
+
+def _report_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> Finding:
+    missing, account = _count_missing(claims, queue, settled), queue.account
+    losses = [write.loss for write in (account.brought if account else ()) if write.label["plan"] == settled.plan]
+    loss = next((loss for loss in reversed(losses) if loss is not None), None)
+    back = loss is not None and loss.version is not None and account is not None and account.mends
+    message = (
+        f"{missing:,} of {_count_refused(settled):,} refused rows are "
+        f"missing, and they were neither replayed nor discarded{f': {loss.said}' if loss else ''}"
+    )
+    repair = f"{PUT_BACK if back else ''}Put the DLQ back from a backup. {ACCEPT}"
+    version, remedy = loss.version if loss else None, "put_back" if back else ""
+    return Finding.about(settled, "DLQ_MISSING", message, repair, destination=DLQ, version=version, remedy=remedy)

@@ -1,25 +1,28 @@
-"""What one destination, and the DLQ, can show of each batch against what the ledger says. Pure."""
+"""What one destination can show of each batch against what the ledger says. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
-from destinations.destination import BroughtBatch, DeliveryAccount
-from destinations.dlq import DLQ
-from origins.batch import JSON
+from destinations.destination import BroughtBatch, DeliveryAccount, Loss
 from runners.model.entry import Settled
-from runners.operations.audit_finding import ACCEPT, Finding, FindingWriter
+from runners.model.pipeline_state import is_aside
+from runners.model.text import format_count
+from runners.operations.audit_finding import ACCEPT, DestinationProof, Finding
 from runners.operations.ledger_claims import (
     LedgerClaims,
     count_decided_for,
     count_rows_for,
-    group_same_rows,
     list_meant_destinations,
     make_rows_key,
 )
 
+NO_PROOF = "nothing: it keeps no record of its batches, so only the ledger counts"
+PUT_BACK = 'Wherry can put them back while their files exist:  wherry repair FILE --reason "…"\nOtherwise: '
+_COMPARE = f"Compare its rows at the origin with the rows in the destination. {ACCEPT}"
+_MISSING = ("ROWS_GONE", "RESTORED", "FILE_GONE")
+"""The codes of a loss after which rows are certainly gone."""
 _OTHER = -1
 """What a batch's rows are in a write whose number of rows is another one than the ledger's."""
 
@@ -28,164 +31,195 @@ class DeliveryAudit:
     """What was to be delivered to one destination, and what it shows."""
 
     def __init__(
-        self, said: LedgerClaims, name: str, account: DeliveryAccount | None, names: Mapping[str, str]
+        self, claims: LedgerClaims, name: str, account: DeliveryAccount | None, names: Mapping[str, str]
     ) -> None:
-        self.said = said
+        self.claims = claims
         self.name = name
         self.account = account
-        self.names = frozenset(each for each, now in names.items() if now == name)
+        self.names = frozenset(old for old, today in names.items() if today == name)
         """All names that it has or had."""
-        self.words = FindingWriter(name, several_lanes=len(said.lanes) > 1)
 
     def has(self, key: str) -> bool | None:
         """Whether it shows the batch with this key; None if it can show nothing."""
         return None if self.account is None else key in self._brought
 
-    def count_shown(self, settled: Settled, own: str) -> int | None:
-        """How many rows of the batch it shows; None where it can show nothing of it."""
-        if self.account is None or not self._is_reached(settled) or count_rows_for(settled, own) == 0:
-            return None
-        found = self._list_standing(f"{settled.plan}/{own}")
-        if not found:
-            return None if self.account_is_silent and not self._brought.get(f"{settled.plan}/{own}") else 0
-        rows = self._count_rows(found[0], settled, own)
-        return None if rows == _OTHER else rows
-
-    def count_delivered(self, settled: Settled, own: str) -> int | None:
-        """How many rows of the batch it has: by what it shows, else by the ledger's word; None where neither says."""
-        shown = self.count_shown(settled, own)
-        return count_rows_for(settled, own) if shown is None else shown
-
-    def is_expected(self, settled: Settled, own: str) -> bool:
-        """Whether the batch's rows are to be here, in this batch's name: it is not on its way, and no later one brought
-        the same rows again."""
-        return not self._open(settled, own) and (
-            bool(self._list_standing(f"{settled.plan}/{own}")) or not self._is_covered(settled)
+    def prove(self) -> DestinationProof:
+        """This destination's side of the equation."""
+        there = self.account is not None and self.account.there
+        branches = [(settled.counts.get("branches") or {}).get(own) for settled, own in self._expected]
+        return DestinationProof(
+            delivered=sum(self._count_delivered(*pair) or 0 for pair in self._expected),
+            read=sum(settled.counts.get("read", 0) for settled, _ in self._expected),
+            filtered=sum(branch["filtered"] for branch in branches if branch),
+            nacked=sum(settled.counts.get("nacked", 0) for settled, _ in self._expected),
+            changed=sum(branch["changed"] for branch in branches if branch),
+            owed=sum(
+                plan.published and not self.has(f"{plan.batch.plan}/{own}")
+                for plan in self.claims.state.open_plans
+                for own in self.names.intersection(plan.destinations)
+            ),
+            proved_from=(self._first_told if self._first_told or not self._meant else None) if there else None,
+            proof=NO_PROOF if self.account is None else self.account.proof,
         )
 
-    def find_unproved(self, settled: Settled, own: str) -> Finding | None:
-        """The finding about a batch whose equation is not proved; None if it is."""
-        counts, delivered = settled.counts, self.count_delivered(settled, own)
-        branch = (counts.get("branches") or {}).get(own)
-        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
-        if delivered is None:
-            return self.words.report_unproved(
-                settled, f"the ledger does not know how many of its {read:,} rows were delivered here"
-            )
-        if unknown and None not in counts["delivered"].values():
-            return self.words.report_unproved(
-                settled, f"{delivered:,} rows were delivered here, but the number of rows read is unknown"
-            )
-        if branch is None:
-            return None
-        read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
-        if read == delivered + gone:
-            return None
-        said = f"{read:,} rows were read, {delivered:,} were delivered here, and {gone:,} were filtered or refused"
-        return self.words.report_unproved(settled, said) if unknown else self.words.report_unbalanced(settled, said)
-
-    @property
-    def proved_from(self) -> Mapping[str, int] | None:
-        """For each lane the first batch of which its history tells."""
-        if self.account is None or not self.account.there:
-            return None
-        first = {lane: number for lane in self._lanes if (number := self._find_first(lane)) is not None}
-        return first if first or not self._lanes else None
+    def find_unproved(self) -> Iterator[Finding]:
+        """Batches of which it cannot be shown that read = delivered + filtered + nacked."""
+        for pair in self._expected:
+            yield from self._find_unproved(*pair)
 
     def list_findings(self) -> Iterator[Finding]:
         """What does not add up here."""
         if self.account is None:
             return
+        place = self.account.place
         if not self.account.there:
-            pairs = [pair for lane in self._lanes.values() for pair in lane if count_rows_for(*pair) != 0]
-            if pairs:
-                yield self.words.report_gone(self.account.place, len(pairs))
+            batches = sum(count_rows_for(*pair) != 0 for pair in self._meant.values())
+            if batches:
+                message = f"{place} is missing; {batches:,} batches were delivered to it"
+                again = "Put it back from a backup. Or deliver all batches again into an empty place:"
+                repair = f"{again}  {self._make_backfill_command()}"
+                yield Finding(code="TABLE_GONE", destination=self.name, message=message, repair=repair)
             return
-        known = self.said.state.identities.get(self.name)
-        other = bool(known and known.id and self.account.id and known.id != self.account.id)
-        if other:
-            yield self.words.report_replaced(self.account.place)
+        known = self.claims.state.identities.get(self.name)
+        replaced = bool(known and known.id and self.account.id and known.id != self.account.id)
+        if replaced:
+            message = f"{place} was replaced after the last run; the delivered rows are in the old one"
+            again = "Put the old one back. Or, if the new one is right, deliver the missing batches again:"
+            repair = f"{again}  {self._make_backfill_command()}\n{ACCEPT}"
+            yield Finding(code="REPLACED", destination=self.name, message=message, repair=repair)
         for loss in self.account.losses:
-            yield self.words.report_unnamed(loss)
-        for lane in self._lanes.values():
-            for settled, own in lane:
-                yield from self._check_batch(settled, own, replaced=other)
+            yield Finding(
+                code=loss.code,
+                destination=self.name,
+                version=loss.version,
+                message=f"rows of unknown batches: {loss.said}",
+                repair=f"Read the table's history. {_suggest_restore(loss)}",
+            )
+        for settled, own in self._meant.values():
+            yield from self._check_batch(settled, own, replaced=replaced)
         yield from self._find_strays()
 
     @cached_property
     def _brought(self) -> Mapping[str, Sequence[BroughtBatch]]:
-        found: dict[str, list[BroughtBatch]] = {}
-        for each in self.account.brought if self.account else ():
-            found.setdefault(each.key, []).append(each)
-        return found
+        brought: dict[str, list[BroughtBatch]] = {}
+        for write in self.account.brought if self.account else ():
+            brought.setdefault(write.key, []).append(write)
+        return brought
 
     @cached_property
-    def _lanes(self) -> Mapping[str, Sequence[tuple[Settled, str]]]:
-        """The batches that were meant for it, by lane, each with the name that it had then."""
-        found: dict[str, list[tuple[Settled, str]]] = {}
-        for lane, batches in self.said.lanes.items():
-            mine = [(each, own) for each in batches for own in list_meant_destinations(each) if own in self.names]
-            if mine:
-                found[lane] = mine
-        return found
+    def _meant(self) -> Mapping[str, tuple[Settled, str]]:
+        """The batches that were meant for it, lane by lane, each with the name that it had then, by their keys."""
+        return {
+            f"{settled.plan}/{own}": (settled, own)
+            for batches in self.claims.lanes.values()
+            for settled in batches
+            for own in list_meant_destinations(settled)
+            if own in self.names
+        }
 
     @cached_property
-    def _again(self) -> Mapping[str, Sequence[Settled]]:
-        return group_same_rows(self.said.settled)
-
-    @property
-    def account_is_silent(self) -> bool:
-        """Whether a batch may have left no trace here."""
-        return self.account is not None and self.account.silent
+    def _expected(self) -> Sequence[tuple[Settled, str]]:
+        """The batches whose rows are to be here, in the batch's name: it is not on its way, and no later one brought
+        the same rows again."""
+        return [
+            (settled, own)
+            for settled in self.claims.counting
+            for own in list_meant_destinations(settled)
+            if own in self.names
+            and not self._is_open(settled, own)
+            and (self._list_standing(f"{settled.plan}/{own}") or not self._is_covered(settled))
+        ]
 
     @cached_property
-    def _firsts(self) -> dict[str, int | None]:
-        return {}
+    def _first_told(self) -> Mapping[str, int]:
+        """For each lane the first batch of which the history tells."""
+        whole = self.account is not None and self.account.whole
+        first: dict[str, int] = {}
+        for key, (settled, _) in self._meant.items():
+            if whole or self.has(key):
+                first[settled.lane] = min(settled.number, first.get(settled.lane, settled.number))
+        return first
 
-    def _find_first(self, lane: str) -> int | None:
-        """The first batch of a lane of which the history tells."""
-        assert self.account is not None
-        if lane not in self._firsts:
-            mine = self._lanes.get(lane, ())
-            told = mine if self.account.whole else [pair for pair in mine if self.has(f"{pair[0].plan}/{pair[1]}")]
-            self._firsts[lane] = min((settled.number for settled, _ in told), default=None)
-        return self._firsts[lane]
-
-    def _is_reached(self, settled: Settled) -> bool:
-        first = self._find_first(settled.lane)
+    def _is_told(self, settled: Settled) -> bool:
+        """Whether the history tells of batches as old as this one."""
+        first = self._first_told.get(settled.lane)
         return first is not None and settled.number >= first
+
+    def _count_delivered(self, settled: Settled, own: str) -> int | None:
+        """How many rows of the batch it has: by what it shows, else by the ledger's word; None where neither says."""
+        shown = self._count_shown(settled, own)
+        return count_rows_for(settled, own) if shown is None else shown
+
+    def _count_shown(self, settled: Settled, own: str) -> int | None:
+        """How many rows of the batch it shows; None where it can show nothing of it."""
+        if self.account is None or not self._is_told(settled) or count_rows_for(settled, own) == 0:
+            return None
+        key = f"{settled.plan}/{own}"
+        standing = self._list_standing(key)
+        if not standing:
+            return None if self.account.silent and not self._brought.get(key) else 0
+        rows = self._count_rows(standing[0], settled, own)
+        return None if rows == _OTHER else rows
+
+    def _find_unproved(self, settled: Settled, own: str) -> Iterator[Finding]:
+        counts, delivered = settled.counts, self._count_delivered(settled, own)
+        branch = (counts.get("branches") or {}).get(own)
+        read, unknown = counts.get("read", 0), counts.get("balanced") == "unknown"
+        if delivered is None:
+            message = f"the ledger does not know how many of its {read:,} rows were delivered here"
+            yield self._report_unproved(settled, message)
+        elif unknown and None not in counts["delivered"].values():
+            message = f"{delivered:,} rows were delivered here, but the number of rows read is unknown"
+            yield self._report_unproved(settled, message)
+        elif branch is not None:
+            read, gone = read + branch.get("changed", 0), branch.get("filtered", 0) + counts.get("nacked", 0)
+            message = (
+                f"{read:,} rows were read, {delivered:,} were delivered here, and {gone:,} were filtered or refused"
+            )
+            if read != delivered + gone and unknown:
+                yield self._report_unproved(settled, message)
+            elif read != delivered + gone:
+                yield self._make_finding("UNBALANCED", settled, message, _COMPARE)
+
+    def _report_unproved(self, settled: Settled, message: str) -> Finding:
+        why = f"{message}: the run died before it had counted its rows"
+        return self._make_finding("NOT_PROVED", settled, why, _COMPARE)
 
     def _list_standing(self, key: str) -> Sequence[BroughtBatch]:
         """The writes of a batch whose rows are all there."""
-        return [each for each in self._brought.get(key, ()) if each.loss is None]
+        return [write for write in self._brought.get(key, ()) if write.loss is None]
 
     def _check_batch(self, settled: Settled, own: str, *, replaced: bool) -> Iterator[Finding]:
         """One batch that the ledger says was delivered here; one that was rewound need not be there any more."""
+        assert self.account is not None
         key, expected = f"{settled.plan}/{own}", count_rows_for(settled, own)
         writes, standing = self._brought.get(key, ()), self._list_standing(key)
-        partly = [each for each in writes if each.loss is not None and not each.loss.whole]
+        partly = [write for write in writes if write.loss is not None and not write.loss.whole]
         if len(standing) > 1 or (standing and partly):
-            yield self.words.report_twice(settled, [*standing, *partly])
+            yield self._report_twice(settled, [*standing, *partly])
         elif standing:
             yield from self._check_count(settled, own, standing[0])
             if standing[0].doubt is not None:
-                yield self.words.report_doubtful(settled, standing[0].doubt)
+                yield self._report_doubt(settled, standing[0].doubt)
         elif expected == 0 or self._is_excused(settled, own):
             return
         elif writes:
-            yield self.words.report_lost(settled, writes[-1], mends=self.account is not None and self.account.mends)
-        elif not replaced and not self.account_is_silent:
+            yield self._report_lost(settled, writes[-1])
+        elif not replaced and not self.account.silent:
             rows = "its rows" if expected is None else f"{expected:,} rows"
-            yield self.words.report_undelivered(settled, rows)
+            message = f"the ledger counts {rows} as delivered, but no commit here has them"
+            yield self._make_finding("NOT_DELIVERED", settled, message, self._suggest_backfill(settled, None))
 
     def _check_count(self, settled: Settled, own: str, brought: BroughtBatch) -> Iterator[Finding]:
         expected, rows = count_rows_for(settled, own), self._count_rows(brought, settled, own)
         if brought.listed is not None and brought.rows is not None and brought.listed != brought.rows:
-            said = f"its commit counts {brought.rows:,} rows, but its files have {brought.listed:,}"
-            yield self.words.report_miscounted(settled, said)
+            message = f"its commit counts {brought.rows:,} rows, but its files have {brought.listed:,}"
         elif expected is not None and rows is not None and rows != expected:
-            said = f"the ledger counts {expected:,} rows as delivered, but its commit has {brought.rows:,}"
-            yield self.words.report_miscounted(settled, said)
+            message = f"the ledger counts {expected:,} rows as delivered, but its commit has {brought.rows:,}"
+        else:
+            return
+        repair = f"Compare its rows with the origin: another program changed the ledger or the table's log. {ACCEPT}"
+        yield self._make_finding("MISCOUNT", settled, message, repair)
 
     def _count_rows(self, brought: BroughtBatch, settled: Settled, own: str) -> int | None:
         """The rows of one batch in a write that may have brought several; `_OTHER` where the ledger's figures of these
@@ -201,184 +235,114 @@ class DeliveryAudit:
             return count_decided_for(settled, own) if expected is None else expected
         return _OTHER if all(rows is not None for rows, _ in known) else expected
 
-    @cached_property
-    def _meant(self) -> Mapping[str, tuple[Settled, str]]:
-        return {f"{settled.plan}/{own}": (settled, own) for lane in self._lanes.values() for settled, own in lane}
-
     def _is_excused(self, settled: Settled, own: str) -> bool:
         """Whether nobody has to show the batch: its history is over, it was rewound, carried again, or is under way."""
-        counts = self._is_reached(settled) and self.said.state.is_carried(settled)
-        return not counts or self._is_covered(settled) or self._open(settled, own)
+        counts = self._is_told(settled) and self.claims.state.is_carried(settled)
+        return not counts or self._is_covered(settled) or self._is_open(settled, own)
 
     def _is_covered(self, settled: Settled) -> bool:
         """Whether a later batch brought the same rows here, a backfill's for example."""
-        for other in self._again.get(make_rows_key(settled), ()):
-            if other.plan != settled.plan and other.at >= settled.at:
-                keys = [f"{other.plan}/{own}" for own in list_meant_destinations(other) if own in self.names]
-                if any(self._list_standing(key) for key in keys):
-                    return True
-        return False
+        return any(
+            self._list_standing(f"{other.plan}/{own}")
+            for other in self.claims.same_rows.get(make_rows_key(settled), ())
+            if other.plan != settled.plan and other.at >= settled.at
+            for own in list_meant_destinations(other)
+            if own in self.names
+        )
 
-    def _open(self, settled: Settled, own: str) -> bool:
+    def _is_open(self, settled: Settled, own: str) -> bool:
         """Whether it is on its way still: what is owed is said elsewhere."""
-        plan = self.said.state.get_lane(settled.lane).open
+        plan = self.claims.state.get_lane(settled.lane).open
         return plan is not None and plan.batch.plan == settled.plan and own in plan.destinations
 
     def _find_strays(self) -> Iterator[Finding]:
         """Batches that are here and of which the ledger knows nothing."""
-        for writes in self._brought.values():
-            for each in writes:
-                label = each.label
-                mine = label["pipeline"] == self.said.state.pipeline and label["destination"] in self.names
-                there = each.loss is None or not each.loss.whole
-                if mine and there and label["plan"] not in self.said.known:
-                    yield self.words.report_stranger(each)
-
-
-_STRAY = f"If the ledger is an old copy, put the newest back. Otherwise delete these rows. {ACCEPT}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeldLetters:
-    """The rows that the DLQ has of one batch."""
-
-    plan: str
-    lane: str
-    number: int
-    rows: int
-    ids: frozenset[str] = frozenset()
-    """Of the batches whose rows matter one by one: where the number is not the one that was refused."""
-    distinct: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class DlqContent:
-    """What the DLQ can show."""
-
-    place: str = ""
-    held: Sequence[HeldLetters] | None = None
-    """None for one whose rows cannot be read again."""
-    account: DeliveryAccount | None = None
-    there: bool = True
-    unreadable: str = ""
-    """Why its rows cannot be read, though it keeps them."""
-    by_plan: Mapping[str, HeldLetters] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "by_plan", {each.plan: each for each in self.held or ()})
-
-    def json(self, said: LedgerClaims) -> Mapping[str, JSON] | None:
-        """How many rows should be there, and how many are."""
-        if self.held is None:
-            return None
-        refused = sum(_count_refused(each) for each in said.settled)
-        return {"refused": refused, "decided": len(said.decided), "rows": sum(each.rows for each in self.held)}
-
-
-def check_letters(said: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
-    """Refused rows that are missing, that are there twice, or that no batch has refused."""
-    if queue.unreadable:
-        yield from _find_harmed(queue)
-    if queue.held is None:
-        return
-    lacking = [each for each in said.counting if _count_missing(said, queue, each) > 0]
-    if not queue.there and lacking:
-        yield Finding(
-            code="DLQ_GONE",
-            destination=DLQ,
-            message=f"{queue.place} is missing; it held the refused rows of {len(lacking):,} batches",
-            repair=f"Restore a backup there; without a backup, process these batches again. {ACCEPT}",
-        )
-        return
-    for each in lacking:
-        yield _make_missing_finding(said, queue, each)
-    for held in queue.by_plan.values():
-        if held.distinct < held.rows:
-            said_so = f"{held.rows - held.distinct} of its refused rows are there twice"
-            yield _make_finding(held, "DLQ_TWICE", said_so, f"Delete one of each id by hand. {ACCEPT}")
-        if held.plan not in said.known:
-            said_so = f"{held.rows} rows belong to a batch that the ledger does not know"
-            yield _make_finding(held, "DLQ_STRAY", said_so, _STRAY)
-    for each in said.settled:
-        held_now = queue.by_plan.get(each.plan)
-        if held_now is not None and held_now.distinct > _count_refused(each):
-            said_so = f"the ledger counts {_count_refused(each)} refused rows, but the DLQ has {held_now.distinct}"
-            yield _make_finding(
-                held_now, "DLQ_STRAY", said_so, f"Another program wrote to the DLQ. Delete its rows. {ACCEPT}"
-            )
-
-
-def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
-    """Whose rows lie in files that cannot be read."""
-    repair = f"Put the file back from a backup. {ACCEPT}"
-    found = False
-    for each in queue.account.brought if queue.account else ():
-        if each.loss is not None and each.loss.version is None:
-            found = True
+        for brought in (write for writes in self._brought.values() for write in writes):
+            label = brought.label
+            mine = label["pipeline"] == self.claims.state.pipeline and label["destination"] in self.names
+            there = brought.loss is None or not brought.loss.whole
+            if not mine or not there or label["plan"] in self.claims.known:
+                continue
+            rows = "rows" if brought.rows is None else f"{brought.rows:,} rows"
+            came = "" if brought.version is None else f" (version {brought.version})"
             yield Finding(
-                code=each.loss.code,
-                lane=each.label["lane"],
-                number=each.label["number"],
-                destination=DLQ,
-                plans=[each.label["plan"]],
-                message=f"its refused rows cannot be read: {each.loss.said}",
-                repair=repair,
+                code="NOT_COMMITTED",
+                lane=label["lane"],
+                number=label["number"],
+                destination=self.name,
+                version=brought.version,
+                plans=[label["plan"]],
+                message=f"{rows} of it are here{came}, but the ledger has no such batch: it never settled the batch, "
+                "or it is an old copy",
+                repair="If the ledger is an old copy, put the newest back. Otherwise delete these rows by hand, since "
+                f"a run delivers them again. {ACCEPT}",
             )
-    if not found:
-        yield Finding(code="LOG_BROKEN", destination=DLQ, message=queue.unreadable, repair=repair)
+
+    def _report_lost(self, settled: Settled, brought: BroughtBatch) -> Finding:
+        """Rows were brought, and are not all there any more."""
+        assert brought.loss is not None
+        assert self.account is not None
+        loss, whole = brought.loss, brought.loss.whole
+        back = self.account.mends and whole and loss.version is not None and bool(brought.files) and not brought.copied
+        repair = (PUT_BACK if back else "") + self._suggest_backfill(settled, loss)
+        if not whole:
+            restore = _suggest_restore(loss)
+            repair = f"Some of its rows are still there, so a backfill would deliver these twice. {restore}"
+        some = "" if whole else "some of "
+        rows = "rows" if brought.rows is None else format_count(brought.rows)
+        where = "" if brought.version is None else f" written in version {brought.version}"
+        are = "is" if brought.rows == 1 and whole else "are"
+        lost = "missing" if loss.code in _MISSING else "changed or missing"
+        message = f"{some}the {rows}{where} {are} {lost}: {loss.said}"
+        remedy = "put_back" if back else ""
+        return self._make_finding(loss.code, settled, message, repair, version=loss.version, remedy=remedy)
+
+    def _report_twice(self, settled: Settled, writes: list[BroughtBatch]) -> Finding:
+        """Several commits brought it, and their rows are there."""
+        versions = " and ".join(str(write.version) for write in writes if write.version is not None)
+        message = f"its rows are there {len(writes)} times{f': versions {versions} brought them' if versions else ''}"
+        repair = (
+            "Remove the later rows by hand: RESTORE TABLE … TO VERSION AS OF the version before, if no other commit "
+            f"followed; otherwise DELETE. {ACCEPT}"
+        )
+        return self._make_finding("TWICE", settled, message, repair, version=writes[-1].version)
+
+    def _report_doubt(self, settled: Settled, doubt: Loss) -> Finding:
+        """Its rows shared a file with others, and rows of that file were changed."""
+        since = "" if doubt.version is None else f" since version {doubt.version}"
+        message = f"Wherry cannot check{since} whether its rows are unchanged: {doubt.said}"
+        repair = f"Look for its rows in the destination. {ACCEPT}"
+        return self._make_finding("NOT_PROVED", settled, message, repair, version=doubt.version)
+
+    def _suggest_backfill(self, settled: Settled, loss: Loss | None) -> str:
+        if is_aside(settled.lane):
+            how = _suggest_restore(loss) if loss else f"Restore the table from a backup. {ACCEPT}"
+            return f"It came from a backfill, a redo or a replay, so no command delivers it alone. {how}"
+        lane = f" --lane {settled.lane}" if len(self.claims.lanes) > 1 else ""
+        command = self._make_backfill_command(f" --from FIRST --to LAST{lane}")
+        return f"Deliver it again, with today's definition:  {command}"
+
+    def _make_backfill_command(self, which: str = "") -> str:
+        return f'wherry backfill FILE{which} --only {self.name} --reason "…"'
+
+    def _make_finding(
+        self, code: str, settled: Settled, message: str, repair: str, *, version: int | None = None, remedy: str = ""
+    ) -> Finding:
+        return Finding.about(settled, code, message, repair, destination=self.name, version=version, remedy=remedy)
 
 
-def _count_refused(settled: Settled) -> int:
-    """How many rows of the batch went to the DLQ."""
-    nacked = settled.counts.get("nacked", 0)
-    discarded = settled.counts.get("discarded", 0)
-    return 0 if discarded else nacked
-
-
-def _count_missing(said: LedgerClaims, queue: DlqContent, settled: Settled) -> int:
-    """How many rows are missing of which nobody decided anything."""
-    refused, held = _count_refused(settled), queue.by_plan.get(settled.plan)
-    there = held.distinct if held else 0
-    if there >= refused:
-        return 0
-    ids = held.ids if held else frozenset()
-    return refused - there - sum(each not in ids for each in said.letters.get(settled.plan, ()))
-
-
-def _make_missing_finding(said: LedgerClaims, queue: DlqContent, settled: Settled) -> Finding:
-    missing = _count_missing(said, queue, settled)
-    writes = [each for each in (queue.account.brought if queue.account else ()) if each.label["plan"] == settled.plan]
-    loss = next((each.loss for each in reversed(writes) if each.loss is not None), None)
-    back = loss is not None and loss.version is not None and queue.account is not None and queue.account.mends
-    how = f": {loss.said}" if loss is not None else ""
-    again = (
-        'Wherry can put them back while their files exist:  wherry repair FILE --reason "…"\nOtherwise: '
-        if back
-        else ""
-    )
-    return Finding(
-        code="DLQ_MISSING",
-        lane=settled.lane,
-        number=settled.number,
-        destination=DLQ,
-        version=loss.version if loss is not None else None,
-        plans=[settled.plan],
-        message=(
-            f"{missing:,} of {_count_refused(settled):,} refused rows are "
-            f"missing, and they were neither replayed nor discarded{how}"
-        ),
-        repair=f"{again}Put the DLQ back from a backup. {ACCEPT}",
-        remedy="put_back" if back else "",
-    )
-
-
-def _make_finding(held: HeldLetters, code: str, message: str, repair: str) -> Finding:
-    return Finding(
-        code=code,
-        lane=held.lane,
-        number=held.number,
-        destination=DLQ,
-        plans=[held.plan],
-        message=message,
-        repair=repair,
-    )
+def _suggest_restore(loss: Loss) -> str:
+    """What to type so that the rows are there again, as a person reads it."""
+    if loss.restore and loss.takes_later:
+        return (
+            f"Restore the table in Spark:  {loss.restore}\nThen put the later batches back:  wherry repair FILE "
+            f'--reason "…"\n{ACCEPT}'
+        )
+    if loss.restore:
+        return f"Restore the table in Spark:  {loss.restore}\n{ACCEPT}"
+    if loss.insert:
+        return (
+            "Other rows came later, which a restore would take away. Insert the missing rows in Spark:  "
+            f"{loss.insert}\nThen accept this finding. {ACCEPT}"
+        )
+    return f"Restore the table or the file from a backup, or insert the missing rows by hand. {ACCEPT}"

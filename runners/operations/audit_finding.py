@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
-from destinations.destination import BroughtBatch, Loss
 from origins.batch import JSON
-from runners.model.entry import Settled
-from runners.model.pipeline_state import is_aside
 from runners.model.text import format_count, format_repr
 
 FOUND = frozenset({
@@ -22,6 +19,17 @@ ACCEPT = 'If everything is right as it is:  wherry repair FILE --accept ID --rea
 """The last sentence of most findings."""
 Remedy: TypeAlias = Literal["", "finish", "put_back"]
 """What `wherry repair` does about it: nothing, finish the open batches, or put rows back as they were."""
+
+
+class NumberedBatch(Protocol):
+    """Anything that says which batch it is about."""
+
+    @property
+    def lane(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def plan(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,11 @@ class Finding:
         if self.code not in FOUND:
             raise ValueError(f"code: expected one of {', '.join(FOUND)}, got {self.code!r}")
 
+    @staticmethod
+    def about(batch: NumberedBatch, code: str, message: str, repair: str, **more: Any) -> Finding:
+        where = {"lane": batch.lane, "number": batch.number, "plans": [batch.plan]}
+        return Finding(code=code, message=message, repair=repair, **{**where, **more})
+
     @property
     def id(self) -> str:
         """What is the same in every audit that finds this again."""
@@ -66,7 +79,6 @@ class Finding:
         return f"batches {self.number} to {self.last} of lane {self.lane}"
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {
             "code": self.code,
             "lane": self.lane,
@@ -99,7 +111,6 @@ class DestinationProof:
     proof: str = ""
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {**vars(self), "proved_from": None if self.proved_from is None else dict(self.proved_from)}
 
 
@@ -123,7 +134,6 @@ class Audit:
 
     @property
     def balanced(self) -> bool:
-        """Whether nothing was found."""
         return not self.problems
 
     def __repr__(self) -> str:
@@ -131,7 +141,6 @@ class Audit:
         return format_repr("Audit", self.pipeline, verdict, f"{format_count(self.read)} read")
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry audit --json` prints it."""
         return {
             "pipeline": self.pipeline,
             "balanced": self.balanced,
@@ -139,7 +148,7 @@ class Audit:
             "read": self.read,
             "filtered": self.filtered,
             "nacked": self.nacked,
-            "destinations": {name: each.json() for name, each in self.destinations.items()},
+            "destinations": {name: proof.json() for name, proof in self.destinations.items()},
             "dlq": self.dlq,
             "open": list(self.open),
             "problems": [finding.json() for finding in self.problems],
@@ -147,172 +156,13 @@ class Audit:
         }
 
 
-_BACK = 'Wherry can put them back while their files exist:  wherry repair FILE --reason "…"\nOtherwise: '
-
-
-_MISSING = ("ROWS_GONE", "RESTORED", "FILE_GONE")
-"""The codes of a loss after which rows are certainly gone."""
-
-
-@dataclass(frozen=True)
-class FindingWriter:
-    """The findings of one destination."""
-
-    name: str
-    several_lanes: bool
-
-    def report_undelivered(self, settled: Settled, rows: str) -> Finding:
-        """The ledger settled rows that were never delivered."""
-        said = f"the ledger counts {rows} as delivered, but no commit here has them"
-        return self._make_finding("NOT_DELIVERED", settled, said, self._carry_again(settled, None))
-
-    def report_lost(self, settled: Settled, brought: BroughtBatch, *, mends: bool) -> Finding:
-        """Rows were brought, and are not all there any more."""
-        assert brought.loss is not None
-        loss = brought.loss
-        back = mends and loss.whole and loss.version is not None and bool(brought.files) and not brought.copied
-        repair = (_BACK if back else "") + self._carry_again(settled, loss)
-        if not loss.whole:
-            repair = f"Some of its rows are still there, so a backfill would deliver these twice. {_take_back(loss)}"
-        some = "" if loss.whole else "some of "
-        rows = "rows" if brought.rows is None else format_count(brought.rows)
-        where = "" if brought.version is None else f" written in version {brought.version}"
-        are = "is" if brought.rows == 1 and loss.whole else "are"
-        lost = "missing" if loss.code in _MISSING else "changed or missing"
-        said = f"{some}the {rows}{where} {are} {lost}: {loss.said}"
-        return self._make_finding(loss.code, settled, said, repair, version=loss.version, back=back)
-
-    def report_twice(self, settled: Settled, writes: list[BroughtBatch]) -> Finding:
-        """Several commits brought it, and their rows are there."""
-        versions = " and ".join(str(each.version) for each in writes if each.version is not None)
-        said = f"its rows are there {len(writes)} times{f': versions {versions} brought them' if versions else ''}"
-        repair = (
-            "Remove the later rows by hand: RESTORE TABLE … TO VERSION AS OF the version before, if no other commit "
-            f"followed; otherwise DELETE. {ACCEPT}"
-        )
-        return self._make_finding("TWICE", settled, said, repair, version=writes[-1].version)
-
-    def report_miscounted(self, settled: Settled, said: str) -> Finding:
-        """Its commit has another number of rows."""
-        repair = f"Compare its rows with the origin: another program changed the ledger or the table's log. {ACCEPT}"
-        return self._make_finding("MISCOUNT", settled, said, repair)
-
-    def report_unproved(self, settled: Settled, said: str) -> Finding:
-        """It is unknown whether all of it is here."""
-        repair = f"Compare its rows at the origin with the rows in the destination. {ACCEPT}"
-        message = f"{said}: the run died before it had counted its rows"
-        return self._make_finding("NOT_PROVED", settled, message, repair)
-
-    def report_doubtful(self, settled: Settled, doubt: Loss) -> Finding:
-        """Its rows shared a file with others, and rows of that file were changed."""
-        since = "" if doubt.version is None else f" since version {doubt.version}"
-        message = f"Wherry cannot check{since} whether its rows are unchanged: {doubt.said}"
-        repair = f"Look for its rows in the destination. {ACCEPT}"
-        return self._make_finding("NOT_PROVED", settled, message, repair, version=doubt.version)
-
-    def report_unbalanced(self, settled: Settled, said: str) -> Finding:
-        """Its rows do not add up, though the ledger says that they do."""
-        repair = f"Compare its rows at the origin with the rows in the destination. {ACCEPT}"
-        return self._make_finding("UNBALANCED", settled, said, repair)
-
-    def report_stranger(self, brought: BroughtBatch) -> Finding:
-        """A batch is here of which the ledger knows nothing."""
-        rows = "rows" if brought.rows is None else f"{brought.rows:,} rows"
-        came = "" if brought.version is None else f" (version {brought.version})"
-        return Finding(
-            code="NOT_COMMITTED",
-            lane=brought.label["lane"],
-            number=brought.label["number"],
-            destination=self.name,
-            version=brought.version,
-            plans=[brought.label["plan"]],
-            message=f"{rows} of it are here{came}, but the ledger has no such batch: it never settled the batch, or "
-            "it is an old copy",
-            repair="If the ledger is an old copy, put the newest back. Otherwise delete these rows by hand, since a "
-            f"run delivers them again. {ACCEPT}",
-        )
-
-    def report_gone(self, place: str, batches: int) -> Finding:
-        """There is no such place any more."""
-        return Finding(
-            code="TABLE_GONE",
-            destination=self.name,
-            message=f"{place} is missing; {batches:,} batches were delivered to it",
-            repair="Put it back from a backup. Or deliver all batches again into an empty place:  "
-            f"{self._backfill_command()}",
-        )
-
-    def report_replaced(self, place: str) -> Finding:
-        """Another one is in its place."""
-        return Finding(
-            code="REPLACED",
-            destination=self.name,
-            message=f"{place} was replaced after the last run; the delivered rows are in the old one",
-            repair="Put the old one back. Or, if the new one is right, deliver the missing batches again:  "
-            f"{self._backfill_command()}\n{ACCEPT}",
-        )
-
-    def report_unnamed(self, loss: Loss) -> Finding:
-        """Rows of unknown batches are missing."""
-        return Finding(
-            code=loss.code,
-            destination=self.name,
-            version=loss.version,
-            message=f"rows of unknown batches: {loss.said}",
-            repair=f"Read the table's history. {_take_back(loss)}",
-        )
-
-    def _carry_again(self, settled: Settled, loss: Loss | None) -> str:
-        if is_aside(settled.lane):
-            how = _take_back(loss) if loss else f"Restore the table from a backup. {ACCEPT}"
-            return f"It came from a backfill, a redo or a replay, so no command delivers it alone. {how}"
-        lane = f" --lane {settled.lane}" if self.several_lanes else ""
-        command = self._backfill_command(f" --from FIRST --to LAST{lane}")
-        return f"Deliver it again, with today's definition:  {command}"
-
-    def _backfill_command(self, which: str = "") -> str:
-        return f'wherry backfill FILE{which} --only {self.name} --reason "…"'
-
-    def _make_finding(
-        self, code: str, settled: Settled, message: str, repair: str, version: int | None = None, back: bool = False
-    ) -> Finding:
-        return Finding(
-            code=code,
-            lane=settled.lane,
-            number=settled.number,
-            destination=self.name,
-            version=version,
-            plans=[settled.plan],
-            message=message,
-            repair=repair,
-            remedy="put_back" if back else "",
-        )
-
-
-def _take_back(loss: Loss) -> str:
-    """What to type so that the rows are there again, as a person reads it."""
-    if loss.restore and loss.takes_later:
-        return (
-            f"Restore the table in Spark:  {loss.restore}\nThen put the later batches back:  wherry repair FILE "
-            f'--reason "…"\n{ACCEPT}'
-        )
-    if loss.restore:
-        return f"Restore the table in Spark:  {loss.restore}\n{ACCEPT}"
-    if loss.insert:
-        return (
-            "Other rows came later, which a restore would take away. Insert the missing rows in Spark:  "
-            f"{loss.insert}\nThen accept this finding. {ACCEPT}"
-        )
-    return f"Restore the table or the file from a backup, or insert the missing rows by hand. {ACCEPT}"
-
-
 _ALIKE = ("code", "destination", "lane", "remedy", "repair")
 
 
-def group_findings(found: Iterable[Finding]) -> list[Finding]:
+def group_findings(findings: Iterable[Finding]) -> list[Finding]:
     """The findings, with those of one kind about neighbouring batches of a lane put together."""
     groups: list[list[Finding]] = []
-    for finding in sorted(found, key=_sort_key):
+    for finding in sorted(findings, key=_sort_key):
         if groups and _continues(groups[-1][-1], finding):
             groups[-1].append(finding)
         else:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
-import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
@@ -24,11 +22,12 @@ from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
+from runners.operations.pipeline_access import open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
 from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided
 from runners.state.ledger import Conflict
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import StateLocation, find_dlq
 from runners.state.takeover import is_run
 
 if TYPE_CHECKING:
@@ -38,31 +37,24 @@ if TYPE_CHECKING:
 def list_dead_letters(
     pipeline: PipelineSpec, limit: int | None = None, *, choice: Choice = Choice(), reveal: bool = False
 ) -> list[dict[str, JSON]]:
-    """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns as
-    they are.
-
-    Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
-    """
-    dlq, spark, known = _open_dlq(pipeline)
+    """Refused rows, as `Pipeline.dead_letters` says."""
+    decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
+    dlq, spark = find_dlq(pipeline)
     ids = None if choice.chooses_all else {letter.id for letter in choice.list_letters(dlq, spark)[-(limit or 0) :]}
-    rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=known.replayed, discarded=known.discarded)
+    rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=decided.replayed, discarded=decided.discarded)
     return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
 
 
-def summarize(pipeline: PipelineSpec, choice: Choice = Choice()) -> list[dict[str, JSON]]:
+def summarise(pipeline: PipelineSpec, choice: Choice = Choice()) -> list[dict[str, JSON]]:
     """The causes of the chosen rows as `summarise_causes` gives them; the values of protected columns are masked."""
-    return summarise_causes(*_open_dlq(pipeline), choice, pipeline.protection)
-
-
-def _open_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession], DecidedLetters]:
-    """The DLQ, a Spark to ask it with, and what was decided of its rows."""
-    return *find_dlq(pipeline), list_decided(StateLocation.of(pipeline).open_journal(pipeline))
+    decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
+    return summarise_causes(*find_dlq(pipeline), decided, choice, pipeline.protection)
 
 
 def summarise_causes(
     dlq: Destination,
     spark: Callable[[], SparkSession],
-    known: DecidedLetters,
+    decided: DecidedLetters,
     choice: Choice = Choice(),
     protection: Protection = Protection(),
 ) -> list[dict[str, JSON]]:
@@ -75,7 +67,7 @@ def summarise_causes(
         where = {"code": letter.code, "stage": letter.stage, "destination": letter.destination}
         key = tuple(where.values())
         cause = causes.setdefault(key, {**where, "rows": 0, "waiting": 0, "first": None})
-        waits = letter.id not in known
+        waits = letter.id not in decided
         cause.update(
             rows=cause["rows"] + 1,
             waiting=cause["waiting"] + waits,
@@ -90,15 +82,11 @@ def summarise_causes(
     for counter in counters.values():
         mask_causes(dlq, spark, counter, protection)
     examples = read_examples(dlq, spark, [cause["example"] for cause in causes.values()], protection)
-    found = [
-        {
-            **cause,
-            "example": {name: examples[cause["example"]][name] for name in ("id", "message", "row", "stage")},
-            "forms": counters[key].count().json(),
-        }
-        for key, cause in causes.items()
-    ]
-    return sorted(found, key=lambda cause: (-cause["waiting"], -cause["rows"], cause["code"]))
+    for key, cause in causes.items():
+        example = examples[cause["example"]]
+        cause["example"] = {name: example[name] for name in ("id", "message", "row", "stage")}
+        cause["forms"] = counters[key].count().json()
+    return sorted(causes.values(), key=lambda cause: (-cause["waiting"], -cause["rows"], cause["code"]))
 
 
 def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:
@@ -113,7 +101,7 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
         journal, letters = choose_letters(pipeline, choice)
         if expected is not None and len(letters) > expected:
             raise Refusal(
-                (f"Nothing was discarded: expected {format_count(expected)}, found {format_count(len(letters))} now."),
+                f"Nothing was discarded: expected {format_count(expected)}, found {format_count(len(letters))} now.",
                 hint="See the rows again:  wherry dlq show FILE",
             )
         if not letters:
@@ -128,10 +116,8 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
 
 def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, list[Letter]]:
     """The ledger, and the rows that are meant and wait. Raises `Owned` while the DLQ is carried again."""
-    place = StateLocation.of(pipeline)
-    journal = place.open_journal(pipeline)
+    place, journal = open_state(pipeline)
     state = journal.state
-    check_pipeline(pipeline, place, state)
     replaying = bool((state.owner or {}).get("replay")) and is_run(state, place, Clock())
     if replaying or any(is_replay(plan.batch.lane) for plan in state.open_plans):
         raise Owned(
@@ -145,7 +131,6 @@ def _make_entries(
     pipeline: PipelineSpec, state: PipelineState, letters: Sequence[Letter], reason: str
 ) -> Iterator[Entry]:
     """For each origin batches that go to no destination, planned and settled at once."""
-    said = {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}
     for origin in dict.fromkeys(letter.origin for letter in letters):
         ids = [letter.id for letter in letters if letter.origin == origin]
         lane = f"{REPLAY}{origin}"
@@ -155,7 +140,7 @@ def _make_entries(
             counts = {"read": len(own), "nacked": 0, "branches": {}, "stages": [], "delivered": {}, "balanced": True}
             body = {
                 "offset": own[-1],
-                "counts": {**counts, "discarded": len(own), DISCARDS: said},
+                "counts": {**counts, "discarded": len(own), DISCARDS: sign(reason)},
                 "window": state.get_lane(lane).window.json(),
                 "clean": state.get_lane(lane).clean,
                 "owed": [],
@@ -179,9 +164,9 @@ def _make_batch(pipeline: PipelineSpec, origin: str, number: int, ids: tuple[str
     )
 
 
-def get(pipeline: PipelineSpec) -> dict[str, JSON]:
+def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:
     """The settings that the next batch goes by, and which of them were changed since the run began."""
-    state = _open_journal(pipeline).state
+    state = open_state(pipeline)[1].state
     return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}
 
 
@@ -196,7 +181,7 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
     if not reason.strip():
         raise Refusal("A change of settings needs a reason, which the ledger keeps.", hint='--reason "…"')
     while True:
-        journal = _open_journal(pipeline)
+        journal = open_state(pipeline)[1]
         state = journal.state
         if state.owner is None:
             raise Refusal(
@@ -204,11 +189,10 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
                 hint="To make it permanent, set `dlq:` in the definition. For one run:  wherry run FILE --set "
                 "dlq.window=0",
             )
-        now = _with(apply_config(pipeline.dlq, state.config), settings)
+        now = _put_in(apply_config(pipeline.dlq, state.config), settings)
         body = {
             "dlq": {name: _list_settings(now)[name] for name in {name.partition(".")[0] for name in settings}},
-            "who": f"{getpass.getuser()}@{socket.gethostname()}",
-            "reason": reason,
+            **sign(reason),
         }
         try:
             journal.ledger.append([Entry(kind="config", epoch=state.epoch, body=body)], after=state.seq)
@@ -217,8 +201,7 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
         return _list_settings(now)
 
 
-def _with(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
-    """The settings as they are typed, put in."""
+def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
     limits = dict(dlq.limits)
     numbers = {"window": dlq.window, "threshold": dlq.threshold}
     for name, value in settings.items():
@@ -227,7 +210,9 @@ def _with(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
         elif name.startswith("limits."):
             limits.pop(name.removeprefix("limits."), None)
         elif name in numbers:
-            numbers[name] = _parse_number(name, value)
+            if not value.isdecimal():
+                raise Refusal(f"{name}: expected a whole number, got {value!r}.")
+            numbers[name] = int(value)
         else:
             raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.CODE.")
     try:
@@ -236,18 +221,5 @@ def _with(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
         raise Refusal(f"The setting was refused: {error}.") from error
 
 
-def _parse_number(name: str, value: str) -> int:
-    if not value.isdecimal():
-        raise Refusal(f"{name}: expected a whole number, got {value!r}.")
-    return int(value)
-
-
 def _list_settings(dlq: Dlq) -> dict[str, JSON]:
     return {"window": dlq.window, "threshold": dlq.threshold, "limits": dict(dlq.limits)}
-
-
-def _open_journal(pipeline: PipelineSpec) -> Journal:
-    place = StateLocation.of(pipeline)
-    journal = place.open_journal(pipeline)
-    check_pipeline(pipeline, place, journal.state)
-    return journal

@@ -49,10 +49,10 @@ from runners.operations.found_rows import (
     UnreadBatch,
     Write,
 )
+from runners.operations.pipeline_access import open_session
 from runners.operations.preview import READ, BatchPreview
 from runners.operations.trial import TracedRow, TrialRun
 from runners.running.opening import find_recorded_schema, find_schema, survey_origin
-from runners.spark.session import make_own_session, obtain
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.batch_source import strip_lane_prefix
@@ -78,7 +78,7 @@ def find_rows(
     """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
     pipeline, since = definition.pipeline, since and convert_to_utc(since)
     place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
+    spark = open_session(pipeline)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
     trial = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -37,12 +37,11 @@ class LedgerClaims:
     @cached_property
     def counting(self) -> Sequence[Settled]:
         """The batches that still count as carried."""
-        return [each for each in self.settled if self.state.is_carried(each)]
+        return [settled for settled in self.settled if self.state.is_carried(settled)]
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """The plans that the ledger knows."""
-        plans = {each.plan for each in self.settled} | {plan.batch.plan for plan in self.state.open_plans}
+        plans = {settled.plan for settled in self.settled} | {plan.batch.plan for plan in self.state.open_plans}
         return frozenset(plans) | self.later
 
     @cached_property
@@ -53,18 +52,26 @@ class LedgerClaims:
     @cached_property
     def letters(self) -> Mapping[str, Sequence[str]]:
         """The same by the plan that refused them."""
-        found: dict[str, list[str]] = {}
-        for each in self.decided:
-            found.setdefault(each.rpartition("/")[0], []).append(each)
-        return found
+        letters: dict[str, list[str]] = {}
+        for letter in self.decided:
+            letters.setdefault(letter.rpartition("/")[0], []).append(letter)
+        return letters
 
     @cached_property
     def lanes(self) -> Mapping[str, Sequence[Settled]]:
         """The batches by lane, in the order of their numbers."""
-        found: dict[str, list[Settled]] = {}
-        for each in sorted(self.settled, key=lambda each: each.number):
-            found.setdefault(each.lane, []).append(each)
-        return found
+        lanes: dict[str, list[Settled]] = {}
+        for settled in sorted(self.settled, key=lambda settled: settled.number):
+            lanes.setdefault(settled.lane, []).append(settled)
+        return lanes
+
+    @cached_property
+    def same_rows(self) -> Mapping[str, Sequence[Settled]]:
+        """The batches by what they are read from, those of backfills included."""
+        batches: dict[str, list[Settled]] = {}
+        for settled in self.settled:
+            batches.setdefault(make_rows_key(settled), []).append(settled)
+        return batches
 
     def was_moved(self, lane: str, first: int, second: int) -> bool:
         """Whether a command set the lane's offset between these two batches."""
@@ -72,7 +79,6 @@ class LedgerClaims:
 
 
 def list_meant_destinations(settled: Settled) -> Sequence[str]:
-    """The destinations that get the batch."""
     counts = settled.counts
     delivered, branches = counts.get("delivered") or {}, counts.get("branches") or {}
     if "owed" in counts:
@@ -95,14 +101,6 @@ def count_decided_for(settled: Settled, name: str) -> int:
     return branch["expected"] if branch else 0
 
 
-def group_same_rows(settled: Iterable[Settled]) -> Mapping[str, Sequence[Settled]]:
-    """The batches by what they are read from, those of backfills included."""
-    found: dict[str, list[Settled]] = {}
-    for each in settled:
-        found.setdefault(make_rows_key(each), []).append(each)
-    return found
-
-
 def make_rows_key(settled: Settled) -> str:
     """What the batch is read from, so that a backfill of it has the same."""
     lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
@@ -120,107 +118,71 @@ _TWICE = (
 )
 
 
-def check_spans(said: LedgerClaims) -> Iterator[Finding]:
-    """What does not follow."""
-    for lane, batches in said.lanes.items():
-        yield from _check_numbers(lane, batches)
-        if is_aside(lane):
-            continue
-        counting = [each for each in batches if said.state.is_carried(each)]
-        yield from _check_offsets(said, lane, counting)
-    yield from _check_parts(said)
-    yield from _check_changed(said)
+def check_spans(claims: LedgerClaims) -> Iterator[Finding]:
+    for lane, batches in claims.lanes.items():
+        for before, settled in itertools.pairwise(batches):
+            if settled.number == before.number:
+                spans = f"{_format_span(before)} and {_format_span(settled)}"
+                message = f"the ledger settled two batches of this number: {spans}"
+                repair = "Two ledgers were joined, or one was changed. Put the right ledger back."
+                yield Finding.about(settled, "TWICE", message, repair, plans=[before.plan, settled.plan])
+        if not is_aside(lane):
+            yield from _check_offsets(claims, lane, [each for each in batches if claims.state.is_carried(each)])
+    yield from _check_parts(claims)
+    yield from _check_changed(claims)
 
 
-def _check_numbers(lane: str, batches: Sequence[Settled]) -> Iterator[Finding]:
-    for before, each in itertools.pairwise(batches):
-        if each.number == before.number:
-            yield Finding(
-                code="TWICE",
-                lane=lane,
-                number=each.number,
-                plans=[before.plan, each.plan],
-                message=(
-                    f"the ledger settled two batches of this number: {_format_span(before)} and {_format_span(each)}"
-                ),
-                repair="Two ledgers were joined, or one was changed. Put the right ledger back.",
-            )
-
-
-def _check_offsets(said: LedgerClaims, lane: str, batches: Sequence[Settled]) -> Iterator[Finding]:
+def _check_offsets(claims: LedgerClaims, lane: str, batches: Sequence[Settled]) -> Iterator[Finding]:
     end: JSON = None
     number, ends = 0, {_format_offset(None)}
-    for each in batches:
-        start = each.span["start"]
-        if _format_offset(start) != _format_offset(end) and not said.was_moved(lane, number, each.number):
-            again = _format_offset(start) in ends
+    for settled in batches:
+        start = settled.span["start"]
+        if _format_offset(start) != _format_offset(end) and not claims.was_moved(lane, number, settled.number):
+            begins = f"it begins at {_format_offset(start)}"
             behind = (
                 f"after batch {number}, which ends at {_format_offset(end)}" if number else "at the lane's beginning"
             )
-            yield Finding(
-                code="OVERLAP" if again else "GAP",
-                lane=lane,
-                number=each.number,
-                plans=[each.plan],
-                message=f"it begins at {_format_offset(start)}, not {behind}: "
-                + ("the rows between were processed twice" if again else "the rows between were never processed"),
-                repair=_TWICE if again else f"{_GAP}\n{ACCEPT}",
-            )
-        end, number = each.span["end"], each.number
+            if _format_offset(start) in ends:
+                message = f"{begins}, not {behind}: the rows between were processed twice"
+                yield Finding.about(settled, "OVERLAP", message, _TWICE)
+            else:
+                message = f"{begins}, not {behind}: the rows between were never processed"
+                yield Finding.about(settled, "GAP", message, f"{_GAP}\n{ACCEPT}")
+        end, number = settled.span["end"], settled.number
         ends.add(_format_offset(end))
-    offset = said.state.get_lane(lane).offset
-    last = said.state.get_lane(lane).number
-    if batches and _format_offset(offset) != _format_offset(end) and not said.was_moved(lane, number, last + 1):
-        yield Finding(
-            code="GAP",
-            lane=lane,
-            number=number,
-            plans=[batches[-1].plan],
-            message=f"the lane's offset is {_format_offset(offset)}, and its last batch ends at {_format_offset(end)}",
-            repair=f"{_GAP}\n{ACCEPT if lane in said.whole else _suggest_going_back(lane, end)}",
-        )
+    state = claims.state.get_lane(lane)
+    moved = claims.was_moved(lane, number, state.number + 1)
+    if batches and _format_offset(state.offset) != _format_offset(end) and not moved:
+        offset = _format_offset(state.offset)
+        message = f"the lane's offset is {offset}, and its last batch ends at {_format_offset(end)}"
+        repair = f"{_GAP}\n{ACCEPT if lane in claims.whole else _suggest_going_back(lane, end)}"
+        yield Finding.about(batches[-1], "GAP", message, repair)
 
 
-def _check_parts(said: LedgerClaims) -> Iterator[Finding]:
+def _check_parts(claims: LedgerClaims) -> Iterator[Finding]:
     """A file that two batches of an origin have carried."""
     seen: dict[str, Settled] = {}
-    for lane in sorted(said.whole):
+    for lane in sorted(claims.whole):
         origin = lane.rpartition("/")[0]
-        for each in said.lanes.get(lane, ()):
-            for part in each.span["parts"] if said.state.is_carried(each) else ():
-                before = seen.setdefault(f"{origin}\n{_format_offset(part)}", each)
-                if before is not each:
-                    yield Finding(
-                        code="OVERLAP",
-                        lane=lane,
-                        number=each.number,
-                        plans=[each.plan],
-                        message=f"it has {_get_name(part)}, which batch {before.number} of lane {before.lane} had "
-                        "already",
-                        repair=_TWICE,
-                    )
+        for settled in claims.lanes.get(lane, ()):
+            for part in settled.span["parts"] if claims.state.is_carried(settled) else ():
+                before = seen.setdefault(f"{origin}\n{_format_offset(part)}", settled)
+                if before is not settled:
+                    which = f"batch {before.number} of lane {before.lane}"
+                    message = f"it has {_get_name(part)}, which {which} had already"
+                    yield Finding.about(settled, "OVERLAP", message, _TWICE)
                     break
 
 
-def _check_changed(said: LedgerClaims) -> Iterator[Finding]:
+def _check_changed(claims: LedgerClaims) -> Iterator[Finding]:
     """Files that are not any more what was carried."""
-    for lane, changed in said.changed.items():
-        for each in said.lanes[lane] if changed else ():
-            names = (
-                [name for name in map(_get_name, each.span["parts"]) if name in changed]
-                if said.state.is_carried(each)
-                else []
-            )
-            if names:
+    for lane, changed in claims.changed.items():
+        for settled in claims.lanes[lane] if changed else ():
+            names = [name for name in map(_get_name, settled.span["parts"]) if name in changed]
+            if names and claims.state.is_carried(settled):
                 more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                yield Finding(
-                    code="ORIGIN_CHANGED",
-                    lane=lane,
-                    number=each.number,
-                    plans=[each.plan],
-                    message=f"{names[0]}{more} changed after it was processed: {changed[names[0]]}",
-                    repair=_suggest_repair(said, each),
-                )
+                message = f"{names[0]}{more} changed after it was processed: {changed[names[0]]}"
+                yield Finding.about(settled, "ORIGIN_CHANGED", message, _suggest_repair(claims, settled))
 
 
 def _get_name(part: JSON) -> str:
@@ -235,20 +197,17 @@ def _suggest_going_back(lane: str, end: JSON) -> str:
     return f"Or process only the rows that were left out:  {command}"
 
 
-def _suggest_repair(said: LedgerClaims, settled: Settled) -> str:
+def _suggest_repair(claims: LedgerClaims, settled: Settled) -> str:
     """What to do about files that changed after they were carried. Batches with the same advice are one finding."""
     new = (
         "Wherry does not read it again. Put the new rows into a file of their own for the next run.\n"
         "Or replace its old rows by its new ones:  wherry redo FILE --file NAME"
     )
-    behind = [
-        each for each in said.lanes[settled.lane] if each.number >= settled.number and said.state.is_carried(each)
-    ]
-    rewind = (
-        f'Or process it and all later batches again:  wherry offsets rewind FILE --batches {len(behind)} --reason "…"'
-    )
-    if said.doubles:
-        rewind = f"Do not rewind: {' and '.join(said.doubles)} would have its rows, and rows of later batches, twice."
+    lane = [each for each in claims.lanes[settled.lane] if claims.state.is_carried(each)]
+    back = sum(each.number >= settled.number for each in lane)
+    rewind = f'Or process it and all later batches again:  wherry offsets rewind FILE --batches {back} --reason "…"'
+    if claims.doubles:
+        rewind = f"Do not rewind: {' and '.join(claims.doubles)} would have its rows, and rows of later batches, twice."
     return f"{new}\n{rewind}\n{ACCEPT}"
 
 

@@ -1,12 +1,11 @@
-"""Moving a pipeline's offsets by hand: what would happen first, then the entry that says who did it and why.
+"""A pipeline's offsets, and moving them by hand: what would happen first, then the entry that says who did it and why.
 
 Numbers go on: a batch after a rewind is a new batch, and no destination skips it.
 """
 
 from __future__ import annotations
 
-import getpass
-import socket
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,16 +14,25 @@ from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.origin import Origin
-from runners.model.clock import Clock
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Owned, Refusal
 from runners.model.pipeline_state import LaneState, PipelineState, is_aside
 from runners.model.spec import PipelineSpec
+from runners.model.text import (
+    escape_html,
+    escape_line,
+    format_batches,
+    format_count,
+    format_repr,
+    render_html_table,
+    show_moment,
+    show_offset,
+    show_open_batch,
+    table,
+)
+from runners.operations.pipeline_access import hold_pipeline, open_state, sign
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
-from runners.state.location import StateLocation, check_pipeline
-from runners.state.process_locks import StateLock
-from runners.state.takeover import Takeover
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
@@ -55,7 +63,6 @@ class OffsetMove:
     """For each destination what becomes of rows that it has already."""
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry offsets` prints it."""
         return {
             "lanes": {
                 name: {
@@ -71,12 +78,20 @@ class OffsetMove:
         }
 
 
-def show(pipeline: PipelineSpec) -> dict[str, JSON]:
-    """How far every lane is, and what is open."""
-    with _open_ledger(pipeline, locked=False) as journal:
-        state = journal.state
-    return {
-        "lanes": {
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """What `wherry offsets show` says."""
+
+    pipeline: str
+    lanes: Mapping[str, Mapping[str, JSON]]
+    """`{"offset", "number", "epoch", "committed_at"}` of each."""
+    open: Sequence[Mapping[str, JSON]]
+    """The batches that are planned and not settled."""
+
+    @staticmethod
+    def of(pipeline: PipelineSpec) -> Lanes:
+        state = open_state(pipeline)[1].state
+        lanes = {
             name: {
                 "offset": lane.offset,
                 "number": lane.committed,
@@ -85,12 +100,41 @@ def show(pipeline: PipelineSpec) -> dict[str, JSON]:
             }
             for name, lane in state.lanes.items()
             if not is_aside(name)
-        },
-        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
-    }
+        }
+        batches = [describe_open(state, name) for name, lane in state.lanes.items() if lane.open]
+        return Lanes(pipeline=pipeline.name, lanes=lanes, open=batches)
+
+    def json(self) -> dict[str, JSON]:
+        return {"lanes": dict(self.lanes), "open": list(self.open)}
+
+    def __repr__(self) -> str:
+        lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
+        return format_repr("Lanes", self.pipeline, lanes, f"{batches} open")
+
+    def __str__(self) -> str:
+        rows = [
+            [name, str(lane["number"]), show_moment(lane["committed_at"]), show_offset(lane["offset"])]
+            for name, lane in self.lanes.items()
+        ]
+        if not rows:
+            return "No batch was processed yet."
+        open_batches = [escape_line(show_open_batch(batch)) for batch in self.open]
+        return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
+            for name, lane in self.lanes.items()
+        ]
+        waiting = "".join(
+            f"<p>Batch {batch['number']} of lane {escape_html(batch['lane'])} is open.</p>" for batch in self.open
+        )
+        if not rows:
+            return f"<p><b>{escape_html(self.pipeline)}</b> has processed no batch yet.</p>{waiting}"
+        return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
 
 
-def open_plan(state: PipelineState, lane: str) -> dict[str, JSON]:
+def describe_open(state: PipelineState, lane: str) -> dict[str, JSON]:
     """A batch that is planned and not settled, for a person."""
     plan = state.get_lane(lane).open
     assert plan is not None
@@ -106,8 +150,7 @@ def open_plan(state: PipelineState, lane: str) -> dict[str, JSON]:
 
 
 def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
-    """Every lane back to its beginning."""
-    with _open_ledger(pipeline) as journal:
+    with _hold_settled(pipeline) as journal:
         return _plan_rewind(pipeline, journal, lambda _: True, everything=True)
 
 
@@ -115,18 +158,13 @@ def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datet
     """Every lane back by so many batches, or to where it was at that time."""
     if (batches is None) == (to is None):
         raise Refusal("A rewind needs one of --batches N and --to TIME.")
-    with _open_ledger(pipeline) as journal:
+    with _hold_settled(pipeline) as journal:
         if to is not None:
             moment = to if to.tzinfo else to.replace(tzinfo=timezone.utc)
             return _plan_rewind(pipeline, journal, lambda settled: datetime.fromisoformat(settled.at) >= moment)
-        carried = [settled for settled in journal.list_settled() if not is_aside(settled.lane)]
-        latest: dict[str, list[int]] = {}
-        for settled in carried:
-            latest.setdefault(settled.lane, []).append(settled.number)
-        first = {lane: sorted(numbers)[-(batches or 0) :][0] for lane, numbers in latest.items() if batches}
-        return _plan_rewind(
-            pipeline, journal, lambda settled: settled.lane in first and settled.number >= first[settled.lane]
-        )
+        lanes = _group_by_lane(journal.list_settled())
+        first = {lane: carried[-(batches or 0) :][0].number for lane, carried in lanes.items()}
+        return _plan_rewind(pipeline, journal, lambda settled: settled.number >= first[settled.lane])
 
 
 def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
@@ -137,15 +175,14 @@ def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
             "This origin tracks its files by name, so no offset can be set.",
             hint="Use  wherry offsets rewind FILE --batches N  or  wherry offsets reset FILE",
         )
-    with _open_ledger(pipeline) as journal:
+    with _hold_settled(pipeline) as journal:
         state = journal.state
         known = {*state.lanes, *(name for each in pipeline.every_origin for name in pipeline.lanes_of(each))}
         if lane not in known:
             raise Refusal(f"There is no lane '{lane}'; there are: {', '.join(sorted(known))}.")
         _check_offset(pipeline, owner, lane, offset)
-        move = _move_to(
-            state.get_lane(lane), offset, [settled for settled in journal.list_settled() if settled.lane == lane]
-        )
+        carried = [settled for settled in journal.list_settled() if settled.lane == lane]
+        move = _move_to(state.get_lane(lane), offset, carried)
         if owner is not None:
             move = replace(move, skipped=owner.describe_skipped(state.get_lane(lane).offset, offset))
         return OffsetMove(lanes={lane: move}, destinations=_list_again(pipeline))
@@ -190,12 +227,12 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
 
     Raises `Refusal` where there is nothing that it would carry, with the reason.
     """
-    with _open_ledger(pipeline, locked=False) as journal:
-        found = backfill.list_left(pipeline, journal)
-        if not found and backfill.has_begun(journal):
-            raise Refusal("This backfill was completed already.", hint="Add --again to repeat it.")
-        if not found:
-            raise Refusal("No settled batch is in this range.", hint=_describe_carried(journal.list_settled()))
+    journal = open_state(pipeline)[1]
+    left = backfill.list_left(pipeline, journal)
+    if not left and backfill.has_begun(journal):
+        raise Refusal("This backfill was completed already.", hint="Add --again to repeat it.")
+    if not left:
+        raise Refusal("No settled batch is in this range.", hint=_describe_carried(journal.list_settled()))
     lanes = {
         lane: LaneMove(
             before=batches[0].span["start"],
@@ -203,7 +240,7 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
             batches=len(batches),
             rows=sum(batch.counts["read"] for batch in batches),
         )
-        for lane, batches in found.items()
+        for lane, batches in left.items()
     }
     again = {name: what for name, what in _list_again(pipeline).items() if backfill.only in (None, name)}
     return OffsetMove(lanes=lanes, destinations=again)
@@ -211,23 +248,28 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
 
 def _describe_carried(settled: Sequence[Settled]) -> str:
     """From which batch to which there were any, lane by lane."""
+    sentences = [
+        f"Lane {lane} has batches {batches[0].number} to {batches[-1].number}, "
+        f"committed from {batches[0].at[:19]} to {batches[-1].at[:19]} UTC."
+        for lane, batches in _group_by_lane(settled).items()
+    ]
+    return "\n".join(sentences[:20]) or "No batch was processed yet."
+
+
+def _group_by_lane(settled: Sequence[Settled]) -> Mapping[str, Sequence[Settled]]:
+    """The batches of each lane in the order of their numbers, without those of backfills, redos and replays."""
     lanes: dict[str, list[Settled]] = {}
     for batch in sorted(settled, key=lambda batch: batch.number):
         if not is_aside(batch.lane):
             lanes.setdefault(batch.lane, []).append(batch)
-    sentences = [
-        f"Lane {lane} has batches {batches[0].number} to {batches[-1].number}, "
-        f"committed from {batches[0].at[:19]} to {batches[-1].at[:19]} UTC."
-        for lane, batches in lanes.items()
-    ]
-    return "\n".join(sentences[:20]) or "No batch was processed yet."
+    return lanes
 
 
 def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
     """Record the move, with the user and the reason. Raises `Owned` when a run has begun meanwhile."""
     if not reason.strip():
         raise Refusal("A move of offsets needs a reason, which the ledger keeps.", hint='--reason "…"')
-    with _open_ledger(pipeline) as journal:
+    with _hold_settled(pipeline) as journal:
         state = journal.state
         for name, lane in move.lanes.items():
             if state.get_lane(name).offset != lane.before:
@@ -241,8 +283,7 @@ def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
             body={
                 "lanes": {name: {"offset": lane.after} for name, lane in move.lanes.items()},
                 "forgotten": [[name, *lane.numbers] for name, lane in move.lanes.items() if lane.numbers],
-                "who": f"{getpass.getuser()}@{socket.gethostname()}",
-                "reason": reason,
+                **sign(reason),
             },
         )
         try:
@@ -254,14 +295,12 @@ def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
 def _plan_rewind(
     pipeline: PipelineSpec, journal: Journal, again: Callable[[Settled], bool], *, everything: bool = False
 ) -> OffsetMove:
-    state = journal.state
-    by_lane: dict[str, list[Settled]] = {}
-    for settled in journal.list_settled():
-        if again(settled) and not is_aside(settled.lane):
-            by_lane.setdefault(settled.lane, []).append(settled)
-    lanes = {}
+    state, lanes = journal.state, {}
+    by_lane = _group_by_lane(
+        [settled for settled in journal.list_settled() if not is_aside(settled.lane) and again(settled)]
+    )
     for name in [lane for lane in state.lanes if not is_aside(lane)] if everything else by_lane:
-        batches = sorted(by_lane.get(name, []), key=lambda settled: settled.number)
+        batches = by_lane.get(name, [])
         after = None if everything else batches[0].span["start"]
         lanes[name] = _move_back(state.get_lane(name), after, batches)
     return OffsetMove(lanes=lanes, destinations=_list_again(pipeline))
@@ -272,18 +311,10 @@ def _list_again(pipeline: PipelineSpec) -> Mapping[str, str]:
 
 
 @contextmanager
-def _open_ledger(pipeline: PipelineSpec, *, locked: bool = True) -> Iterator[Journal]:
-    """The pipeline's ledger; with `locked` only while nobody runs it and no batch is open."""
-    place = StateLocation.of(pipeline)
-    lock = StateLock(place.lock)
-    if locked and not lock.acquire():
-        raise Owned(f"{pipeline.name} is running. Wait for its end before you move its offsets.")
-    try:
-        journal = place.open_journal(pipeline)
-        check_pipeline(pipeline, place, journal.state)
-        if locked:
-            Takeover(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
-        if locked and journal.state.open_plans:
+def _hold_settled(pipeline: PipelineSpec) -> Iterator[Journal]:
+    """The ledger, while nobody runs the pipeline and no batch is open."""
+    with hold_pipeline(pipeline, "move its offsets") as journal:
+        if journal.state.open_plans:
             batch = journal.state.open_plans[0].batch
             raise Refusal(
                 f"Batch {batch.number} of lane {batch.lane} is open: Wherry does not know yet whether it was "
@@ -291,6 +322,3 @@ def _open_ledger(pipeline: PipelineSpec, *, locked: bool = True) -> Iterator[Jou
                 hint="Run the pipeline once to finish it, then move the offsets:  wherry run FILE",
             )
         yield journal
-    finally:
-        if locked:
-            lock.release()

@@ -9,10 +9,18 @@ from typing import Any, Literal
 
 from origins.batch import JSON
 from runners.model.causes import Causes
-from runners.model.colors import paint
-from runners.model.counts import StageCount
-from runners.model.row_table import ShownRow, format_rows
-from runners.model.text import escape_html, escape_line, format_count, format_repr, render_html_table, shorten_paths
+from runners.model.planned_batch import StageCount
+from runners.model.text import (
+    ShownRow,
+    escape_html,
+    escape_line,
+    format_count,
+    format_repr,
+    format_rows,
+    paint,
+    render_html_table,
+    shorten_paths,
+)
 
 READ = "as read"
 """What stands in the place of a stage's name where no stage has seen the rows yet."""
@@ -34,7 +42,6 @@ class SeenRow:
     """Why it is refused."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return vars(self).copy()
 
 
@@ -50,11 +57,9 @@ class StageFailure:
 
     @property
     def outcome(self) -> str:
-        """What becomes of it, in words."""
         return _OUTCOMES[self.then]
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return {"why": list(self.why), "then": self.then}
 
 
@@ -70,7 +75,6 @@ class StagePreview:
     """Why rows are refused."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         failure, rows = self.failure and self.failure.json(), [row.json() for row in self.rows]
         return {**self.counts.json(), "failure": failure, "rows": rows, "causes": self.causes.json()}
 
@@ -94,7 +98,6 @@ class BatchPreview:
         return any(stage.failure is not None and stage.failure.then == "stop" for stage in self.stages)
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
         return {**vars(self), "stages": [stage.json() for stage in self.stages], "stops": self.stops}
 
 
@@ -107,7 +110,6 @@ class Preview:
     """The next batch of each origin; none where nothing waits."""
 
     def json(self) -> dict[str, Any]:
-        """As `wherry preview --json` prints it."""
         return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
 
     def __str__(self) -> str:
@@ -118,7 +120,9 @@ class Preview:
         return format_repr("Preview", self.pipeline, *(batches or ["no rows wait"]))
 
     def _repr_html_(self) -> str:
-        return _as_html(self)
+        if not self.batches:
+            return f"<p>No rows wait for <b>{escape_html(self.pipeline)}</b>.</p>"
+        return "".join(part for batch in self.batches for part in _render_batch(batch))
 
 
 def format_preview(preview: Preview, *, wide: bool = False) -> str:
@@ -158,13 +162,6 @@ def _format_counts(stage: StagePreview) -> str:
     return f"{paint(counts.stage, 'bold')}: {format_count(counts.entered)}{changed}{', '.join(['', *lost])}"
 
 
-def _as_html(said: Preview) -> str:
-    """Every stage of every batch with some of its rows, columns side by side."""
-    if not said.batches:
-        return f"<p>No rows wait for <b>{escape_html(said.pipeline)}</b>.</p>"
-    return "".join(part for batch in said.batches for part in _render_batch(batch))
-
-
 def _render_batch(batch: BatchPreview) -> Iterator[str]:
     yield f"<h4>Batch {batch.number} of lane {escape_html(batch.lane)}, preview: {escape_html(batch.label)}</h4>"
     for stage in batch.stages:
@@ -187,9 +184,9 @@ def _render_batch(batch: BatchPreview) -> Iterator[str]:
 
 
 def _render_rows(stage: StagePreview) -> str:
-    seen = [(each, each.row if isinstance(each.row, Mapping) else {"": each.row}) for each in stage.rows]
+    seen = [(shown, shown.row if isinstance(shown.row, Mapping) else {"": shown.row}) for shown in stage.rows]
     names = list(dict.fromkeys(name for _, row in seen for name in row))
-    lines = [[each.outcome, *(_render_cell(row, name) for name in names), each.message or ""] for each, row in seen]
+    lines = [[shown.outcome, *(_render_cell(row, name) for name in names), shown.message or ""] for shown, row in seen]
     return render_html_table(["", *names, "why"], lines)
 
 

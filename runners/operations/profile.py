@@ -8,6 +8,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
 
 from origins.batch import JSON
 from origins.names import quote_name
@@ -44,35 +45,33 @@ def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:
 
 
 def _make_figures(name: str, kind: DataType) -> Mapping[str, Column]:
-    from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, TimestampType
-
     column = F.col(quote_name(name))
-    found = {"there": F.count(column)}
+    figures = {"there": F.count(column)}
     if isinstance(kind, NumericType | DateType | TimestampType):
-        found.update(least=F.min(column), most=F.max(column))
+        figures.update(least=F.min(column), most=F.max(column))
     if isinstance(kind, StringType):
-        found.update(shortest=F.min(F.length(column)), longest=F.max(F.length(column)))
+        figures.update(shortest=F.min(F.length(column)), longest=F.max(F.length(column)))
     if isinstance(kind, StringType | BooleanType):
-        found.update(values=F.expr(f"approx_top_k({quote_name(name)}, {FEW + 1}, {_TRACKED})"))
-    return found
+        figures.update(values=F.expr(f"approx_top_k({quote_name(name)}, {FEW + 1}, {_TRACKED})"))
+    return figures
 
 
-def _profile_column(name: str, found: Mapping[str, Any], rows: int) -> Iterator[dict[str, JSON]]:
+def _profile_column(name: str, figures: Mapping[str, Any], rows: int) -> Iterator[dict[str, JSON]]:
     of = {"column": name}
-    if found["there"] == rows:
+    if figures["there"] == rows:
         yield _make_expectation("expect_column_values_to_not_be_null", of, "critical")
-    elif found["there"]:
-        mostly = max(0.0, math.floor((found["there"] / rows - _SHARE) * 100) / 100)
+    elif figures["there"]:
+        mostly = max(0.0, math.floor((figures["there"] / rows - _SHARE) * 100) / 100)
         yield _make_expectation("expect_column_values_to_not_be_null", {**of, "mostly": mostly}, "warning")
-    least, most = _to_plain(found.get("least")), _to_plain(found.get("most"))
+    least, most = _to_plain(figures.get("least")), _to_plain(figures.get("most"))
     if least is not None and most is not None:
         limits = {"min_value": least, "max_value": most}
         yield _make_expectation("expect_column_values_to_be_between", {**of, **limits}, "warning")
-    values = [each["item"] for each in found.get("values") or () if each["item"] is not None]
-    if 0 < len(values) <= FEW and len(values) * 2 <= found["there"]:
+    values = [counted["item"] for counted in figures.get("values") or () if counted["item"] is not None]
+    if 0 < len(values) <= FEW and len(values) * 2 <= figures["there"]:
         yield _make_expectation("expect_column_values_to_be_in_set", {**of, "value_set": sorted(values)}, "warning")
-    elif found.get("longest") is not None:
-        lengths = {"min_value": found["shortest"], "max_value": found["longest"]}
+    elif figures.get("longest") is not None:
+        lengths = {"min_value": figures["shortest"], "max_value": figures["longest"]}
         yield _make_expectation("expect_column_value_lengths_to_be_between", {**of, **lengths}, "warning")
 
 

@@ -12,11 +12,11 @@ from origins.batch import JSON, Batch
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.operations.dlq import choose_letters, discard
+from runners.operations.pipeline_access import open_session, open_state
 from runners.running.choice import Choice
 from runners.running.opening import find_recorded_schema
 from runners.running.redo import FileRedo, plan_redo
-from runners.spark.session import make_own_session, obtain
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
@@ -41,11 +41,9 @@ class RedoPreview:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether there is nothing to do."""
         return self.read is None and not self.letters
 
     def json(self) -> dict[str, JSON]:
-        """As a program reads it."""
         return {
             "file": self.file,
             "read": self.read,
@@ -91,13 +89,10 @@ def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> in
 
 
 def _plan(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
-    place = StateLocation.of(pipeline)
-    journal = place.open_journal(pipeline)
-    check_pipeline(pipeline, place, journal.state)
+    journal = open_state(pipeline)[1]
     if not journal.state.pipeline:
         raise Refusal(f"{pipeline.name} has not run yet, so there is nothing to redo.", hint="wherry run FILE")
-    given = obtain(pipeline.spark)
-    spark = make_own_session(given, pipeline.run_options.time_zone)
+    spark = open_session(pipeline)
     return journal, spark, plan_redo(pipeline, journal, spark, file)
 
 
@@ -107,7 +102,6 @@ def _keeps_letters(pipeline: PipelineSpec, plan: FileRedo) -> bool:
 
 
 def _count_rows(spark: SparkSession, plan: FileRedo, pipeline: PipelineSpec, journal: Journal) -> int:
-    """How many rows the file has."""
     assert plan.span is not None
     schema = find_recorded_schema(plan.origin, journal)
     assert schema is not None, "its rows were read"

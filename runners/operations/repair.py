@@ -8,38 +8,28 @@ a person's. Each repair is recorded in the ledger before it is made.
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
 from destinations.delta.table import TargetTable
-from destinations.destination import BroughtBatch, Destination, DestinationError
+from destinations.destination import BroughtBatch, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from runners.definitions.definition import definition_of
-from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_repr
 from runners.operations.audit import audit, list_decided_ids
 from runners.operations.audit_finding import Audit, Finding
+from runners.operations.pipeline_access import hold_pipeline, open_session, sign
 from runners.running.run import PipelineRun
-from runners.spark.session import make_own_session, obtain
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
-from runners.state.location import StateLocation
-from runners.state.process_locks import StateLock
-from runners.state.takeover import Takeover
+from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +39,13 @@ class RepairResult:
     done: Sequence[str]
     failed: Sequence[str] = ()
     audit: Audit
-    accepted: Sequence[str] = field(default=())
+    accepted: Sequence[str] = ()
 
     def __repr__(self) -> str:
         facts = [f"{len(self.done)} done", f"{len(self.failed)} not done", f"{len(self.accepted)} accepted"]
         return format_repr("RepairResult", self.audit.pipeline, *facts, repr(self.audit))
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry repair --json` prints it."""
         return {
             "done": list(self.done),
             "failed": list(self.failed),
@@ -72,16 +61,16 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
     """
     if not reason.strip():
         raise Refusal("A repair needs a reason, which the ledger keeps.", hint='--reason "…"')
-    found = audit(pipeline)
-    members = _expand_ids(found, accept)
+    before = audit(pipeline)
+    members = _expand_ids(before, accept)
     done: list[str] = []
     failed: list[str] = []
-    wanted = [finding for finding in found.problems if finding.id not in accept]
+    wanted = [finding for finding in before.problems if finding.id not in accept]
     if any(finding.remedy == "finish" for finding in wanted):
         done += _finish_open(pipeline, failed)
     back = [finding for finding in wanted if finding.remedy == "put_back"]
     if members or back:
-        with _hold_pipeline(pipeline) as journal:
+        with hold_pipeline(pipeline, "repair it") as journal:
             _record(journal, reason, members, back)
             for name in dict.fromkeys(finding.destination for finding in back):
                 mine = [finding for finding in back if finding.destination == name]
@@ -89,16 +78,15 @@ def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -
     return RepairResult(done=done, failed=failed, accepted=members, audit=audit(pipeline))
 
 
-def _expand_ids(found: Audit, accept: Sequence[str]) -> list[str]:
-    """What these ids stand for."""
-    by_id = {finding.id: finding for finding in found.problems}
-    unknown = [each for each in accept if each not in by_id]
+def _expand_ids(audit: Audit, accept: Sequence[str]) -> list[str]:
+    by_id = {finding.id: finding for finding in audit.problems}
+    unknown = [name for name in accept if name not in by_id]
     if unknown:
         known = ", ".join(by_id) or "nothing"
         raise Refusal(
             f"The audit has no finding {', '.join(unknown)}; it has {known}.", hint="wherry audit FILE --json"
         )
-    return [member for each in accept for member in by_id[each].members or [each]]
+    return [member for name in accept for member in by_id[name].members or [name]]
 
 
 def _finish_open(pipeline: PipelineSpec, failed: list[str]) -> list[str]:
@@ -113,12 +101,10 @@ def _finish_open(pipeline: PipelineSpec, failed: list[str]) -> list[str]:
 
 
 def _record(journal: Journal, reason: str, accepted: Sequence[str], back: Sequence[Finding]) -> None:
-    who = f"{getpass.getuser()}@{socket.gethostname()}"
     body: Mapping[str, JSON] = {
-        "who": who,
-        "reason": reason,
+        **sign(reason),
         "accepted": list(accepted),
-        "puts_back": [{"destination": each.destination, "plans": list(each.plans)} for each in back],
+        "puts_back": [{"destination": finding.destination, "plans": list(finding.plans)} for finding in back],
     }
     try:
         journal.ledger.append([Entry(kind="repair", epoch=journal.state.epoch, body=body)], after=journal.state.seq)
@@ -126,9 +112,11 @@ def _record(journal: Journal, reason: str, accepted: Sequence[str], back: Sequen
         raise Owned("A run of the pipeline began, so nothing was repaired.") from error
 
 
-def _put_back(pipeline: PipelineSpec, name: str, found: Sequence[Finding], done: list[str], failed: list[str]) -> None:
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
-    destination = _get_destination(pipeline, name)
+def _put_back(
+    pipeline: PipelineSpec, name: str, findings: Sequence[Finding], done: list[str], failed: list[str]
+) -> None:
+    spark = open_session(pipeline)
+    destination = find_dlq(pipeline)[0] if name == DLQ else name_destinations(pipeline.every_destination)[name]
     if not isinstance(destination, Delta):
         failed.append(f"{name}: Wherry can put rows back into Delta tables only")
         return
@@ -138,39 +126,18 @@ def _put_back(pipeline: PipelineSpec, name: str, found: Sequence[Finding], done:
     if table is None:
         failed.append(f"{name}: the table is missing")
         return
-    for commit in _list_commits(account.brought, {plan for each in found for plan in each.plans}):
-        said = ", ".join(f"batch {each.label['number']} of lane {each.label['lane']}" for each in commit)
+    for commit in _list_commits(account.brought, {plan for finding in findings for plan in finding.plans}):
+        batches = ", ".join(f"batch {write.label['number']} of lane {write.label['lane']}" for write in commit)
         try:
             rows = put_back(spark, table, commit, but=but)
         except DestinationError as error:
-            failed.append(f"{said}, {name}: {error}")
+            failed.append(f"{batches}, {name}: {error}")
         else:
-            done.append(f"{said}, {name}: {rows:,} rows put back as version {commit[0].version} had them")
+            done.append(f"{batches}, {name}: {rows:,} rows put back as version {commit[0].version} had them")
 
 
 def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list[BroughtBatch]]:
     """The newest commit of each of these plans, with all batches that came in it; each once."""
-    newest = {each.label["plan"]: each.version for each in brought if each.label["plan"] in plans}
+    newest = {write.label["plan"]: write.version for write in brought if write.label["plan"] in plans}
     versions = sorted({version for version in newest.values() if version is not None})
-    return [[each for each in brought if each.version == version] for version in versions]
-
-
-def _get_destination(pipeline: PipelineSpec, name: str) -> Destination:
-    if name == DLQ:
-        return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq()
-    return name_destinations(pipeline.every_destination)[name]
-
-
-@contextmanager
-def _hold_pipeline(pipeline: PipelineSpec) -> Iterator[Journal]:
-    """The ledger, while nobody runs the pipeline."""
-    place = StateLocation.of(pipeline)
-    lock = StateLock(place.lock)
-    if not lock.acquire():
-        raise Owned(f"{pipeline.name} is running. Wait for its end before you repair it.")
-    try:
-        journal = place.open_journal(pipeline)
-        Takeover(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
-        yield journal
-    finally:
-        lock.release()
+    return [[write for write in brought if write.version == version] for version in versions]

@@ -1,39 +1,40 @@
-"""How a pipeline is, as its state says, lane by lane and run by run: nothing is started, and no secret is needed."""
+"""How one pipeline is, or all of a folder, as the state says: nothing is started, and no secret is needed."""
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
+from origins.delta import Delta
+from origins.delta_actions import VersionLog
+from origins.delta_table import read_offset
+from origins.errors import WherryError
+from origins.files.files import Files
+from origins.files.listing import FileBacklog, is_local, without_scheme
+from origins.origin import Origin
+from runners.definitions.definition import Definition
+from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import Clock, convert_to_utc
 from runners.model.codes import Advice, find_advice
 from runners.model.errors import Refusal
+from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState, is_aside
 from runners.model.spec import PipelineSpec
-from runners.model.text import (
-    escape_html,
-    escape_line,
-    format_batches,
-    format_count,
-    format_repr,
-    render_html_table,
-    show_moment,
-    show_offset,
-    show_open_batch,
-    table,
-)
-from runners.operations.offsets import open_plan, show
+from runners.model.timetable import describe_times
+from runners.operations.offsets import describe_open
+from runners.operations.pipeline_access import open_state
 from runners.running.activity import read_activities
+from runners.running.opening import survey_origin
 from runners.spark.session import make_own_session, obtain
 from runners.state.journal import Journal, list_decided
-from runners.state.location import StateLocation, check_pipeline, find_dlq
+from runners.state.location import StateLocation, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
 from runners.state.takeover import is_owner_alive, is_run
 
@@ -47,22 +48,21 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
     the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
     run is doing, as of `age` seconds ago."""
-    place = StateLocation.of(pipeline)
-    journal = place.open_journal(pipeline)
+    place, journal = open_state(pipeline)
     state = journal.state
-    check_pipeline(pipeline, place, state)
     how = describe_state(place, state)
     dlq, spark = find_dlq(pipeline)
     refused = count_dead_letters(dlq, spark)
     waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
     last = find_last_run(state, how)
     coming = _advise_next(how, last, waits)
+    hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
     return {
         "pipeline": pipeline.name,
         "state": how,
         "owner": _describe_owner(state.owner or {}) if how == "running" else None,
-        "differs": how == "running" and _has_other_definition(state, definition),
+        "differs": how == "running" and bool(definition) and any(known != definition for known in hashes),
         "stopping": state.stopping if how == "running" else "",
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
@@ -71,7 +71,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
             for name, lane in state.lanes.items()
             if not is_aside(name)
         },
-        "open": [open_plan(state, name) for name, lane in state.lanes.items() if lane.open],
+        "open": [describe_open(state, name) for name, lane in state.lanes.items() if lane.open],
         "dlq": {"rows": refused, "unreplayed": waits},
         "last_run": last,
         "first": coming.first,
@@ -94,11 +94,6 @@ def describe_state(place: StateLocation, state: PipelineState) -> str:
     if state.ended is None:
         return "never_run"
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
-
-
-def _has_other_definition(state: PipelineState, definition: str) -> bool:
-    """Whether one of those who run it is known to go by another definition."""
-    return bool(definition) and any(owner.get("hash", definition) != definition for owner in state.owners)
 
 
 def _describe_owner(owner: Mapping[str, JSON]) -> dict[str, JSON]:
@@ -125,10 +120,10 @@ def _describe_owners(state: PipelineState, place: StateLocation) -> list[JSON]:
 def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
     """What the runs under way stored of what they are doing, with its age in seconds."""
     runs = [str(owner.get("run")) for owner in state.owners]
-    found = read_activities(place.activity, runs) if place.activity is not None else {}
+    activities = read_activities(place.activity, runs) if place.activity is not None else {}
     now = Clock().now()
-    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in found.items()}
-    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in found.items()]
+    ages = {run: now - convert_to_utc(datetime.fromisoformat(str(facts["at"]))) for run, facts in activities.items()}
+    return [{**facts, "age": max(0.0, round(ages[run].total_seconds(), 1))} for run, facts in activities.items()]
 
 
 def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:
@@ -155,79 +150,16 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None)
     return Advice("wherry dlq show FILE" if how == "idle" and refused else "wherry run FILE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lanes:
-    """What `wherry offsets show` says."""
-
-    pipeline: str
-    lanes: Mapping[str, Mapping[str, JSON]]
-    """`{"offset", "number", "epoch", "committed_at"}` of each."""
-    open: Sequence[Mapping[str, JSON]]
-    """The batches that are planned and not settled."""
-
-    @staticmethod
-    def of(pipeline: PipelineSpec) -> Lanes:
-        """As the pipeline's state has them."""
-        facts = show(pipeline)
-        return Lanes(pipeline=pipeline.name, lanes=facts["lanes"], open=facts["open"])
-
-    def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
-        return {"lanes": dict(self.lanes), "open": list(self.open)}
-
-    def __repr__(self) -> str:
-        lanes, batches = format_count(len(self.lanes), "lane", "lanes"), format_batches(len(self.open))
-        return format_repr("Lanes", self.pipeline, lanes, f"{batches} open")
-
-    def __str__(self) -> str:
-        rows = [
-            [name, str(lane["number"]), show_moment(lane["committed_at"]), show_offset(lane["offset"])]
-            for name, lane in self.lanes.items()
-        ]
-        if not rows:
-            return "No batch was processed yet."
-        open_batches = [escape_line(show_open_batch(each)) for each in self.open]
-        return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
-
-    def _repr_html_(self) -> str:
-        rows = [
-            [name, str(lane["number"]), str(lane["committed_at"] or ""), json.dumps(lane["offset"], ensure_ascii=False)]
-            for name, lane in self.lanes.items()
-        ]
-        waiting = "".join(
-            f"<p>Batch {each['number']} of lane {escape_html(each['lane'])} is open.</p>" for each in self.open
-        )
-        if not rows:
-            return f"<p><b>{escape_html(self.pipeline)}</b> has processed no batch yet.</p>{waiting}"
-        return render_html_table(["lane", "batch", "committed at", "offset"], rows) + waiting
-
-
-def list_runs(
-    pipeline: PipelineSpec,
-    *,
-    status: str = "",
-    since: datetime | None = None,
-    run: str = "",
-    limit: int = 20,
-    report: bool = False,
-    archived: bool = False,
-) -> list[dict[str, JSON]]:
+def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:
     """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
     place = StateLocation.of(pipeline)
-
-    def spark() -> SparkSession:
-        return make_own_session(obtain(pipeline.spark))
-
-    history = place.open_history(pipeline, spark)
+    history = place.open_history(pipeline, lambda: make_own_session(obtain(pipeline.spark)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
-    begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=archived))
-    known: Mapping[str, str] = {}
+    begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=wanted.archived))
     if begun:  # the ledger is read behind them, so that a run that begins meanwhile is not taken for a dead one
-        known = find_fates(begun, place.open_journal(pipeline).state, place)
-    return history.list_runs(
-        WantedRuns(status=status, since=since, run=run, limit=limit, report=report, archived=archived, fates=known)
-    )
+        wanted = replace(wanted, fates=find_fates(begun, place.open_journal(pipeline).state, place))
+    return history.list_runs(wanted)
 
 
 def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place: StateLocation) -> Mapping[str, str]:
@@ -235,4 +167,65 @@ def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place:
     whoever does not own the pipeline any more, or is dead, or has said nothing for a whole lease, was killed."""
     alive = {owner["run"] for owner in state.owners if is_owner_alive(owner, place, Clock())}
     known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
-    return {each["run"]: known.get(each["run"], KILLED) for each in begun if each["run"] not in alive}
+    return {run["run"]: known.get(run["run"], KILLED) for run in begun if run["run"] not in alive}
+
+
+def describe_pipelines(
+    definitions: Mapping[str, Definition], graph: PipelineGraph, names: Sequence[str]
+) -> list[dict[str, JSON]]:
+    """`{"pipeline", "file", "reads", "writes", "after", "schedule", "state", "last_run", "waiting"}` of each of these.
+
+    `after` are the pipelines that feed it. `state`, `last_run` and `waiting` are None where only Spark knows.
+    """
+    return [_describe_pipeline(definitions[name], graph.upstream[name]) for name in names]
+
+
+def _describe_pipeline(definition: Definition, after: Collection[str]) -> dict[str, JSON]:
+    pipeline = definition.pipeline
+    schedule, place = pipeline.schedule, StateLocation.of(pipeline)
+    state: str | None = None
+    last: Mapping[str, JSON] | None = None
+    waiting: Mapping[str, int] | None = None
+    if not place.needs_spark:
+        journal = place.open_journal(pipeline)
+        state = describe_state(place, journal.state)
+        last = find_last_run(journal.state, state)
+        waiting = _count_unread(pipeline, journal)
+    return {
+        "pipeline": pipeline.name,
+        "file": str(definition.path),
+        "reads": [hide_secrets(origin).place for origin in pipeline.given_origins],
+        "writes": [hide_secrets(destination).place for destination in pipeline.destinations],
+        "after": list(after),
+        "schedule": describe_times(schedule) if schedule else None,
+        "state": state,
+        "last_run": last,
+        "waiting": waiting,
+    }
+
+
+def _count_unread(pipeline: PipelineSpec, journal: Journal) -> Mapping[str, int] | None:
+    """How many `files`, and how many `versions` of tables, no run has read yet; None where only Spark knows."""
+    total: Counter[str] = Counter()
+    for origin in pipeline.every_origin:
+        try:
+            unread = _count_unread_at(pipeline, origin, journal)
+        except WherryError:  # a folder that is not there: a run says so
+            return None
+        if unread is None:
+            return None
+        total.update(unread)
+    return dict(total)
+
+
+def _count_unread_at(pipeline: PipelineSpec, origin: Origin, journal: Journal) -> Mapping[str, int] | None:
+    if isinstance(origin, Files) and is_local(origin.path):
+        waiting = survey_origin(pipeline, origin, journal, cast("SparkSession", None))
+        assert isinstance(waiting, FileBacklog)
+        return {"files": len(waiting.files)}
+    if isinstance(origin, Delta) and origin.path and is_local(origin.path) and origin.starting_version == "beginning":
+        (lane,) = pipeline.lanes_of(origin)
+        offset = journal.state.get_lane(lane).offset
+        versions = VersionLog(without_scheme(origin.place)).list_local_after(read_offset(offset)[0] if offset else -1)
+        return {"versions": sum(version.has_news for version in versions)}
+    return None

@@ -1,9 +1,7 @@
 """Trying out what waits: the next batch of each origin passes all stages, and nothing is written.
 
-A batch tried out: every row passes every stage once, as when it is decided, and some rows are kept to be seen.
-
-Beside each row stands how it left every stage; what became of it is asked at the end, in one query for each part
-between stages that change rows.
+Every row passes every stage once, as when it is decided, and some rows are kept to be seen. Beside each row stands how
+it left every stage; what became of it is asked at the end, in one query for each part between stages that change rows.
 """
 
 from __future__ import annotations
@@ -25,18 +23,18 @@ from origins.origin import PLACE, Origin, Progress
 from origins.protection import Protection
 from origins.quantities import parse_seconds
 from runners.definitions.definition import Definition
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
-from runners.model.causes import CauseCounter
-from runners.model.counts import StageCount
+from runners.model.causes import CauseCounter, Causes
 from runners.model.entry import EndedBody, ErrorBody
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import LaneState
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import PlannedBatch, StageCount
 from runners.model.text import summarise_error
+from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import READ, BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 from runners.running.opening import (
     analyse_chain,
@@ -47,13 +45,11 @@ from runners.running.opening import (
     make_limits,
     survey_origin,
 )
-from runners.spark.session import make_own_session, obtain
 from runners.state.journal import Journal
-from runners.state.location import StateLocation, check_pipeline
 from runners.state.prepared_store import MemoryStore
 from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
-from runners.ways.deciding import make_filter_column, make_struct, pass_branches
+from runners.ways.deciding import BatchDecision, make_filter_column, make_struct, pass_branches
 from runners.ways.refused_causes import group_refusals
 from runners.ways.row_outcomes import count_by_spark
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels, name_destinations
@@ -70,48 +66,35 @@ if TYPE_CHECKING:
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
     """Try out the next batch of each origin, or of one lane; as `Pipeline.preview` says."""
     pipeline = definition.pipeline
-    known = [each for origin in pipeline.every_origin for each in pipeline.lanes_of(origin)]
+    known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
     if lane is not None and lane not in known:
         raise Refusal(f"There is no lane '{lane}'; {suggest_nearest(lane, known)}")
-    place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
-    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
-    check_pipeline(pipeline, place, journal.state)
-    look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=from_beginning)
-    tried = []
+    trial = TrialRun.open(definition, from_beginning=from_beginning)
+    batches = []
     for origin in pipeline.every_origin:
-        found = look.find_waiting(origin, [lane] if lane else known)
-        if found is not None:
-            tried.append(look.try_batch(origin, *found, rows=rows, shown=shown))
-    return Preview(pipeline=pipeline.name, batches=tuple(tried))
+        waiting = trial.find_waiting(origin, [lane] if lane else known)
+        if waiting is not None:
+            batches.append(trial.trace_batch(origin, *waiting, rows=rows, shown=shown)[0])
+    return Preview(pipeline=pipeline.name, batches=tuple(batches))
 
 
 def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | None:
     """The rows of the next batch behind the stages that all rows pass, but for those of this kind, without those that
     are filtered or refused; None when nothing waits. Nothing is written."""
-
-    pipeline = definition.pipeline
-    place = StateLocation.of(pipeline)
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
-    journal = Journal(place.open_ledger(spark if place.needs_spark else None))
-    check_pipeline(pipeline, place, journal.state)
-    look = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
-    for origin in pipeline.every_origin:
-        found = look.find_waiting(origin, [*pipeline.lanes_of(origin)])
-        if found is not None:
-            line, plan = found
-            steps = [step for step in line.common if not isinstance(step.stage, without)]
-            frame = origin.fetch(spark, [strip_lane_prefix(plan.batch)], places=True).frame()
+    trial = TrialRun.open(definition)
+    for origin in definition.pipeline.every_origin:
+        waiting = trial.find_waiting(origin, [*definition.pipeline.lanes_of(origin)])
+        if waiting is not None:
+            chain, plan = waiting
+            steps = [step for step in chain.common if not isinstance(step.stage, without)]
+            batch = strip_lane_prefix(plan.batch)
+            frame = origin.fetch(trial.spark, [batch], places=True).frame()
             rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), _select_live)
-            rows = apply_chain(
-                replace(rows, parts=origin.parts(strip_lane_prefix(plan.batch))), steps, plan.pins, checked=True
-            )
-            return _select_live(rows)
+            return _select_live(apply_chain(replace(rows, parts=origin.parts(batch)), steps, plan.pins, checked=True))
     return None
 
 
 def _select_live(rows: MarkedRows) -> DataFrame:
-
     return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
 
 
@@ -123,6 +106,13 @@ class TrialRun:
     journal: Journal
     spark: SparkSession
     from_beginning: bool
+
+    @staticmethod
+    def open(definition: Definition, *, from_beginning: bool = False) -> TrialRun:
+        pipeline, spark = definition.pipeline, open_session(definition.pipeline)
+        return TrialRun(
+            definition=definition, journal=open_state(pipeline)[1], spark=spark, from_beginning=from_beginning
+        )
 
     def find_waiting(self, origin: Origin, lanes: list[str]) -> tuple[StageChain, PlannedBatch] | None:
         """The next batch of the origin's first lane that has one, and the stages that it passes."""
@@ -155,18 +145,13 @@ class TrialRun:
             limits=make_limits(options),
         )
         pace = BatchSizing(parse_seconds(options.target))
-        for lane in self._order_lanes(lanes):
+        failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
+        for lane in sorted(lanes, key=lambda lane: lane != failed):  # the lane in which the last run failed comes first
             state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
             span = source.take(lane, state.offset, pace) if lane in source.lanes else None
             if span is not None:
                 return line, source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
         return None
-
-    def try_batch(
-        self, origin: Origin, line: StageChain, plan: PlannedBatch, *, rows: int | None = None, shown: int
-    ) -> BatchPreview:
-        """What becomes of the batch's rows."""
-        return self.trace_batch(origin, line, plan, rows=rows, shown=shown)[0]
 
     def trace_batch(
         self,
@@ -182,12 +167,10 @@ class TrialRun:
 
         With `wanted` only rows count for which this condition is true; a line that could not be read is no such row.
         """
-        from runners.ways.deciding import BatchDecision
-
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
 
-        def tried(sieve: RowErrorIsolator | None = None) -> tuple[BatchPreview, Sequence[TracedRow]]:
+        def try_batch(sieve: RowErrorIsolator | None = None) -> tuple[BatchPreview, Sequence[TracedRow]]:
             trial = BatchTrial(
                 line=line,
                 pins=plan.pins,
@@ -201,30 +184,28 @@ class TrialRun:
             frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
             return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
 
-        def sifted() -> tuple[BatchPreview, Sequence[TracedRow]]:
-            preparation = BatchDecision(
-                spark=self.spark, store=MemoryStore(), name="preview", line=line, pins=plan.pins, order=order
-            )
-            return tried(RowErrorIsolator(preparation))
-
         try:
             try:
-                return tried()
+                return try_batch()
             except Exception as error:
                 if not classify(error).is_row:
                     raise
-                return sifted()
+                decision = BatchDecision(
+                    spark=self.spark, store=MemoryStore(), name="preview", line=line, pins=plan.pins, order=order
+                )
+                return try_batch(RowErrorIsolator(decision))
         except WherryError:
             raise
         except Exception as error:  # whatever it is, a person is told which batch raised it
             where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
-            protection = self.definition.pipeline.protection
+            protection = pipeline.protection
             failed = CarryFailed(f"{where} cannot be previewed: {protection.mask_error(error, summarise_error(error))}")
             raise (find_schema_stop(error, protection) or failed) from error
 
     def make_chain(self, origin: Origin, schema: str) -> StageChain:
         """The stages that the origin's rows pass, with what the destinations demand. Raises `StageError`."""
-        pipeline, destinations = self.definition.pipeline, name_destinations(self.definition.pipeline.every_destination)
+        pipeline = self.definition.pipeline
+        destinations = name_destinations(pipeline.every_destination)
         line = make_chain(pipeline, origin, destinations)
         arriving = analyse_chain(self.spark, schema, line)
         if pipeline.origin is not None:
@@ -233,12 +214,6 @@ class TrialRun:
             name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
         }
         return make_chain(pipeline, origin, destinations, demands)
-
-    def _order_lanes(self, lanes: list[str]) -> Iterator[str]:
-        """The lane in which the last run failed comes first."""
-        ended = self.journal.state.ended or EndedBody()
-        failed = (ended.get("error") or ErrorBody()).get("lane")
-        yield from sorted(lanes, key=lambda lane: lane != failed)
 
 
 SEEN = HIDDEN + "seen"
@@ -266,7 +241,6 @@ class TracedRow:
     """Which stage filtered it on the way to one destination."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return {**vars(self), "destinations": list(self.destinations), "filtered_for": dict(self.filtered_for)}
 
 
@@ -389,7 +363,7 @@ class BatchTrial:
 
     def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
         for step in steps:
-            before = [each.column for each in self.sections[-1].notes if each.filters in ("", filters)][-1]
+            before = [note.column for note in self.sections[-1].notes if note.filters in ("", filters)][-1]
             rows = apply_chain(rows, [_without_stop(step)], self.pins, checked=True)
             if step.stage.changes_rows:
                 self.sections.append(TrialSection())
@@ -404,7 +378,6 @@ class BatchTrial:
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _apply_branches(self, rows: MarkedRows) -> DataFrame:
-        """The rows behind every destination's own steps."""
         steps = {name: own for name, own in self.line.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 
@@ -428,7 +401,7 @@ class BatchTrial:
         alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
         nth = F.row_number().over(alike.orderBy(*self._arrival_order())).alias("nth")
         first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
-        found = first.select(
+        rows = first.select(
             F.col(STATE).alias("state"),
             *[F.col(name) for name in filters],
             *[F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
@@ -437,7 +410,7 @@ class BatchTrial:
             "alike",
             F.array(*self._arrival_order()).alias("arrival"),
         )
-        section.found = sorted((row.asDict() for row in found.collect()), key=lambda row: row["arrival"])
+        section.found = sorted((row.asDict() for row in rows.collect()), key=lambda row: row["arrival"])
         section.refused = self._group_refused(needed, section)
 
     def _group_refused(self, frame: DataFrame, section: TrialSection) -> Sequence[Mapping[str, JSON]]:
@@ -481,10 +454,12 @@ class BatchTrial:
                 totals[outcome] += row["alike"] if row["nth"] == 1 else 0
         kept = sorted(rows["kept"], key=lambda row: bool(row["state"] or row.get(note.filters)))[: self.most]
         first = section.notes[0].column
-        seen = [SeenRow(outcome="kept", row=self._mask_row(row[note.column], row[first])) for row in kept]
         filtered = rows["filtered"][: self.most]
-        seen += [SeenRow(outcome="filtered", row=self._mask_row(row[note.before], row[first])) for row in filtered]
-        seen += [self._describe_refused(row, first) for row in rows["refused"]]
+        seen = [
+            *(SeenRow(outcome="kept", row=self._mask_row(row[note.column], row[first])) for row in kept),
+            *(SeenRow(outcome="filtered", row=self._mask_row(row[note.before], row[first])) for row in filtered),
+            *(self._describe_refused(row, first) for row in rows["refused"]),
+        ]
         changed = totals["kept"] - before.live if before else 0
         counts = StageCount(
             stage=note.step.name if note.step else READ,
@@ -497,25 +472,23 @@ class BatchTrial:
         causes = self._count_causes(
             [row for row in groups if _find_outcome(row, note, number) == "refused"], note, first
         )
-        return StagePreview(
-            counts=counts, rows=tuple(seen), failure=self._find_failure(note.step), causes=causes.count()
-        )
+        return StagePreview(counts=counts, rows=tuple(seen), failure=self._find_failure(note.step), causes=causes)
 
-    def _count_causes(self, groups: Sequence[Mapping[str, JSON]], note: StepNote, first: str) -> CauseCounter:
+    def _count_causes(self, groups: Sequence[Mapping[str, JSON]], note: StepNote, first: str) -> Causes:
         counter = CauseCounter()
         for group in groups:
             seen = self._describe_refused(group, first)
             stage = note.step.name if note.step else "origin"
             counter.add({"code": seen.code, "stage": stage, "message": seen.message}, group["alike"], group["files"])
-        return counter
+        return counter.count()
 
     def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:
         """How the batch fails at a step as a whole, if it was judged there and does."""
         if step is None or step.name not in self.findings or not isinstance(step.stage, Expect):
             return None
         why = list_failures(step.stage.rules, self.findings[step.name])
-        said = tuple(str(without(self.secrets, line)) for line in why)
-        return StageFailure(why=said, then=step.stage.on_batch_failure) if why else None
+        masked = tuple(str(without(self.secrets, line)) for line in why)
+        return StageFailure(why=masked, then=step.stage.on_batch_failure) if why else None
 
     def _mask_row(self, row: str, as_it_came: str) -> JSON:
         return without(self.secrets, self.protection.mask_row(json.loads(row), json.loads(as_it_came)))
@@ -524,8 +497,8 @@ class BatchTrial:
         stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else None
         rows = {"row": json.loads(row["row"]), "original": json.loads(row[first])}
         nack = self.protection.mask_nack({"stage": stage, "message": row["message"], **rows})
-        said = without(self.secrets, nack["message"])
-        return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=said)
+        message = without(self.secrets, nack["message"])
+        return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=message)
 
 
 def _count_notes(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:

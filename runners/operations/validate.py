@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from destinations.destination import Destination
 from destinations.discard import Discard
@@ -19,10 +20,11 @@ from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
 from runners.model.masking import hide_secrets, warn_of_short_secrets
 from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState, SparkOptions
+from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
+from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chain
-from runners.spark.session import make_own_session, obtain
 from runners.spark.warm import find_obstacle
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
@@ -68,21 +70,24 @@ class Explanation:
     """What is easily overlooked."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
         return dataclasses.asdict(self)
 
 
 def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:
     """What the definition will do. Reads nothing but the definition, and the clock where it has a schedule."""
     pipeline = definition.pipeline
-    due = [] if pipeline.schedule is None else list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
+    due: Sequence[datetime] = ()
+    schedule: tuple[str, ...] = ()
+    if pipeline.schedule is not None:
+        due = list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
+        schedule = (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due))
     destinations = name_destinations(pipeline.every_destination)
     candidates = [
         make_candidate(pipeline, origin, make_chain(pipeline, origin, destinations), destinations)
         for origin in pipeline.every_origin
     ]
     because = dict.fromkeys(why for candidate in candidates for why in list_prepare_reasons(candidate))
-    told_of = [list_reasons(candidate) for candidate in candidates]
+    reasons = [list_reasons(candidate) for candidate in candidates]
     return Explanation(
         pipeline=pipeline.name,
         hash=definition.hash,
@@ -110,14 +115,12 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         batches=tuple(_explain_batches(pipeline, kinds)),
         way="prepared" if because else "straight",
         because=tuple(because),
-        ways={way: "" if "" in (whys := [each[way] for each in told_of]) else whys[0] for way in WAYS},
+        ways={way: "" if "" in (whys := [by_way[way] for by_way in reasons]) else whys[0] for way in WAYS},
         delivery=_explain_delivery(pipeline),
         dead_letters=tuple(_explain_dead_letters(pipeline)),
         restart=_RESTART,
         state=_explain_state(pipeline),
-        schedule=()
-        if pipeline.schedule is None
-        else (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due)),
+        schedule=schedule,
         next=tuple(moment.isoformat() for moment in due),
         notes=tuple(_list_notes(pipeline)),
     )
@@ -140,23 +143,21 @@ def analyse(definition: Definition) -> Analysis:
     would be wrong, and `OriginError` when the place does not exist.
     """
     pipeline = definition.pipeline
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
-    found: dict[str, str] = {}
-    lines, schemas = {}, {}
+    spark, destinations = open_session(pipeline), name_destinations(pipeline.every_destination)
+    arriving: dict[str, str] = {}
+    chains, schemas = {}, {}
     for origin in pipeline.every_origin:
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
-            line, whole = (
-                make_chain(pipeline, origin, name_destinations(pipeline.every_destination)),
-                origin.complete_schema(columns),
-            )
-            found.update({name: schema.toDDL() for name, schema in analyse_chain(spark, whole, line).items()})
-            lines[origin.name or "origin"], schemas[origin.name or "origin"] = line, whole
+            name = origin.name or "origin"
+            chains[name], schemas[name] = make_chain(pipeline, origin, destinations), origin.complete_schema(columns)
+            arrived = analyse_chain(spark, schemas[name], chains[name])
+            arriving.update({destination: schema.toDDL() for destination, schema in arrived.items()})
     if len(schemas) == len(pipeline.every_origin):
-        check_protected(pipeline.protect, spark, lines, schemas)
-    notices = check_mixing(pipeline, spark, lines, schemas)
+        check_protected(pipeline.protect, spark, chains, schemas)
+    notices = check_mixing(pipeline, spark, chains, schemas)
     notes = [f"{name}: {sentence}" for name, sentences in notices.items() for sentence in sentences]
-    return Analysis(columns=found, notes=tuple(notes))
+    return Analysis(columns=arriving, notes=tuple(notes))
 
 
 def _explain_batches(pipeline: PipelineSpec, kinds: Kinds | None) -> Iterator[str]:
@@ -171,18 +172,16 @@ def _explain_batches(pipeline: PipelineSpec, kinds: Kinds | None) -> Iterator[st
         yield f"Batches begin with a sixteenth of that, and grow or shrink until a batch takes about {target}."
     in_flight = options.max_in_flight or lanes
     runners = min(options.runners or os.cpu_count() or 1, in_flight, lanes)
-    if (
-        in_flight > 1
-        and any(len(origin.lane_names()) > 1 for origin in pipeline.every_origin)
-        and len(pipeline.every_destination) == 1
-        and pipeline.every_destination[0].takes_several
-    ):
+    alone = len(pipeline.every_destination) == 1
+    shared = any(len(origin.lane_names()) > 1 for origin in pipeline.every_origin)
+    if in_flight > 1 and shared and alone and pipeline.every_destination[0].takes_several:
+        most = min(Thresholds().grouped_lanes, in_flight)
         yield (
-            f"{_count(lanes, 'lane')}: clean batches that are ready together are written together, up to "
-            f"{min(Thresholds().grouped_lanes, in_flight)}; at most {_count(runners, 'write')} at a time."
+            f"{format_count(lanes, 'lane', 'lanes')}: clean batches that are ready together are written together, up "
+            f"to {most}; at most {format_count(runners, 'write', 'writes')} at a time."
         )
     else:
-        yield f"{_count(lanes, 'lane')}: at most {_count(runners, 'batch', 'batches')} at a time."
+        yield f"{format_count(lanes, 'lane', 'lanes')}: at most {format_batches(runners)} at a time."
 
 
 def _count_lanes(pipeline: PipelineSpec) -> int:
@@ -193,11 +192,11 @@ def _explain_limits(batch: BatchOptions, origin: Origin, of: str, kinds: Kinds |
     binds = origin.binds if origin.batch == "limited" else frozenset()
     files = min((most for most in (batch.files, getattr(origin, "max_files", None)) if most), default=0)
     limits = {
-        "rows": _count(batch.rows, "row") if batch.rows else "",
+        "rows": format_count(batch.rows) if batch.rows else "",
         "bytes": batch.bytes or "",
-        "files": _count(files, "file") if files else "",
+        "files": format_count(files, "file", "files") if files else "",
     }
-    binding = [said for name, said in limits.items() if said and name in binds]
+    binding = [limit for name, limit in limits.items() if limit and name in binds]
     given = [name for name in limits if getattr(batch, name) != getattr(BatchOptions(), name)]
     loose = [f"run.batch.{name}" for name in given if limits[name] and name not in binds]
     most = f"at most {' and '.join(binding)}" if binding else "all waiting rows of its lane"
@@ -212,7 +211,7 @@ def _explain_delivery(pipeline: PipelineSpec) -> str:
     if len(pipeline.every_destination) == 1:
         (only,) = pipeline.every_destination
         return f"The offset is committed when {only.name} and the DLQ have the batch."
-    if all(each.by_lane for each in pipeline.destinations) and len(pipeline.destinations) == 1:
+    if len(pipeline.destinations) == 1 and pipeline.destinations[0].by_lane:
         return "The offset is committed when the lane's destination and the DLQ have the batch."
     if pipeline.delivery == "after_all":
         return "The offset is committed when all destinations and the DLQ have the batch."
@@ -220,6 +219,13 @@ def _explain_delivery(pipeline: PipelineSpec) -> str:
         "The offset is committed as soon as one destination and the DLQ have the batch. The others still get it, also "
         "after a crash."
     )
+
+
+_REFUSED = {
+    "discard": "is discarded and counts as filtered",
+    "keep": "continues unchanged",
+    "stop": "stops the run, even if the window allows it",
+}
 
 
 def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
@@ -247,13 +253,6 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
             yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
 
 
-_REFUSED = {
-    "discard": "is discarded and counts as filtered",
-    "keep": "continues unchanged",
-    "stop": "stops the run, even if the window allows it",
-}
-
-
 def _list_stages(pipeline: PipelineSpec) -> Iterator[Stage]:
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     yield from pipeline.stages
@@ -273,18 +272,20 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if run.ownership == "off":
         yield "run.ownership is off: two runs at once may deliver rows twice. Let your scheduler prevent that."
     if run.runners and run.runners > lanes:
-        there = f"there {'is' if lanes == 1 else 'are'} {_count(lanes, 'lane')}"
+        are = "is" if lanes == 1 else "are"
+        there = f"there {are} {format_count(lanes, 'lane', 'lanes')}"
         yield f"run.runners is {run.runners}, but a lane has one batch at a time, and {there}."
     if run.runners and run.max_in_flight and run.runners > run.max_in_flight:
         yield f"run.runners is {run.runners}, but run.max_in_flight allows only {run.max_in_flight}."
     for origin in pipeline.every_origin:
-        if isinstance(origin, Files) and not parse_pattern(origin.path).is_there:
-            yield f"There is nothing at {parse_pattern(origin.path).root} yet; a run fails until something is there."
-        elif isinstance(origin, Files) and not parse_pattern(origin.path).is_open:
-            yield f"This user has no right to read {parse_pattern(origin.path).root}; a run fails without it."
-    local = [each.name for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
+        pattern = parse_pattern(origin.path) if isinstance(origin, Files) else None
+        if pattern is not None and not pattern.is_there:
+            yield f"There is nothing at {pattern.root} yet; a run fails until something is there."
+        elif pattern is not None and not pattern.is_open:
+            yield f"This user has no right to read {pattern.root}; a run fails without it."
+    local = [str(each.name) for each in pipeline.every_destination if each.remembers and _is_local_table(each)]
     if local:
-        names = " and ".join(map(str, local))
+        names = " and ".join(local)
         yield f"On a local disk Delta cannot keep two programs apart: only Wherry may write to {names}."
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
@@ -293,8 +294,8 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
     for origin in pipeline.every_origin:
-        line = make_chain(pipeline, origin, name_destinations(pipeline.every_destination))
-        yield from warn_of_deduplicates(pipeline, line, list_splits(pipeline, origin, line))
+        chain = make_chain(pipeline, origin, name_destinations(pipeline.every_destination))
+        yield from warn_of_deduplicates(pipeline, chain, list_splits(pipeline, origin, chain))
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
@@ -313,7 +314,3 @@ def _is_local_table(destination: Destination) -> bool:
     options = list_options(type(destination))
     paths = [getattr(destination, name) for name, option in options.items() if option.path and "table" in options]
     return any(isinstance(path, str) and (path.startswith("file:") or "://" not in path) for path in paths if path)
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

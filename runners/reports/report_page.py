@@ -16,28 +16,20 @@ _WIDTH, _HEIGHT, _EDGE = 160, 28, 3
 
 def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSON]] = ()) -> Iterator[str]:
     """How the rules of the run's suites fared, with how they did before; nothing where there are none."""
-    asked = report.get("quality") or ()
-    if not asked:
-        return
-    before = {(each["stage"], each["rule"]): each["runs"] for each in trends}
-    rows = [
-        [
-            each["stage"],
-            each["rule"],
-            format_percent(each),
-            each["failed"],
-            each["batches"],
-            render_plot(each["rule"], before.get((each["stage"], each["rule"]), ())),
-        ]
-        for each in asked
-    ]
-    head = ["stage", "rule", "passed", "batches that failed it", "batches", "run by run"]
-    yield f"<h2>Quality</h2>{render_table(head, rows, called='Quality by rule')}"
+    before = {(trend["stage"], trend["rule"]): trend["runs"] for trend in trends}
+    rows = []
+    for asked in report.get("quality") or ():
+        stage, rule = asked["stage"], asked["rule"]
+        plot = render_plot(rule, before.get((stage, rule), ()))
+        rows.append([stage, rule, format_percent(asked), asked["failed"], asked["batches"], plot])
+    if rows:
+        head = ["stage", "rule", "passed", "batches that failed it", "batches", "run by run"]
+        yield f"<h2>Quality</h2>{render_table(head, rows, called='Quality by rule')}"
 
 
 def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
     """The shares that passed from run to run, as a line from 0 to 100%; nothing where there are not two."""
-    shares = [each["share"] for each in runs if each["share"] is not None]
+    shares = [run["share"] for run in runs if run["share"] is not None]
     if len(shares) < 2:
         return Markup("")
     step = (_WIDTH - 2 * _EDGE) / (len(shares) - 1)
@@ -65,14 +57,14 @@ def render_page(
 ) -> str:
     """The page of a run as the run history has it, with the definition that it ran where that is still known, some of
     its refused rows, masked already, and how its rules fared from run to run."""
-    return make_document(
-        f"{run['pipeline']} {run['run'][:8]}", "".join(_render_sections(run, definition, samples, trends))
-    )
+    content = "".join(_render_sections(run, definition, samples, trends))
+    return make_document(f"{run['pipeline']} {run['run'][:8]}", content)
 
 
 def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
     """The same as a notebook shows it."""
-    return make_fragment("".join(_render_sections(run, definition, samples, ())))
+    content = "".join(_render_sections(run, definition, samples, ()))
+    return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
 
 
 def render_report_cell(
@@ -107,10 +99,22 @@ def _render_sections(
     yield from render_quality(report, trends)
     yield from _render_refused_causes(report)
     yield from _render_samples(samples)
-    yield from _render_stages(report)
-    yield from _render_lanes(report)
-    yield from _render_notices(report)
+    stages, lanes = report.get("stages", ()), report.get("lanes", {})
+    passed = [[each["stage"], each["in"], each["filtered"], each["nacked"], each["out"]] for each in stages]
+    yield _render_section("Stages", ["stage", "in", "filtered", "refused", "out"], passed)
+    offsets = [[name, lane["batches"], _dump(lane["offset"])[:200]] for name, lane in lanes.items()]
+    yield _render_section("Lanes", ["lane", "batches", "offset"], offsets)
+    yield _render_section("Notices", ["notice"], [[notice] for notice in report.get("notices", ())])
     yield from _render_definition(run, definition)
+
+
+def _render_section(title: str, head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
+    """A table below its heading; nothing where it has no rows."""
+    return f"<h2>{title}</h2>{render_table(head, rows)}" if rows else ""
+
+
+def _dump(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _describe_times(run: Mapping[str, JSON]) -> str:
@@ -131,7 +135,7 @@ def _render_error(report: Mapping[str, JSON]) -> Iterator[str]:
         yield f'<pre class="failed">{escape_text(error["message"])}</pre>'
         yield f"<pre>{escape_text(error['hint'])}</pre>" if error.get("hint") else ""
     if kept and kept["rows"]:
-        rows = "\n".join(json.dumps(row, ensure_ascii=False) for row in kept["rows"])
+        rows = "\n".join(map(_dump, kept["rows"]))
         message = f"Rows of batch {kept['number']} of lane {kept['lane']}"
         yield f"<details><summary>{escape_text(message)}</summary><pre>{escape_text(rows)}</pre></details>"
 
@@ -144,14 +148,14 @@ def _balance(report: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def _render_destinations(report: Mapping[str, JSON]) -> Iterator[str]:
-    found = report["destinations"]
-    changed = ["changed"] if any(to.get("changed") for to in found.values()) else []
+    destinations = report["destinations"]
+    changed = ["changed"] if any(to.get("changed") for to in destinations.values()) else []
     rows = [
         [
             *(name, to.get("read", report["read"]), *(to.get(key, 0) for key in changed)),
             *(to["filtered"], to["nacked"], to["delivered"], to["owed"]),
         ]
-        for name, to in found.items()
+        for name, to in destinations.items()
     ]
     head = ["to", "read", *changed, "filtered", "refused", "delivered", "batches owed"]
     yield render_table(head, rows, called="Rows by destination")
@@ -167,45 +171,22 @@ def _render_samples(samples: Sequence[Mapping[str, JSON]]) -> Iterator[str]:
     if samples:
         rows = [
             [
-                each["stage"] or each["destination"],
-                each["message"],
-                json.dumps(each["row"], ensure_ascii=False),
-                f"lane {each['lane']}, batch {each['number']}",
+                row["stage"] or row["destination"],
+                row["message"],
+                _dump(row["row"]),
+                f"lane {row['lane']}, batch {row['number']}",
             ]
-            for each in samples[:MOST_SAMPLES]
+            for row in samples[:MOST_SAMPLES]
         ]
         more = f'<p class="dim">and {len(samples) - MOST_SAMPLES:,} more</p>' if len(samples) > MOST_SAMPLES else ""
         yield f"<h2>Refused rows</h2>{render_table(['by', 'why', 'row', 'where'], rows, called='Refused rows')}{more}"
 
 
-def _render_stages(report: Mapping[str, JSON]) -> Iterator[str]:
-    stages = [
-        [each["stage"], each["in"], each["filtered"], each["nacked"], each["out"]] for each in report.get("stages", ())
-    ]
-    if stages:
-        yield f"<h2>Stages</h2>{render_table(['stage', 'in', 'filtered', 'refused', 'out'], stages)}"
-
-
-def _render_lanes(report: Mapping[str, JSON]) -> Iterator[str]:
-    lanes = [
-        [name, lane["batches"], json.dumps(lane["offset"], ensure_ascii=False)[:200]]
-        for name, lane in report.get("lanes", {}).items()
-    ]
-    if lanes:
-        yield f"<h2>Lanes</h2>{render_table(['lane', 'batches', 'offset'], lanes)}"
-
-
-def _render_notices(report: Mapping[str, JSON]) -> Iterator[str]:
-    notices = [[each] for each in report.get("notices", ())]
-    if notices:
-        yield f"<h2>Notices</h2>{render_table(['notice'], notices)}"
-
-
 def _render_definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[str]:
     if definition is not None:
-        said = escape_text(json.dumps(definition, ensure_ascii=False, indent=2))
+        text = escape_text(json.dumps(definition, ensure_ascii=False, indent=2))
         summary = f"<summary>all of it ({escape_text(run['definition'])})</summary>"
-        yield f"<h2>Definition</h2><details>{summary}<pre>{said}</pre></details>"
+        yield f"<h2>Definition</h2><details>{summary}<pre>{text}</pre></details>"
     elif run.get("definition"):
         yield f'<p class="dim">Definition {escape_text(run["definition"])}; the pipeline has a newer definition.</p>'
 
@@ -218,38 +199,36 @@ def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
     """Read → filtered, refused by cause, taken → each destination."""
     destinations, stages = report["destinations"], report["stages"]
     several = destinations if len(destinations) > 1 else {}
-    own = {name: sum(each["filtered"] for each in stages if _is_of(each, several, name)) for name in destinations}
+    own = {name: sum(stage["filtered"] for stage in stages if _is_of(stage, several, name)) for name in destinations}
     first = next(iter(destinations), "")
-    filtered = {each["stage"]: each["filtered"] for each in stages if not any(_is_of(each, several, n) for n in own)}
-    refused = {each["stage"]: each["nacked"] for each in stages}
-    parted = sum(each.get("read", report["read"]) for each in destinations.values()) == report["read"]
+    shared = [stage for stage in stages if not any(_is_of(stage, several, name) for name in own)]
+    filtered = {stage["stage"]: stage["filtered"] for stage in shared}
+    refused = {stage["stage"]: stage["nacked"] for stage in stages}
+    parted = sum(counts.get("read", report["read"]) for counts in destinations.values()) == report["read"]
     lost = report["filtered"] - (sum(own.values()) if parted else own[first] if first else 0)
     taken = report["read"] + report["changed"] - report["nacked"] - lost
     middle = [
         *_render_causes("", "filtered", filtered, lost),
         *_render_causes("bad", "refused", refused, report["nacked"]),
-        *(
-            [_render_box("", report["changed"], "more or fewer rows, by stages that change them")]
-            if report["changed"]
-            else []
-        ),
-        _render_box("good", taken, "taken"),
     ]
-    ends = [_render_destination(name, each, own[name]) for name, each in list(destinations.items())[:SHOWN]]
+    if report["changed"]:
+        middle.append(_render_box("", report["changed"], "more or fewer rows, by stages that change them"))
+    middle.append(_render_box("good", taken, "taken"))
+    ends = [_render_destination(name, counts, own[name]) for name, counts in list(destinations.items())[:SHOWN]]
     yield "<h2>Where the rows went</h2>"
     yield '<div class="flow" role="group" aria-label="Where the rows went">'
     yield f"<div>{_render_box('', report['read'], 'read')}</div>{_ARROW}<div>{''.join(middle)}</div>{_ARROW}"
     yield f"<div>{''.join(ends)}</div></div>"
 
 
-def _render_causes(kind: str, said: str, stages: Mapping[str, int], whole: int) -> Iterator[str]:
+def _render_causes(kind: str, outcome: str, stages: Mapping[str, int], whole: int) -> Iterator[str]:
     """A box for each stage, and one for what no stage says of itself."""
     named = {name: rows for name, rows in stages.items() if rows}
     for name, rows in list(named.items())[:SHOWN]:
-        yield _render_box(kind, rows, f"{said} by {name}")
+        yield _render_box(kind, rows, f"{outcome} by {name}")
     rest = whole - sum(list(named.values())[:SHOWN])
     if rest > 0:
-        yield _render_box(kind, rest, f"{said} otherwise" if named else said)
+        yield _render_box(kind, rest, f"{outcome} otherwise" if named else outcome)
 
 
 def _is_of(stage: Mapping[str, JSON], several: Mapping[str, JSON], destination: str) -> bool:
@@ -260,8 +239,8 @@ def _is_of(stage: Mapping[str, JSON], several: Mapping[str, JSON], destination: 
 _ARROW = '<div class="to" aria-hidden="true"><span>→</span></div>'
 
 
-def _render_box(kind: str, rows: int, said: str) -> str:
-    return f'<div class="box {kind}"><b>{rows:,}</b>{escape_text(said)}</div>'
+def _render_box(kind: str, rows: int, text: str) -> str:
+    return f'<div class="box {kind}"><b>{rows:,}</b>{escape_text(text)}</div>'
 
 
 def _render_destination(name: str, counts: Mapping[str, JSON], filtered: int) -> str:
@@ -274,12 +253,13 @@ def render_time_spent(report: Mapping[str, JSON]) -> Iterator[str]:
     """The batches' time in parts of the whole, in colours and in words."""
     parts = {name: seconds for name, seconds in report.get("spent", {}).items() if seconds and name in PHASES}
     if sum(parts.values()):
-        said = ", ".join(f"{PHASES[name][0]} {seconds:,.1f} s" for name, seconds in parts.items())
+        texts = {name: f"{PHASES[name][0]} {seconds:,.1f} s" for name, seconds in parts.items()}
+        label = escape_text(", ".join(texts.values()))
         yield "<h2>Time in batches</h2>"
-        yield f'<div class="bar" role="img" aria-label="{escape_text(said)}">{_render_phases(parts)}</div>'
+        yield f'<div class="bar" role="img" aria-label="{label}">{_render_phases(parts)}</div>'
         keys = [
-            f'<span class="key"><i style="background:{PHASES[name][1]}"></i>{PHASES[name][0]} {seconds:,.1f} s</span>'
-            for name, seconds in parts.items()
+            f'<span class="key"><i style="background:{PHASES[name][1]}"></i>{text}</span>'
+            for name, text in texts.items()
         ]
         yield f"<p>{' '.join(keys)}</p>"
 
@@ -294,17 +274,15 @@ def render_timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_
         batches = sum(part["batches"] for part in parts)
         busy = sum(sum(part["spent"].values()) for part in parts)
         label = f"lane {name}: {format_batches(batches)}, {busy:,.1f} s of work"
-        drawn = "".join(_render_part(part, whole) for part in parts)
+        drawn = ""
+        for part in parts:
+            left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
+            drawn += f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
         yield f'<div class="lane"><span title="{escape_text(label)}">{escape_text(name)}</span>'
         yield f'<div class="track" role="img" aria-label="{escape_text(label)}">{drawn}</div></div>'
     yield f'<div class="lane"><span></span><div class="ends"><span>0 s</span><span>{whole:,.1f} s</span></div></div>'
     if lanes_in_all > len(lanes):
         yield f'<p class="dim">and {lanes_in_all - len(lanes):,} more lanes</p>'
-
-
-def _render_part(part: Mapping[str, JSON], whole: float) -> str:
-    left, width = 100 * part["start"] / whole, 100 * (part["end"] - part["start"]) / whole
-    return f'<span style="left:{left:.2f}%;width:{width:.2f}%">{_render_phases(part["spent"])}</span>'
 
 
 def _render_phases(parts: Mapping[str, float]) -> str:
@@ -387,18 +365,11 @@ def make_document(title: str, content: str) -> str:
     )
 
 
-def make_fragment(content: str) -> str:
-    """The same inside of another page, such as a notebook."""
-    return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
-
-
 def escape_text(value: JSON) -> str:
-    """The value as text, with special characters escaped."""
     return html.escape(escape_controls(str(value)))
 
 
 def render_state(status: str) -> str:
-    """How a run went, in its colour."""
     kind = f' class="{status}"' if status in STATES else ""
     return f"<span{kind}>{escape_text(status)}</span>"
 
@@ -425,9 +396,8 @@ class Markup(str):
     __slots__ = ()
 
 
-def link(place: str, said: str) -> Markup:
-    """A link to a page in the same folder."""
-    return Markup(f'<a href="{escape_text(place)}">{escape_text(said)}</a>')
+def render_link(place: str, text: str) -> Markup:
+    return Markup(f'<a href="{escape_text(place)}">{escape_text(text)}</a>')
 
 
 def _is_number(value: JSON) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from origins.batch import JSON
@@ -13,20 +12,22 @@ from runners.definitions.definition import Definition, definition_of, folder_of
 from runners.model.errors import Refusal
 from runners.model.run_report import Report, compute_trends
 from runners.model.spec import PipelineSpec
+from runners.model.text import show_moment
 from runners.operations.dlq import list_dead_letters
 from runners.operations.status import list_runs
 from runners.reports.report_page import (
     MOST_SAMPLES,
     Markup,
     escape_text,
-    link,
     make_document,
+    render_link,
     render_page,
     render_report_cell,
     render_state,
     render_table,
 )
 from runners.state.location import StateLocation
+from runners.state.run_history import WantedRuns
 
 Runs = Mapping[str, "Sequence[Mapping[str, JSON]] | str"]
 """The newest runs by pipeline, the newest first; in their place why they are not known."""
@@ -35,12 +36,12 @@ Runs = Mapping[str, "Sequence[Mapping[str, JSON]] | str"]
 def render_index(runs: Runs, broken: Mapping[str, str], pages: Mapping[str, str]) -> str:
     """The page over all of them; `pages` has the file of each run's page, and `broken` what is wrong with files."""
     parts = ["<h1>Pipelines</h1>", _render_overview(runs)]
-    for name, found in runs.items():
+    for name, newest in runs.items():
         parts.append(f'<h2 id="{escape_text(_make_anchor(name))}">{escape_text(name)}</h2>')
-        if isinstance(found, str):
-            parts.append(f"<p>{escape_text(found)}</p>")
+        if isinstance(newest, str):
+            parts.append(f"<p>{escape_text(newest)}</p>")
         else:
-            parts.append(_render_runs(name, found, pages) if found else "<p>It has no runs yet.</p>")
+            parts.append(_render_runs(name, newest, pages) if newest else "<p>It has no runs yet.</p>")
     parts += [
         f'<h2>{escape_text(file)} is broken</h2><pre class="failed">{escape_text(why)}</pre>'
         for file, why in broken.items()
@@ -50,47 +51,34 @@ def render_index(runs: Runs, broken: Mapping[str, str], pages: Mapping[str, str]
 
 def _render_overview(runs: Runs) -> str:
     """The last run of each, and how many of those that are known failed."""
+    if not runs:
+        return "<p>There are none.</p>"
     rows: list[Sequence[JSON]] = []
-    for name, found in runs.items():
-        name_cell = link(f"#{_make_anchor(name)}", name)
-        if isinstance(found, str) or not found:
-            rows.append([name_cell, "unknown" if isinstance(found, str) else "no run yet", "", ""])
+    for name, newest in runs.items():
+        link = render_link(f"#{_make_anchor(name)}", name)
+        if isinstance(newest, str) or not newest:
+            rows.append([link, "unknown" if isinstance(newest, str) else "no run yet", "", ""])
         else:
-            failed = sum(each["status"] == "failed" for each in found)
-            rows.append(
-                [
-                    name_cell,
-                    Markup(render_state(found[0]["status"])),
-                    _format_begin(found[0]),
-                    f"{failed} of {len(found)} failed",
-                ]
-            )
-    return (
-        render_table(["pipeline", "last run", "began (UTC)", "of the newest"], rows)
-        if rows
-        else "<p>There are none.</p>"
-    )
+            last, failed = newest[0], sum(run["status"] == "failed" for run in newest)
+            state = Markup(render_state(last["status"]))
+            rows.append([link, state, show_moment(last["started_at"]), f"{failed} of {len(newest)} failed"])
+    return render_table(["pipeline", "last run", "began (UTC)", "of the newest"], rows)
 
 
-def _render_runs(name: str, found: Sequence[Mapping[str, JSON]], pages: Mapping[str, str]) -> str:
+def _render_runs(name: str, newest: Sequence[Mapping[str, JSON]], pages: Mapping[str, str]) -> str:
     rows = [
         [
-            link(pages[each["run"]], each["run"][:8]) if each["run"] in pages else each["run"][:8],
-            Markup(render_state(each["status"])),
-            _format_begin(each),
-            *(each[key] if each[key] is not None else "" for key in ("batches", "read", "nacked")),
-            "" if each["seconds"] is None else f"{each['seconds']:,.1f}",
-            (each["error"] or "").partition("\n")[0][:200],
+            render_link(pages[run["run"]], run["run"][:8]) if run["run"] in pages else run["run"][:8],
+            Markup(render_state(run["status"])),
+            show_moment(run["started_at"]),
+            *(run[key] for key in ("batches", "read", "nacked")),
+            "" if run["seconds"] is None else f"{run['seconds']:,.1f}",
+            (run["error"] or "").partition("\n")[0][:200],
         ]
-        for each in found
+        for run in newest
     ]
-    return render_table(
-        ["run", "status", "began (UTC)", "batches", "read", "refused", "seconds", "error"], rows, called=name
-    )
-
-
-def _format_begin(run: Mapping[str, JSON]) -> str:
-    return str(run["started_at"])[:19].replace("T", " ")
+    head = ["run", "status", "began (UTC)", "batches", "read", "refused", "seconds", "error"]
+    return render_table(head, rows, called=name)
 
 
 def _make_anchor(name: str) -> str:
@@ -103,43 +91,43 @@ LOOKED_THROUGH = 1_000
 """Among so many of the newest refused rows those of a run are looked for."""
 
 
-@dataclass(frozen=True)
-class ReportWriter:
-    """Pages at a place: a file, or the folder of an index; None for a file named after the run, here."""
+def write_run(pipeline: PipelineSpec, run: Mapping[str, JSON], file: Path | None = None) -> Path:
+    """Write the page of a run, by default to a file that is named after it. Raises `Refusal` where that cannot be
+    done."""
+    pipeline = definition_of(pipeline).pipeline
+    file = file or Path(f"{pipeline.name}-{run['run'][:8]}.html")
+    parts = _find_definition(pipeline, run), read_samples(pipeline, run), _read_trends(pipeline, run)
+    return _write_file(file, render_page(run, *parts))
 
-    place: Path | None = None
 
-    def write_run(self, pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Path:
-        """Write the page of a run. Raises `Refusal` where that cannot be done."""
-        pipeline = definition_of(pipeline).pipeline
-        file = self.place or Path(f"{pipeline.name}-{run['run'][:8]}.html")
-        parts = _find_definition(pipeline, run), read_samples(pipeline, run), _read_trends(pipeline, run)
-        return _write_file(file, render_page(run, *parts))
-
-    def write_directory(
-        self,
-        directory: Path,
-        variables: Mapping[str, str],
-        tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
-    ) -> Path:
-        """Write the pages of the newest runs of all pipelines that are defined there, and an index over them."""
-        folder = self.place or Path("reports")
-        _make_folder(folder)
-        found = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
-        runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
-        pages: dict[str, str] = {}
-        for definition in [each for each in found.values() if not isinstance(each, str)]:
-            pipeline = definition.pipeline
-            try:
-                newest = list_runs(pipeline, limit=NEWEST, report=True)
-                for run in newest:
-                    pages[run["run"]] = f"{pipeline.name}-{run['run'][:12]}.html"
-                    ReportWriter(folder / pages[run["run"]]).write_run(pipeline, run)
-                runs[pipeline.name] = newest
-            except WherryError as error:
-                runs[pipeline.name] = str(error)
-        broken = {file: each for file, each in found.items() if isinstance(each, str)}
-        return _write_file(folder / "index.html", render_index(runs, broken, pages))
+def write_directory(
+    directory: Path,
+    folder: Path,
+    *,
+    variables: Mapping[str, str],
+    tell_secrets: Callable[[Mapping[str, str]], None],
+) -> Path:
+    """Write the pages of the newest runs of all pipelines that are defined in a directory, and an index over them."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "Choose another folder:  --to DIR"
+        raise Refusal(f"{folder} cannot be created: {error.strerror}.", hint=hint) from error
+    definitions = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=tell_secrets).open()
+    runs: dict[str, Sequence[Mapping[str, JSON]] | str] = {}
+    pages: dict[str, str] = {}
+    for definition in [read for read in definitions.values() if not isinstance(read, str)]:
+        pipeline = definition.pipeline
+        try:
+            newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
+            for run in newest:
+                pages[run["run"]] = f"{pipeline.name}-{run['run'][:12]}.html"
+                write_run(pipeline, run, folder / pages[run["run"]])
+            runs[pipeline.name] = newest
+        except WherryError as error:
+            runs[pipeline.name] = str(error)
+    broken = {file: why for file, why in definitions.items() if isinstance(why, str)}
+    return _write_file(folder / "index.html", render_index(runs, broken, pages))
 
 
 def show(definition: Definition, report: Report) -> str:
@@ -171,17 +159,8 @@ def _read_trends(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Ma
     """How the rules of the run fared in it and in those before it."""
     if not (run["report"] or {}).get("quality"):
         return ()
-    newest = list_runs(pipeline, limit=NEWEST, report=True)
-    return compute_trends([each for each in newest if each["started_at"] <= run["started_at"]])
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(
-            f"{folder} cannot be created: {error.strerror}.", hint="Choose another folder:  --to DIR"
-        ) from error
+    newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
+    return compute_trends([earlier for earlier in newest if earlier["started_at"] <= run["started_at"]])
 
 
 def _write_file(file: Path, content: str) -> Path:

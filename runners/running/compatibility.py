@@ -14,8 +14,8 @@ from typing import Literal
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ
 from origins.batch import Json
+from origins.names import list_given_paths
 from origins.origin import Origin
-from origins.paths import list_given_paths
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets

@@ -14,11 +14,11 @@ from destinations.dead_letters import ensure_dlq, filtered_schema
 from destinations.destination import Destination, Identity, OpenDestination
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Limits
+from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
-from origins.paths import list_given_paths
 from origins.quantities import parse_seconds, parse_size
 from origins.schema import format_ddl
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, OriginBody, Settled
 from runners.model.errors import Refusal

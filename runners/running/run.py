@@ -34,11 +34,10 @@ from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import WorkCancelled, tell_full_disk
 from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
-from runners.model.hook import make_end_facts, make_start_facts
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
-from runners.model.spec import PipelineSpec, make_policy
+from runners.model.spec import PipelineSpec, make_end_facts, make_policy, make_start_facts
 from runners.model.text import summarise_error
 from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY

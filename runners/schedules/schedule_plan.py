@@ -9,7 +9,7 @@ from pathlib import Path
 
 from origins.batch import JSON
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
-from runners.definitions.problems import suggest_nearest
+from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import ScheduleOptions
 from runners.model.timetable import describe_times, list_due_times
@@ -109,12 +109,10 @@ def _explain_wait(name: str, schedules: Mapping[str, ScheduleOptions | None]) ->
         if other in way:
             return f"it waits for itself: {' → '.join([*way, other])}" if other == name else ""
         if schedules.get(other) is None:
-            return _explain_missing(other, name, schedules) if len(way) == 1 else ""
+            break
         way.append(other)
-    return ""
-
-
-def _explain_missing(other: str, name: str, schedules: Mapping[str, ScheduleOptions | None]) -> str:
+    if len(way) > 1 or schedule is None or other is None:
+        return ""
     if other in schedules:
         return f"{other} has no schedule, so it never runs here"
     known = [each for each in schedules if each != name]

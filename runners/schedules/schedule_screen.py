@@ -91,9 +91,9 @@ def format_event(event: ScheduleEvent) -> list[str]:
     if isinstance(event, Began):
         return [f"{event.name} began (due {_format_clock_time(event.due)})"]
     if isinstance(event, Ended):
-        said, *more = event.message.splitlines() or [""]
+        first_line, *more = event.message.splitlines() or [""]
         how = "did not begin" if event.status == "owned" else f"{event.status} after {event.seconds:,.1f} s"
-        return [f"{event.name} {how}: {said}", *(f"  {line}" for line in more)]
+        return [f"{event.name} {how}: {first_line}", *(f"  {line}" for line in more)]
     if isinstance(event, LeftOut):
         first, count = _format_clock_time(event.due[0]), len(event.due)
         runs = f"the run of {first} is" if count == 1 else f"{count:,} runs since {first} are"
@@ -130,8 +130,10 @@ class ScheduleScreen:
         table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
         for name, row in sorted(dict(board.rows).items(), key=lambda each: self._sort_key(*each)):
             table.add_row(Text(name), *self._format_cells(name, row, now))
-        known = [f"{file} is broken: {said.removeprefix(f'{file}: ')}" for file, said in list(board.broken.items())]
-        broken = [Text(_first_line(each), "red") for each in known]
+        broken = [
+            Text(_first_line(f"{file} is broken: {message.removeprefix(f'{file}: ')}"), "red")
+            for file, message in list(board.broken.items())
+        ]
         drain = [Text(f"{board.draining}: waiting for open runs", "yellow")] if board.draining else []
         return Group(table, *broken, *drain)
 

@@ -119,8 +119,8 @@ class Scheduler:
         alarm = self._alarm.ring()
         while self._rung:
             self._add_due(*self._rung.pop(0))
-        while (found := self.agenda.find_next(now)) is not None:
-            self._begin(*found)
+        while (begins := self.agenda.find_next(now)) is not None:
+            self._begin(*begins)
         wakes = self.agenda.find_wake_time()
         wake = None if wakes is None else (wakes - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]

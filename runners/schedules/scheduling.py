@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,16 +33,16 @@ HOOKS_WAIT = 1.0
 def open_session(definitions: Sequence[Definition]) -> SparkSession:
     """The Spark for all of these, with the settings of each if we start it. Raises `Refusal` where two disagree."""
     conf: dict[str, str] = {}
-    said: dict[str, str] = {}
+    first: dict[str, str] = {}
     for definition in definitions:
         name, wanted = definition.pipeline.name, definition.pipeline.spark
         for key, value in wanted.conf.items():
             if conf.setdefault(key, value) != value:
                 raise Refusal(
-                    f"{said[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",
+                    f"{first[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",
                     hint="Set one value in both, or schedule them in two directories.",
                 )
-            said.setdefault(key, name)
+            first.setdefault(key, name)
     packages = dict.fromkeys(each for definition in definitions for each in definition.pipeline.spark.packages)
     starts = not is_given()
     spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)), warm=False)
@@ -71,14 +72,14 @@ def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Liste
                 carried = _summarise_report(run.carry())
         except Owned as error:
             carried = RunOutcome(name=pipeline.name, status="owned", message=error.message)
+        except WherryError as error:
+            carried = RunOutcome(name=pipeline.name, status="failed", message=str(error))
         except Exception as error:  # noqa: BLE001 -- the edge of the run: the others go on
-            said = str(error) if isinstance(error, WherryError) else f"{type(error).__name__}: {summarise_error(error)}"
-            carried = RunOutcome(name=pipeline.name, status="failed", message=said)
+            message = f"{type(error).__name__}: {summarise_error(error)}"
+            carried = RunOutcome(name=pipeline.name, status="failed", message=message)
         message = without(pipeline.secrets, carried.message)
         gone = carried.status == "failed" and not is_alive(spark)
-        return RunOutcome(
-            name=carried.name, status=carried.status, message=message, report=carried.report, spark_is_gone=gone
-        )
+        return replace(carried, message=message, spark_is_gone=gone)
 
     return carry
 

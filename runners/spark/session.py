@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
-from origins.paths import declare_one_disk
+from origins.names import declare_one_disk
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -208,8 +208,8 @@ class _JvmCommits(SparkCommits):
         self._spark, self._classes, self._session = spark, get_jvm(spark), get_java_session(spark)
 
     def can_be_held(self) -> bool:
-        said = self._session.sessionState().conf()
-        known = all(said.getConfString(key, values[0]) in values for key, values in _LOCKED.items())
+        settings = self._session.sessionState().conf()
+        known = all(settings.getConfString(key, values[0]) in values for key, values in _LOCKED.items())
         return known and self._logs is not None and self._does_write_plainly()
 
     @contextlib.contextmanager

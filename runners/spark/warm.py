@@ -29,7 +29,7 @@ from origins.quantities import parse_seconds
 from origins.secret import SECRET
 from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
 from runners.model.spec import SparkOptions
-from runners.model.version import find_version
+from runners.model.text import find_version
 from runners.spark.start import (
     SparkMissing,
     begin_start,

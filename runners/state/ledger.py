@@ -13,9 +13,9 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from origins.errors import WherryError
 from origins.json_shape import check_shape
-from runners.model.counts import SettledCounts
-from runners.model.entry import FORMAT, Entry, Settled, SpanBody, as_text
-from runners.model.version import find_version
+from runners.model.entry import FORMAT, Entry, Settled, as_text
+from runners.model.planned_batch import SettledCounts, SpanBody
+from runners.model.text import find_version
 
 
 class Conflict(WherryError):

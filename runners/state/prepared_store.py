@@ -19,7 +19,7 @@ from destinations.delta.direct_append import collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.delta_actions import TypeBody
-from origins.files.parquet_in_process import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
+from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TypeVar
 
 from origins.json_shape import Malformed, check_shape
-from runners.model.counts import SettledCounts
 from runners.model.entry import (
     FORMAT,
     BackfillBody,
@@ -30,7 +29,7 @@ from runners.model.entry import (
 )
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import CLEAN, LaneHolder, LaneState, PipelineState, SnapshotBody, is_replay
-from runners.model.planned_batch import DecidedBatch, DecisionBody, PlanBody, PlannedBatch, SettleBody
+from runners.model.planned_batch import DecidedBatch, DecisionBody, PlanBody, PlannedBatch, SettleBody, SettledCounts
 from runners.state.ledger import RESTORE, LedgerError
 
 

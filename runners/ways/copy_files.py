@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
-from origins.files.parquet_in_process import count_rows
+from origins.files.parquet_rows import count_rows
 from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short

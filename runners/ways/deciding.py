@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from origins.batch import JSON
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
-from runners.model.counts import BranchCounts, Counts, StageCount
+from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
 from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
 from runners.ways.batch_source import list_columns, strip_lane_prefix

@@ -12,7 +12,7 @@ from origins.batch import JSON
 from origins.errors import list_spark_errors
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
-from runners.model.counts import BranchCounts, Counts, StageCount
+from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.ways.stage_chain import PlacedStage, StageChain
 
 if TYPE_CHECKING:

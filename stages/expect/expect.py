@@ -1,20 +1,51 @@
-"""`expect`: Great Expectations' rules, each row's verdict as a column, and the batch's before it is delivered."""
+"""`expect`: Great Expectations' rules, each row's verdict as a column, and the batch's before it is delivered.
+
+Every expectation becomes a character of one note beside the row, and all that follows reads the note.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from origins.batch import JSON
+from origins.lazy import F
+from origins.nack import make_reason, show_value
+from origins.names import HIDDEN, quote_name
+from origins.protection import MASK, Protection
+from origins.secret import cut_text
+from stages.expect import gx
 from stages.expect.expectation import Expectation, parse_expectations, read_suite
-from stages.expect.expectation_results import MET, list_findings
+from stages.expect.expectation_results import (
+    BROKEN,
+    ELSEWHERE,
+    MET,
+    MISSING,
+    WARNED,
+    BatchRefused,
+    list_failures,
+    list_findings,
+)
 from stages.expressions import check_names
-from stages.stage import Stage
+from stages.rows import MarkedRows, Rows
+from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
-    from stages.rows import Rows
+    from pyspark.sql import Column, DataFrame
+
+R = TypeVar("R", bound=Rows)
+_OF_TEXT = (
+    "expect_column_values_to_be_json_parseable",
+    "expect_column_values_to_match_json_schema",
+    "expect_column_values_to_match_strftime_format",
+)
+_QUERY = "unexpected_rows_expectation"
+_TAG = HIDDEN + "tag"
+QUARANTINE_CODE = "QUARANTINE"
+"""Of a row whose batch failed as a whole."""
+_MOST_SAID = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +130,302 @@ class Expect(Stage):
     def usual_note(self) -> JSON:
         return MET * sum(rule.known.of_rows for rule in self.rules)
 
-    def apply(self, rows: Rows) -> Rows:
-        from stages.expect.apply_suite import SuiteRun
+    @cached_property
+    def _of_rows(self) -> Sequence[Expectation]:
+        return [rule for rule in self.rules if rule.known.of_rows]
 
-        return SuiteRun(self).apply(rows)
+    def apply(self, rows: Rows) -> Rows:
+        self._check_rows(rows)
+        judging = self.judges and rows.hold is not None
+        if judging and any(rule.known.way == "statistics" for rule in self._of_rows):
+            rows, _ = _hold_rows(rows, "")
+        rows = self._note_answers(rows)
+        quarantined: list[str] = []
+        if judging:
+            rows, quarantined = self._judge(rows)
+        return self._refuse(rows, quarantined)
+
+    def _check_rows(self, rows: Rows) -> None:
+        for rule in self._of_rows:
+            check_columns([name for name in rule.columns if not _is_struct_field(name, rows)], rows)
+            if rule.type in _OF_TEXT and not _is_text(rule.columns[0], rows):
+                raise ValueError(
+                    f"{rule.type}: column {rule.columns[0]} is not text; Great Expectations expects text here"
+                )
+        if not self.answer_cache:
+            for rule in self.rules:
+                gx.make_expectation(rule)
+            self.answer_cache["checked"] = True
+        if self.tags and rows.spell_name(self.tag) in rows.names:
+            raise ValueError(f"tag: the rows have a column {self.tag} already; give the tag another name")
+
+    def _note_answers(self, rows: R) -> R:
+        beside = ExpectationColumns.of(rows, self._of_rows, self.answer_cache)
+        characters = [self._note_character(rule, beside) for rule in self._of_rows]
+        return beside.rows.add_note(F.concat(*characters) if characters else F.lit(""))
+
+    def _note_character(self, rule: Expectation, beside: ExpectationColumns[Any]) -> Column:
+        concerned, missing, unexpected = beside.answer(rule)
+        failed = WARNED if rule.severity != "critical" else BROKEN
+        found = F.when(unexpected, F.lit(failed)).otherwise(F.lit(MET))
+        if missing is not None:
+            found = F.when(missing, F.lit(MISSING)).otherwise(found)
+        return found if concerned is None else F.when(concerned, found).otherwise(F.lit(ELSEWHERE))
+
+    def _judge(self, rows: Rows) -> tuple[Rows, list[str]]:
+        """The rows as they were written down, and why the batch goes to the DLQ whole, if it does."""
+        held, notes = _hold_rows(rows, rows.note)
+        names = {name: f"{HIDDEN}{at}" if "." in name or "`" in name else name for at, name in enumerate(held.names)}
+        live = held.frame.where(held.live)
+        of_batch = [rule for rule in self.rules if not rule.known.of_rows]
+        answers: dict[int, Mapping[str, JSON]] = {}
+        for plain in (True, False):
+            asked = [(at, rule) for at, rule in enumerate(of_batch) if plain == _is_about_schema(rule)]
+            called = {name: name for name in names} if plain else names
+            frame = live.select(*[F.col(quote_name(name)).alias(to) for name, to in called.items()])
+            results = gx.validate_batch([rule for _, rule in asked], frame, _spell_names(called))
+            answers.update({at: each for (at, _), each in zip(asked, results, strict=True)})
+        findings = [_mask_finding(rule, answers[at], held.protected) for at, rule in enumerate(of_batch)]
+        found = list_findings(self.rules, notes, findings)
+        assert held.tell is not None
+        held.tell(held.stage, found)
+        failed = list_failures(self.rules, found)
+        if failed and self.on_batch_failure == "stop":
+            raise BatchRefused(held.stage, [f"  {each}" for each in failed])
+        return held, failed if self.on_batch_failure == "quarantine" else []
+
+    def _refuse(self, rows: Rows, quarantined: Sequence[str]) -> Rows:
+        note = F.col(rows.note)
+        whole = make_reason(QUARANTINE_CODE, F.lit(cut_text(f"the batch failed: {'; '.join(quarantined)}", _MOST_SAID)))
+        why = whole if quarantined else F.when(note.contains(BROKEN), self._make_reason(rows, note))
+        tag = F.when(note.rlike(f"[{BROKEN}{WARNED}]"), F.array_compact(F.array(*self._list_labels(note))))
+        tried, put = ({_TAG: tag}, {self.tag: _TAG}) if self.tags else ({}, {})
+        left = rows.attempt(tried, why, put)
+        return left.select({name: name for name in left.names})
+
+    def _make_reason(self, rows: Rows, note: Column) -> Column:
+        code, messages = F.lit(None).cast("string"), []
+        for at, rule in reversed([*enumerate(self._of_rows)]):
+            if rule.severity == "critical":
+                broken = F.substring(note, at + 1, 1) == BROKEN
+                code = F.when(broken, F.lit(rule.type)).otherwise(code)
+                messages.append(F.when(broken, _make_message(rule, rows)))
+        return F.struct(code.alias("code"), F.concat_ws("; ", *reversed(messages)).alias("message"))
+
+    def _list_labels(self, note: Column) -> list[Column]:
+        found = []
+        for at, rule in enumerate(self._of_rows):
+            label = F.lit(f"{rule.type}({', '.join(rule.columns)})")
+            found.append(F.when(F.substring(note, at + 1, 1).isin(BROKEN, WARNED), label))
+        return found
+
+
+def _mask_finding(rule: Expectation, found: Mapping[str, JSON], protected: Sequence[str]) -> Mapping[str, JSON]:
+    """What was found, without values of columns that nobody is shown; a query may ask for any."""
+    protection = Protection(protected)
+    if not any(map(protection.covers, rule.columns)) and (not protected or rule.type != _QUERY):
+        return found
+    return {**found, "result": {"observed_value": MASK}, "exception": found["exception"] and MASK}
+
+
+def _hold_rows(rows: Rows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+    assert isinstance(rows, MarkedRows)
+    assert rows.hold is not None
+    return rows.hold(rows, note)
+
+
+def _make_message(rule: Expectation, rows: Rows) -> Column:
+    """Name, column, what was there, and what was expected; in the form by which protected values are masked."""
+    found = [F.concat(F.lit(f"column {name}: "), show_value(_get_value(name, rows))) for name in rule.columns]
+    expected = f", expected {rule.expected}" if rule.expected else ""
+    return F.concat(F.lit(f"{rule.type}: "), F.concat_ws(", ", *found), F.lit(expected))
+
+
+def _get_value(name: str, rows: Rows) -> Column:
+    return F.col(name) if _is_struct_field(name, rows) else rows.column(name)
+
+
+def _is_struct_field(name: str, rows: Rows) -> bool:
+    """Whether this names a field of a struct, and no column of its own."""
+    root, dot, _ = name.partition(".")
+    return bool(dot) and rows.spell_name(name) not in rows.names and rows.spell_name(root) in rows.names
+
+
+def _is_text(name: str, rows: Rows) -> bool:
+    kind = rows.frame.select(_get_value(name, rows)).schema[0].dataType.simpleString()
+    return kind == "string" or kind.startswith(("varchar", "char"))
+
+
+def _is_about_schema(rule: Expectation) -> bool:
+    """Whether it looks at the names and types of columns only, which have to be their own then."""
+    return rule.type.startswith("expect_table_column") or rule.type in (
+        "expect_column_to_exist",
+        "expect_column_type_to_be",
+        "expect_column_values_to_be_of_type",
+        "expect_column_values_to_be_in_type_list",
+        _QUERY,
+    )
+
+
+def _spell_names(called: Mapping[str, str]) -> Mapping[str, str]:
+    """The names of columns as expectations may write them, each as Great Expectations finds it: in backticks where it
+    has a dot."""
+    return _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
+
+
+class _AnyCase(dict[str, str]):
+    """Finds a name whatever the case of its letters."""
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return super().get(name.lower(), default)
+
+
+_NAN = ("bigint", "double", "int")
+"""The types of which Great Expectations leaves out NaN where it looks at the row before."""
+
+
+@dataclass
+class ExpectationColumns(Generic[R]):
+    """Rows with what expectations ask of them: values only where an expectation is about the row and it is live, so
+    that nothing is evaluated on another one, and no window sees it."""
+
+    rows: R
+    asked: dict[str, Any] = field(default_factory=dict)
+    """What Great Expectations answered before."""
+    concerned: dict[str, str] = field(default_factory=dict)
+    """By condition the column that says whether a row is meant."""
+    values: dict[tuple[str, str], str] = field(default_factory=dict)
+    """By the group of rows and the name of a column, the column with its values."""
+    looked_at: DataFrame | None = None
+    """The rows with these columns only."""
+    figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What an expectation has to know of the whole batch, by what it asks."""
+    arrival: Column | None = None
+    """What rises in the order in which rows were read."""
+
+    @staticmethod
+    def of(rows: R, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns[R]:
+        """The rows with all that these expectations ask. What was `asked` before is not asked again."""
+        beside = ExpectationColumns(rows, asked)
+        if not rules:
+            return beside
+        conditions, ignoring, values = {}, {}, {}
+        for rule in rules:
+            key = f"row_condition {_condition_key(rule)} {rows.schema.simpleString()}"
+            if key not in asked:
+                asked[key] = gx.make_row_condition(rule, rows.frame) if "row_condition" in rule.options else None
+            condition = asked[key]
+            meant = F.when(rows.live, F.lit(True) if condition is None else F.coalesce(condition, F.lit(False)))
+            key = _condition_key(rule)
+            name = beside.concerned.setdefault(key, f"{HIDDEN}meant{len(beside.concerned)}")
+            conditions[name] = meant
+            group = _group_key(rule)
+            if group not in beside.concerned:
+                beside.concerned[group] = f"{HIDDEN}meant{len(beside.concerned)}"
+                ignoring[beside.concerned[group]] = F.when(F.col(name) & ~_is_ignored(rule, rows), F.lit(True))
+            for column in rule.columns:
+                own = beside.values.setdefault((group, column), f"{HIDDEN}value{len(beside.values)}")
+                values[own] = F.when(F.col(beside.concerned[group]), _get_column(column, rows))
+        if any(rule.known.way == "order" for rule in rules):
+            ordered, beside.arrival = rows.in_order()
+            rows = ordered
+        frame = rows.frame
+        for each in (conditions, ignoring, values):
+            frame = frame.select("*", *[column.alias(name) for name, column in each.items()])
+        beside.rows = replace(rows, frame=frame)
+        beside.looked_at = frame.select(*beside.concerned.values(), *beside.values.values())
+        for rule in rules:
+            if rule.known.way == "statistics":
+                judged = rows.hold is not None
+                figures = (
+                    gx.compute_figures(rule, beside.looked_at, beside._name_values(rule)) if judged else gx.NOTHING
+                )
+                beside.figures[_question_key(rule)] = figures
+        return beside
+
+    def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
+        """Of each row whether it is meant (None: every one), whether there is nothing to look at (None: never), and
+        whether it is not as expected."""
+        meant = F.col(self.concerned[_condition_key(rule)]) if "row_condition" in rule.options else None
+        group, names = _group_key(rule), self._name_values(rule)
+        missing = None
+        if "column" not in rule.options:
+            missing = F.col(self.concerned[group]).isNull()
+        elif rule.type not in ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null"):
+            missing = F.col(names[rule.options["column"]]).isNull()
+        return meant, missing, self._is_unexpected(rule, names, group)
+
+    def _is_unexpected(self, rule: Expectation, names: Mapping[str, str], group: str) -> Column:
+        assert self.looked_at is not None
+        if rule.known.way == "order":
+            (name,) = names.values()
+            return self._is_out_of_order(rule, name, F.col(self.concerned[group]))
+        if rule.type == "expect_compound_columns_to_be_unique":
+            listed = [*rule.options["column_list"], self.concerned[group]]
+            rule = replace(rule, options={**rule.options, "column_list": listed})
+        if rule.known.way == "statistics":
+            return gx.make_unexpected_column(rule, self.looked_at, names, self.figures[_question_key(rule)])
+        key = f"{rule.type} {dict(rule.options)} {dict(names)} {self.looked_at.schema.simpleString()}"
+        if key not in self.asked:
+            self.asked[key] = gx.make_unexpected_column(rule, self.looked_at, names)
+        column: Column = self.asked[key]
+        return column
+
+    def _name_values(self, rule: Expectation) -> Mapping[str, str]:
+        return {column: self.values[_group_key(rule), column] for column in rule.columns}
+
+    def _is_out_of_order(self, rule: Expectation, name: str, meant: Column) -> Column:
+        """Whether the value is on the wrong side of the one before it. Great Expectations asks the same of whatever
+        order Spark has its rows in; here it is the order in which they were read."""
+        assert self.looked_at is not None
+        assert self.arrival is not None
+        value, kind = F.col(name), self.looked_at.schema[name].dataType.simpleString()
+        compared = meant & value.isNotNull() & ~F.isnan(value) if kind in _NAN else meant
+        compared = F.coalesce(compared, F.lit(False))
+        from pyspark.sql import Window
+
+        before = Window.partitionBy(compared).orderBy(self.arrival)
+        if kind in ("date", "timestamp"):
+            rise = F.datediff(value, F.lag(value).over(before))
+        else:
+            exact = value.cast("decimal(38,0)") if kind in ("tinyint", "smallint", "int", "bigint") else value
+            rise = exact - F.lag(exact).over(before)
+        rising = rule.type == "expect_column_values_to_be_increasing"
+        wrong = rise < 0 if rising else rise > 0
+        if rule.options.get("strictly"):
+            wrong = wrong | (rise == 0)
+        return compared & F.coalesce(wrong, F.lit(False))
+
+
+def _question_key(rule: Expectation) -> str:
+    return f"{rule.type} {rule.options.get('method')} {list(rule.columns)} {_condition_key(rule)}"
+
+
+def _condition_key(rule: Expectation) -> str:
+    return f"{rule.options.get('condition_parser')}: {rule.options.get('row_condition')}"
+
+
+def _group_key(rule: Expectation) -> str:
+    """What is the same for expectations that are about the same rows."""
+    if "column" in rule.options:
+        return _condition_key(rule)
+    return f"{_condition_key(rule)} of {list(rule.columns)} but {_ignore_policy(rule)}"
+
+
+def _ignore_policy(rule: Expectation) -> str:
+    default = "all_values_are_missing" if "column_list" in rule.options else "both_values_are_missing"
+    return str(rule.options.get("ignore_row_if", default))
+
+
+def _is_ignored(rule: Expectation, rows: Rows) -> Column:
+    missing = [_get_column(name, rows).isNull() for name in rule.columns]
+    how = _ignore_policy(rule)
+    if how in ("all_values_are_missing", "both_values_are_missing"):
+        return reduce(lambda one, other: one & other, missing)
+    if how in ("any_value_is_missing", "either_value_is_missing"):
+        return reduce(lambda one, other: one | other, missing)
+    return F.lit(False)
+
+
+def _get_column(name: str, rows: Rows) -> Column:
+    return rows.column(name) if rows.spell_name(name) in rows.names else F.col(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from origins.batch import JSON
@@ -20,10 +21,9 @@ class BatchRefused(WherryError):
     code = "EXPECTATION"
 
     def __init__(self, stage: str, failures: Sequence[str]) -> None:
+        message = f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered."
         super().__init__(
-            "\n".join(
-                [f"the batch does not meet the expectations of stage '{stage}'. No row of it was delivered.", *failures]
-            ),
+            "\n".join([message, *failures]),
             hint="see it       wherry preview FILE\n"
             "let it pass  on_batch_failure: report  at the stage; with quarantine the whole batch goes to the DLQ",
         )
@@ -35,8 +35,7 @@ def list_findings(
 ) -> list[dict[str, JSON]]:
     """For each expectation what was found, in order; `judged` is what was said of the batch to those that have one
     answer for it. Nothing for those where the batch was not asked."""
-    answers = iter(judged)
-    numbers = iter(range(len(rules)))
+    answers, numbers = iter(judged), itertools.count()
     return [
         _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
         for rule in rules
@@ -45,11 +44,8 @@ def list_findings(
 
 def list_failures(rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]]) -> list[str]:
     """Why the batch fails as a whole, in a line for each expectation that says so."""
-    failures = []
-    for rule, each in zip(rules, found, strict=True):
-        if rule.judges_batch and each["success"] is False:
-            failures.append(_describe_failure(rule, each))
-    return failures
+    judged = ((rule, each) for rule, each in zip(rules, found, strict=True) if rule.judges_batch)
+    return [_describe_failure(rule, each) for rule, each in judged if each["success"] is False]
 
 
 def _count_finding(rule: Expectation, at: int, notes: Mapping[str, int]) -> dict[str, JSON]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from origins.batch import JSON
+from origins.lazy import F
 from stages.expect.expectation import Expectation
 
 if TYPE_CHECKING:
@@ -41,15 +42,8 @@ def load() -> Any:
     return core
 
 
-def check(expected: Expectation) -> None:
-    """Raises ValueError for options that Great Expectations does not take, in its own words."""
-    make_expectation(expected)
-
-
 def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None:
     """Which rows of the frame it is about; None if about all."""
-    from pyspark.sql import functions as F
-
     condition = getattr(make_expectation(expected), "row_condition", None)
     if condition is None:
         return None
@@ -206,12 +200,12 @@ def make_engine(frame: DataFrame) -> Any:
 @contextmanager
 def silence_logs() -> Iterator[None]:
     """Without what it says to its own developers."""
-    said = logging.getLogger("great_expectations")
-    before = said.level
-    said.setLevel(logging.CRITICAL)
+    logger = logging.getLogger("great_expectations")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        said.setLevel(before)
+        logger.setLevel(before)

@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from runners.model.counts import SettledCounts
-from runners.model.entry import Entry, Settled, SpanBody
+from runners.model.entry import Entry, Settled
+from runners.model.planned_batch import SettledCounts, SpanBody
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import COMPACT_EVERY
 from tests.benchmarks.case import Bar, Case, Taken

@@ -12,7 +12,7 @@ import pytest
 from origins.batch import JSON, Json, Limits
 from origins.files import Files
 from origins.files import listing as file_backlog
-from origins.files.listing import File, FileBacklog, read_parts
+from origins.files.listing import File, FileBacklog, list_files
 from origins.origin import Backlog, Progress
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def waiting(folder: Path, **options: JSON) -> FileBacklog:
 def names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[str]:
     """The files of the next batch."""
     span = backlog.take("0", start, limits or Limits())
-    return [name for name, _, _ in read_parts(span.parts)] if span else []
+    return [name for _, name, _ in list_files(span.parts)] if span else []
 
 
 def test_what_was_handed_out_is_not_handed_out_again(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_nothing_of_an_odd_file_is_lost(
 ) -> None:
     """Its lines are rows or refused as they were found, in order; also where Spark has to look at them."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     content, options, expected = ODD[kind][what]
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
@@ -225,7 +225,7 @@ def test_every_line_of_anything_is_a_row_or_refused(
 ) -> None:
     """Once, in its place, with its file and its raw content; and no file with a refused line is taken for clean."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
     chance = random.Random(f"{kind} {looked_at}")

@@ -165,7 +165,7 @@ def test_large_files_are_looked_through_as_small_ones_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Spark, and with the same end; a file in which nothing is wrong is read as it is."""
-    monkeypatch.setattr(scan_small, "MODERATE", 0)
+    monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
         files = lines(tmp_path, names, on_change={"extra": "nack"})
         expected = {"fits": (1, "a", 1)}
@@ -275,7 +275,7 @@ def test_the_objects_of_a_whole_file_are_rescued_one_by_one(
 ) -> None:
     """With `multiLine`; what is refused beside them is one object, or a file that is none and no array of them."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     changes, expected = WHOLE[case]
     for name, content in IN_FILES.items():
         (tmp_path / name).write_text(content)
@@ -318,7 +318,7 @@ def test_a_decimal_that_is_too_fine_is_not_rounded(
 ) -> None:
     """It is refused or rescued as one that is too large is; zeros behind it make it no finer."""
     if not looked_at:
-        monkeypatch.setattr(scan_small, "MODERATE", 0)
+        monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     kind, options, content, raw = FINE[case]
     (tmp_path / "a").write_text(content)
     files = Files(
@@ -412,7 +412,7 @@ def test_rescued_lines_of_large_csv_come_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with an open quote as well, also where nobody looks at files before."""
-    monkeypatch.setattr(scan_small, "MODERATE", 0)
+    monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
     assert [told(row) for row in both_ways(spark, files)] == [(1, "a"), (None, None, {"_line": '2,"b'})]

@@ -23,7 +23,7 @@ from origins.conformance import OriginConformance
 from origins.delta import Delta
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.listing import read_parts
+from origins.files.listing import list_files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
@@ -115,7 +115,7 @@ class TestParquetFiles(OriginConformance):
 
 def lengthen(folder: Path, batch: Batch) -> None:
     """Put something behind the batch's first file."""
-    with (folder / read_parts(batch.span.parts)[0][0]).open("ab") as file:
+    with (folder / list_files(batch.span.parts)[0].name).open("ab") as file:
         file.write(b"\n")
 
 

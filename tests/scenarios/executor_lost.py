@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from destinations.delta import Delta
 from origins.files import Files
 from runners.model.events import BatchRests, Event
-from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions
+from runners.model.spec import BatchOptions, RetryOptions, RunOptions
+from runners.pipeline import Pipeline
 from runners.spark.start import start
 from stages.stage import Stage
 

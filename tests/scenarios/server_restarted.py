@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 from destinations.delta import Delta
 from origins.files import Files
 from runners.model.events import BatchRests, Event
-from runners.pipeline import BatchOptions, Pipeline, RetryOptions, RunOptions
+from runners.model.spec import BatchOptions, RetryOptions, RunOptions
+from runners.pipeline import Pipeline
 from tests.scenarios.gate import Gate
 from tests.scenarios.shared_jvm import Server
 

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
-from runners.pipeline import BatchOptions, Pipeline, RunOptions
+from runners.model.spec import BatchOptions, RunOptions
+from runners.pipeline import Pipeline
 from stages.cast import Cast
+from stages.columns import WithColumns
 from stages.filter import Filter
 from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 from tests.scenarios.conftest import Place
 
 if TYPE_CHECKING:

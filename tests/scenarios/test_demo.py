@@ -26,7 +26,7 @@ def test_the_demo_carries_its_orders_and_says_where_they_are(
     carries nothing twice."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "runners.command_line.progress_bar.Console", lambda **how: Console(**how, force_terminal=True, width=120)
+        "runners.command_line.carrying.Console", lambda **how: Console(**how, force_terminal=True, width=120)
     )
     result = CliRunner().invoke(wherry, ["demo", "here"], standalone_mode=False)
     assert (result.exception, result.return_value) == (None, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from runners.command_line import cli
 from runners.model.errors import Refusal
-from runners.operations.offsets import carry_out, plan_reset, plan_rewind, plan_set, show
+from runners.operations.offsets import carry_out, plan_reset, plan_rewind, plan_set
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -51,7 +51,7 @@ def test_a_rewind_carries_again_what_it_said(place: Place) -> None:
     carry_out(place.load(), move, reason="the prices were wrong")
     report = place.load().run()
     assert (report.batches, place.ids("tables/orders")) == (2, [1, 2, 2, 3, 3])
-    assert show(place.load())["lanes"]["0"]["number"] == 5
+    assert place.load().lanes().lanes["0"]["number"] == 5
 
 
 @pytest.mark.promise("SS-12")

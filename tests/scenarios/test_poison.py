@@ -17,15 +17,15 @@ from destinations.dlq import Dlq
 from origins.generate import Generate
 from runners.model.events import BatchSettled
 from runners.model.run_report import PipelineFailed, Report
-from runners.pipeline import Pipeline, RetryOptions, RunOptions
+from runners.model.spec import RetryOptions, RunOptions
+from runners.pipeline import Pipeline
+from stages.columns import Select, WithColumns
 from stages.filter import Filter
 from stages.python import Handler
 from stages.python_call import keep, nack
 from stages.require import Require
-from stages.select import Select
 from stages.sql import Sql
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 from tests.scenarios.conftest import ORDERS, Place, carry, order
 
 if TYPE_CHECKING:

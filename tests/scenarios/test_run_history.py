@@ -14,7 +14,7 @@ from runners.definitions.definition import definition_of
 from runners.listeners import hook_runner
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
-from runners.model.hook import Hook
+from runners.model.spec import Hook
 from runners.running import run
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter

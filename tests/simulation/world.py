@@ -21,11 +21,10 @@ from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
-from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Fenced, WindowTripped
 from runners.model.events import Event
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch
 from runners.model.spec import FOR_EVER, NEVER, RetryPolicy
 from runners.model.tasks import (
     Answers,

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stages.cast import Cast
+from stages.columns import Drop, WithColumns
 from stages.conformance import LABELS, begin, collect_decided, does_raise_mark
 from stages.deduplicate import Deduplicate
-from stages.drop import Drop
 from stages.filter import Filter
 from stages.require import Require
 from stages.sql import Sql
 from stages.stage import Stage, apply_stage, is_repeatable, list_problems
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

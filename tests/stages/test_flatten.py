@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from stages.columns import Flatten
 from stages.conformance import LABELS, StageConformance
-from stages.flatten import Flatten
 from stages.rows import StraightRows
 from stages.stage import Stage
 

@@ -8,10 +8,10 @@ import pytest
 
 from origins.nack import REFUSED, make_reason
 from stages.cast import Cast
+from stages.columns import WithColumns
 from stages.conformance import LABELS, begin, does_raise_mark
 from stages.filter import Filter
 from stages.require import Require
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pathlib import Path

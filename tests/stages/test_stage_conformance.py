@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from stages.columns import Select, WithColumns
 from stages.conformance import StageConformance
 from stages.filter import Filter
 from stages.require import Require
-from stages.select import Select
 from stages.sql import Sql
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from stages.cast import Cast
+from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conformance import StageConformance, begin, collect_decided
-from stages.drop import Drop
 from stages.expressions import is_repeatable_sql, put_in
 from stages.filter import Filter
-from stages.rename import Rename
 from stages.require import Require
 from stages.rows import StraightRows
-from stages.select import Select
 from stages.sql import Sql
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

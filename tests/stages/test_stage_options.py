@@ -8,14 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from stages.cast import Cast
+from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conformance import LABELS
-from stages.drop import Drop
 from stages.filter import Filter
-from stages.rename import Rename
 from stages.require import Require
-from stages.select import Select
 from stages.sql import Sql
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,10 +37,10 @@ from runners.definitions.kinds import (
 from runners.listeners import metrics
 from runners.model import events, schedule_events
 from runners.model.codes import DOCUMENT, read_codes, summarise
-from runners.model.hook import Hook
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.spec import (
     BatchOptions,
+    Hook,
     PipelineSpec,
     RetryOptions,
     RunOptions,
@@ -80,7 +80,6 @@ _ROW_CODE = re.compile(
 
 
 def write_reference(folder: Path) -> None:
-    """Write all pages of the reference below a folder."""
     for name, text in make_pages().items():
         page = folder / name
         page.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,6 @@ def write_reference(folder: Path) -> None:
 
 
 def make_pages() -> Pages:
-    """All pages of the reference."""
     kinds = [describe_kind(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
     commands = dict(_walk_commands(wherry, ()))
     pages = {
@@ -102,7 +100,8 @@ def make_pages() -> Pages:
     for role, folder in FOLDERS.items():
         ours = {kind.name: kind.summary for kind in kinds if kind.role == role}
         intro = f"Each kind of {role} has a page with its options. `wherry kinds` lists them too."
-        pages[f"{folder}/index.md"] = _make_index(folder.capitalize(), intro, ours)
+        menu = _make_toctree({name: name for name in ours})
+        pages[f"{folder}/index.md"] = "\n".join([f"# {folder.capitalize()}\n\n{intro}\n", _make_links(ours), menu])
     pages |= {f"{FOLDERS[kind.role]}/{kind.name}.md": _make_kind_page(kind) for kind in kinds}
     pages |= {f"commands/{'-'.join(words)}.md": _make_command_page(words, each) for words, each in commands.items()}
     found = [(kind, find_codes(kind)) for kind in kinds]
@@ -153,12 +152,6 @@ def read_code(code: str) -> CodeText:
     )
 
 
-def _make_index(title: str, intro: str, names: Mapping[str, str]) -> str:
-    """A page that leads to others in its folder, by their names, each with its meaning."""
-    tree = _make_toctree({name: name for name in names})
-    return "\n".join([f"# {title}\n\n{intro}\n", _make_links(names), tree])
-
-
 def _make_links(names: Mapping[str, str]) -> str:
     return "\n".join(f"[`{name}`]({name}.md)\n: {text}\n" for name, text in names.items())
 
@@ -182,8 +175,8 @@ def _make_kind_page(kind: Kind) -> str:
     component = get_our_kinds().resolve(kind.role, kind.name)
     text = (inspect.getdoc(component) or "").partition("\nExample:\n")[0].strip()
     example = make_example(kind)
-    common = [each for each in kind.options if each.required or re.search(rf"\b{each.name}:", example)]
-    main = next((each for each in kind.options if each.main), None)
+    common = [option for option in kind.options if option.required or re.search(rf"\b{option.name}:", example)]
+    main = next((option for option in kind.options if option.main), None)
     common = common or ([main] if main else [])
     promises = [f"{name.capitalize()}\n: {text}\n" for name, text in kind.promises.items()]
     return "\n".join(
@@ -192,7 +185,7 @@ def _make_kind_page(kind: Kind) -> str:
             *promises,
             f"## Example\n\n```yaml\n{example}```\n",
             *_make_options("Common options", common, main),
-            *_make_options("Advanced options", [each for each in kind.options if each not in common], main),
+            *_make_options("Advanced options", [option for option in kind.options if option not in common], main),
             *_make_options(f"Options beside `{kind.name}`", kind.beside, None),
             *_make_code_list(find_codes(kind)),
             f"## More\n\n[How {FOLDERS[kind.role]} work](../../{FOLDERS[kind.role]}/README.md)\n",
@@ -206,9 +199,9 @@ def _make_options(title: str, options: Sequence[DescribedOption], main: Describe
     yield f"## {title}\n"
     if main in options:
         yield f"`{main.name}` is the main option: its value may stand right behind the kind.\n" if main else ""
-    for each in options:
-        default = "required" if each.required else f"default: {_show(each.default)}"
-        yield f"`{each.name}`\n: *{_show_type(each.type)}, {default}*\n\n  {each.text}\n"
+    for option in options:
+        default = "required" if option.required else f"default: {_show(option.default)}"
+        yield f"`{option.name}`\n: *{_show_type(option.type)}, {default}*\n\n  {option.text}\n"
 
 
 def _show_type(text: str) -> str:
@@ -229,9 +222,9 @@ def _make_code_list(codes: Sequence[str]) -> Iterator[str]:
 
 
 def _make_code_page(code: str, kinds: Sequence[Kind]) -> str:
-    said = read_code(code)
-    parts = [f"# `{code}`", "## Cause", said.cause, "## Check", _make_list(said.checks)]
-    parts += ["## Remedy", _make_list(said.remedies)]
+    explained = read_code(code)
+    parts = [f"# `{code}`", "## Cause", explained.cause, "## Check", _make_list(explained.checks)]
+    parts += ["## Remedy", _make_list(explained.remedies)]
     if kinds:
         links = [f"[`{kind.name}` ({kind.role})](../{FOLDERS[kind.role]}/{kind.name}.md)" for kind in kinds]
         parts += ["## Where it occurs", _make_list(links)]
@@ -273,19 +266,15 @@ def _make_command_page(words: tuple[str, ...], command: click.Command) -> str:
     parts += ["## Usage", f"```text\n{usage}\n```"]
     if isinstance(command, click.Group):
         inside = [
-            f"- [`{name}`]({'-'.join((*words, name))}.md): {_read_help(each)[0]}"
-            for name, each in command.commands.items()
+            f"- [`{name}`]({'-'.join((*words, name))}.md): {_read_help(inner)[0]}"
+            for name, inner in command.commands.items()
         ]
         parts += ["## Commands", "\n".join(inside)]
-    options = [each for each in command.params if isinstance(each, click.Option) and not each.hidden]
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
     if options:
-        parts += ["## Options", *(_make_command_option(each, context) for each in options)]
+        records = [option.get_help_record(context) or ("", "") for option in options]
+        parts += ["## Options", *(f"`{names}`\n: {_mark_options(text)}" for names, text in records)]
     return "\n\n".join(parts) + "\n"
-
-
-def _make_command_option(option: click.Option, context: click.Context) -> str:
-    names, text = option.get_help_record(context) or ("", "")
-    return f"`{names}`\n: {_mark_options(text)}"
 
 
 def _mark_options(text: str) -> str:
@@ -294,9 +283,8 @@ def _mark_options(text: str) -> str:
 
 
 def _read_help(command: click.Command) -> list[str]:
-    """The paragraphs of a command's help."""
     text = inspect.cleandoc(command.help or "").partition("\f")[0]
-    return [" ".join(each.replace("\b", "").split()) for each in text.split("\n\n")]
+    return [" ".join(paragraph.replace("\b", "").split()) for paragraph in text.split("\n\n")]
 
 
 def _make_definition_page() -> str:
@@ -308,14 +296,11 @@ def _make_definition_page() -> str:
         docs = read_docs(component)
         for name, option in list_options(component).items():
             called = {"run_options": "run"}.get(name, name)
-            default = "required" if option.required else f"default: {_show_value(option.default)}"
+            value = "see below" if dataclasses.is_dataclass(option.default) else _show(option.default)
+            default = "required" if option.required else f"default: {value}"
             kind = _show_type(describe_type(option.annotation).replace("nothing", "a mapping"))
             parts.append(f"`{called}`\n: *{kind}, {default}*\n\n  {docs[name]}\n")
     return "\n".join(parts)
-
-
-def _show_value(default: Any) -> str:
-    return "see below" if dataclasses.is_dataclass(default) else _show(default)
 
 
 def _make_metrics_page() -> str:
@@ -330,11 +315,11 @@ def _make_metrics_page() -> str:
 
 def _read_labels() -> Mapping[str, list[str]]:
     """The labels of each metric, as the source sets them."""
-    found: dict[str, list[str]] = {name: [] for name in metrics.METRICS}
+    labels: dict[str, list[str]] = {name: [] for name in metrics.METRICS}
     for node in ast.walk(ast.parse(inspect.getsource(metrics))):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            found.get(str(node.args[0].value), []).extend(each.arg for each in node.keywords if each.arg)
-    return {name: list(dict.fromkeys(labels)) for name, labels in found.items()}
+            labels.get(str(node.args[0].value), []).extend(keyword.arg for keyword in node.keywords if keyword.arg)
+    return {name: list(dict.fromkeys(found)) for name, found in labels.items()}
 
 
 def _make_events_page() -> str:
@@ -355,7 +340,7 @@ def _list_events(union: Any, module: Any) -> list[type]:
 
 def _describe_fields(component: type, title: str = "") -> str:
     docs = read_docs(component)
-    rows = [f"`{each.name}`\n: {docs[each.name]}\n" for each in dataclasses.fields(component)]
+    rows = [f"`{field.name}`\n: {docs[field.name]}\n" for field in dataclasses.fields(component)]
     return "\n".join([f"### `{title or component.__name__}`\n\n{read_summary(component)}\n", *rows])
 
 
@@ -393,5 +378,5 @@ def _list_sources(module: str) -> Sequence[Path]:
         seen[file] = None
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{folder}."):
-                waiting += [str(node.module), *(f"{node.module}.{each.name}" for each in node.names)]
+                waiting += [str(node.module), *(f"{node.module}.{imported.name}" for imported in node.names)]
     return list(seen)

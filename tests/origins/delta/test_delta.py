@@ -14,8 +14,8 @@ from deltalake import write_deltalake
 
 from origins.batch import JSON, Batch, Limits, Span
 from origins.delta import Delta, DeltaBacklog
+from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
-from origins.delta_versions import VersionLog
 from origins.errors import OriginError
 from origins.origin import PLACE, Progress
 

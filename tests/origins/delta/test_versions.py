@@ -10,7 +10,7 @@ import pytest
 
 from origins.batch import JSON, Json
 from origins.delta import Delta
-from origins.delta_versions import VersionLog
+from origins.delta_actions import VersionLog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

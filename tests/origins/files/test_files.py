@@ -18,7 +18,7 @@ import pytest
 from origins.batch import JSON, Batch, Limits, Span
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.listing import read_parts
+from origins.files.listing import list_files
 from origins.nack import REFUSED
 from origins.origin import BATCH, PLACE, Progress
 
@@ -73,7 +73,7 @@ def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress 
     """The names of the files of each batch of lane 0."""
     backlog, found, start = files.survey(spark, progress or Progress()), [], None
     while span := backlog.take("0", start, limits):
-        found.append([name for name, _, _ in read_parts(span.parts)])
+        found.append([name for _, name, _ in list_files(span.parts)])
         start = span.end
     return found
 
@@ -141,7 +141,7 @@ class TestBatches:
         def lanes() -> dict[str, str]:
             backlog = files.survey(spark, Progress())
             spans = {lane: backlog.take(lane, None, Limits()) for lane in files.lane_names()}
-            return {name: lane for lane, span in spans.items() if span for name, _, _ in read_parts(span.parts)}
+            return {name: lane for lane, span in spans.items() if span for _, name, _ in list_files(span.parts)}
 
         before = lanes()
         (tmp_path / "0").unlink()
@@ -192,7 +192,7 @@ class TestNames:
         batches = [replace(whole, span=replace(whole.span, parts=(each,))) for each in parts]
         assert files.joins(batches)
         found = {row[BATCH]: row["name"] for row in files.fetch(spark, batches).frame().collect()}
-        assert found == {at: name for at, (name, _, _) in enumerate(read_parts(parts))}
+        assert found == {at: name for at, (_, name, _) in enumerate(list_files(parts))}
         assert sorted(found.values()) == sorted(ODD_NAMES)
 
     @pytest.mark.parametrize("names", [["a", "a"], [f"{number}.json" for number in range(257)]])

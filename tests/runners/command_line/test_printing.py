@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,14 +14,13 @@ from origins.batch import Json
 from origins.errors import WherryError
 from runners.command_line import printing, printing_state
 from runners.model.causes import CauseCounter
-from runners.model.counts import StageCount
 from runners.model.errors import WindowTripped
+from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.model.text import format_sections, table
 from runners.operations.audit_finding import Finding
-from runners.operations.offsets import LaneMove, OffsetMove
+from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
-from runners.operations.status import Lanes
 from runners.reports.report_page import escape_text as page_text
 
 
@@ -270,7 +270,7 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         lanes={"0": LaneMove(before=5, after=None, batches=2, rows=2_000)},
         destinations={"orders": "the rows will be there twice"},
     )
-    assert printing.move(move).splitlines() == [
+    assert printing.format_move(move).splitlines() == [
         "lane  batches again  rows again  from → to",
         "0     2              2,000       5 → the beginning",
         "",
@@ -279,8 +279,8 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         "              is added to it again",
     ]
     unknown = OffsetMove(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
-    assert "0     not known      not known   500 → 250" in printing.move(unknown)
-    assert printing.move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
+    assert "0     not known      not known   500 → 250" in printing.format_move(unknown)
+    assert printing.format_move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
 
 
 def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> None:
@@ -292,7 +292,7 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
         "by_hand": {"odd": "odd.yaml"},
         "broken": {"bad.yaml": "bad.yaml: 1 problem\n  line 1"},
     }
-    assert printing.schedule_plan(facts).splitlines() == [
+    assert printing.format_schedule(facts).splitlines() == [
         "pipeline  next (UTC)               runs",
         "orders    Mon 2026-06-01 12:05:00  every 5m",
         "prices    paused: a move           after each run of orders",
@@ -301,7 +301,7 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
         "bad.yaml is broken: 1 problem",
         "  line 1",
     ]
-    assert printing.schedule_plan({"scheduled": [], "by_hand": {}, "broken": {}}) == "No definition was found here."
+    assert printing.format_schedule({"scheduled": [], "by_hand": {}, "broken": {}}) == "No definition was found here."
 
 
 def test_refused_rows_of_a_batch_are_one_table() -> None:
@@ -338,10 +338,11 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
 def test_a_table_that_leaves_something_out_says_how_to_see_the_whole() -> None:
     """By the option of the command; a table that is whole says nothing."""
     letter = {**LETTER, "row": {"note": "x" * 90}}
-    cut, whole = printing.format_dead_letters([letter]), printing.format_dead_letters([letter], wide=True)
+    render = partial(printing.format_dead_letters, [letter])
+    cut, whole = printing.format_wide(render, wide=False), printing.format_wide(render, wide=True)
     assert ("x" * 90 in cut, "x" * 90 in whole) == (False, True)
-    assert printing.suggest_wide(cut, whole).splitlines()[-1] == "Show all columns and whole values:  --wide"
-    assert printing.suggest_wide(whole, whole) == whole
+    assert cut.splitlines()[-1] == "Show all columns and whole values:  --wide"
+    assert whole == render(wide=True)
 
 
 def test_a_command_stays_in_one_line() -> None:

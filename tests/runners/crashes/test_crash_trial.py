@@ -18,7 +18,7 @@ from origins.files import Files as FilesRead
 from origins.memory import Memory
 from runners.crashes.crash_trial import redirect_pipeline
 from runners.model.errors import Refusal
-from runners.model.hook import Hook
+from runners.model.spec import Hook
 from runners.pipeline import Pipeline
 from stages.filter import Filter
 

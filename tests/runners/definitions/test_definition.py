@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from destinations.dlq import Dlq
 from runners.definitions.definition import Definition, definition_of, load
+from runners.definitions.document import DefinitionError
 from runners.definitions.kinds import list_options
-from runners.definitions.problems import DefinitionError
 from runners.model.spec import BatchOptions, PipelineSpec, RunOptions, ScheduleOptions, SchemaState, SparkOptions
 from tests.runners.engine.toys import TOYS, Call, Choose, Convert, Folder, Keep, Say, Table
 

@@ -12,9 +12,9 @@ import pytest
 import destinations
 from runners.command_line import cli
 from runners.definitions.definition import definition_of, load
+from runners.definitions.document import DefinitionError
 from runners.definitions.json_schema import make_json_schema
 from runners.definitions.kinds import KindMissing, get_our_kinds, list_kinds
-from runners.definitions.problems import DefinitionError
 from runners.pipeline import Pipeline
 
 PROJECT = """

@@ -18,7 +18,7 @@ from runners.definitions.first_pipeline import begin
 from runners.definitions.proposal import propose
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
-from stages.with_columns import WithColumns
+from stages.columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.definitions.document import Scalar, parse, to_plain
+from runners.definitions.document import DefinitionError, Scalar, parse, to_plain
 from runners.definitions.parameters import Parameters, override_value, read_variables
-from runners.definitions.problems import DefinitionError
 
 
 def put_in(

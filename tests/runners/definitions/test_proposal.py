@@ -14,13 +14,12 @@ import pytest
 from origins.files import Files
 from runners.command_line import cli
 from runners.definitions.definition import load
-from runners.definitions.findings import MOST_LINES, list_findings
 from runners.definitions.first_pipeline import begin
-from runners.definitions.proposal import Proposal, propose
+from runners.definitions.proposal import MOST_LINES, Proposal, list_findings, propose
 from runners.model.spec import PipelineSpec
 from stages.cast import Cast
+from stages.columns import WithColumns
 from stages.require import Require
-from stages.with_columns import WithColumns
 from tests.five_months import write_months
 
 PLAIN = "id,name\n1,Ada\n2,Bo\n"

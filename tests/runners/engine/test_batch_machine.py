@@ -19,10 +19,17 @@ from runners.engine.batch_machine import (
     rest_flight,
     resume_flight,
 )
-from runners.model.counts import BranchCounts, Counts, StageCount
 from runners.model.errors import RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.model.pipeline_state import LaneState
-from runners.model.planned_batch import DecidedBatch, DecisionBody, PlannedBatch, SettleBody
+from runners.model.planned_batch import (
+    BranchCounts,
+    Counts,
+    DecidedBatch,
+    DecisionBody,
+    PlannedBatch,
+    SettleBody,
+    StageCount,
+)
 from runners.model.tasks import (
     Answers,
     AskDestinations,

@@ -102,7 +102,7 @@ class Bench:
         if self.error is not None:
             return Failed(error=self.error)
         from destinations.destination import Written
-        from runners.model.counts import BranchCounts, Counts
+        from runners.model.planned_batch import BranchCounts, Counts
 
         counts = Counts(read=1, branches={"orders": BranchCounts(expected=1)})
         return Landed(written={"orders": Written(rows=1)}, counts=counts)

@@ -19,10 +19,11 @@ from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallb
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
 from runners.engine.worker_pool import Finished, TaskWorkers
-from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry
+from runners.model.planned_batch import BranchCounts, Counts
+from runners.model.spec import RunOptions
 from runners.model.tasks import Answers, AskDestinations, Counted, Landed, Outcome, Task, WriteStraight
-from runners.pipeline import Pipeline, RunOptions
+from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from runners.definitions.definition import DefinitionError, load
+from runners.definitions.definition import load
+from runners.definitions.document import DefinitionError
 from runners.listeners.hook_runner import ROOM, HookRunner
-from runners.model.hook import Hook, make_end_facts, make_start_facts
 from runners.model.run_report import Report, RunError
+from runners.model.spec import Hook, make_end_facts, make_start_facts
 
 START = make_start_facts("orders", "7f", "2026-01-01T00:00:00+00:00")
 SECRETS = {"hunter2": "${secret:KEY}"}

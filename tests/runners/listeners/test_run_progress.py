@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from origins.batch import Batch, Span
-from runners.listeners import notebook_progress
-from runners.listeners.notebook_progress import show_in_notebook
-from runners.listeners.run_progress import RunProgress, call_every
+from runners.listeners import run_progress
+from runners.listeners.run_progress import RunProgress, call_every, show_in_notebook
 from runners.model.events import BatchCancelled, BatchPlanned, BatchSettled, Event, RunEnded, RunStarted, RunStopping
 from tests.manual_clock import ManualClock
 
@@ -132,7 +131,7 @@ def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
     shown.display = notebook  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setitem(sys.modules, "IPython.display", shown)
-    monkeypatch.setattr(notebook_progress, "OFTEN", 0.001)
+    monkeypatch.setattr(run_progress, "OFTEN", 0.001)
     return notebook
 
 

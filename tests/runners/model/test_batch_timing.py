@@ -11,10 +11,9 @@ import pytest
 from destinations.dlq import DLQ
 from runners.command_line.printing import format_report
 from runners.model.batch_timing import PHASES, BatchTiming
-from runners.model.counts import Counts
 from runners.model.entry import Entry
 from runners.model.events import BatchPlanned, BatchSettled
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 from runners.model.run_report import DestinationReport, RunReportBuilder
 from runners.model.tasks import Declined, Deliver, Landed, Outcome, Prepare, Prepared, Task, WriteStraight
 from tests.manual_clock import ManualClock

@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from runners.model.spec import FOR_EVER, NEVER, RetryPolicy, make_policy
-from runners.pipeline import RetryOptions
+from runners.model.spec import FOR_EVER, NEVER, RetryOptions, RetryPolicy, make_policy
 
 AWAY = TimeoutError("timed out")
 

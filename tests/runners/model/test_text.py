@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import re
+from types import SimpleNamespace
+
 import pytest
 
-from runners.model.text import with_file
+from runners.model import text
+from runners.model.text import (
+    ShownRow,
+    choose_colors,
+    fit_text,
+    format_rows,
+    format_sections,
+    measure_width,
+    paint,
+    paint_error,
+    paint_hint,
+    paint_word,
+    table,
+    with_file,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,3 +38,163 @@ from runners.model.text import with_file
 def test_commands_name_the_definition_and_nothing_else_does(said: str, file: str, told: str) -> None:
     """A file with spaces stands in quotes; another file that is to be given keeps its place."""
     assert with_file(said, file) == told
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard output is a terminal that has colours."""
+    monkeypatch.setattr(text, "sys", SimpleNamespace(stdout=Terminal(), stderr=None))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_command_at_a_terminal_has_colours_until_it_ends() -> None:
+    """What prints afterwards in the same process has none."""
+    with choose_colors(["status", "orders.yaml"]):
+        assert paint("failed", "red") == "\x1b[31mfailed\x1b[0m"
+    assert paint("failed", "red") == "failed"
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(
+    ("words", "name", "value"),
+    [
+        (["status"], "NO_COLOR", "1"),
+        (["status"], "TERM", "dumb"),
+        (["status", "--json"], "TERM", "xterm"),
+        (["run", "--log-format", "json"], "TERM", "xterm"),
+        (["run", "--log-format=json"], "TERM", "xterm"),
+    ],
+)
+def test_there_are_none_for_a_person_or_a_program_that_wants_none(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], name: str, value: str
+) -> None:
+    """By the environment, or by an option."""
+    monkeypatch.setenv(name, value)
+    with choose_colors(words):
+        assert paint("failed", "red") == "failed"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_folder_may_be_called_json() -> None:
+    """Only an option asks for JSON."""
+    with choose_colors(["run", "json", "--log-format", "text"]):
+        assert paint("failed", "red") != "failed"
+
+
+def test_there_are_none_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a file, in a pipe, and where a stream is closed."""
+    monkeypatch.setattr(text, "sys", SimpleNamespace(stdout=io.StringIO(), stderr=None))
+    with choose_colors(["status"]):
+        assert paint("failed", "red") == "failed"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_words_hints_and_errors_have_their_looks() -> None:
+    """A word that says how something went, what recedes behind a command, and the beginning of an error."""
+    with choose_colors([]):
+        assert paint_word("succeeded ") == "\x1b[32msucceeded \x1b[0m"
+        assert paint_word("orders") == "orders"
+        assert paint_hint("See it:  wherry runs") == "\x1b[2mSee it:  \x1b[0mwherry runs"
+        assert paint_error("orders failed: no disk\nMake room: now") == (
+            "\x1b[31morders failed\x1b[0m: no disk\nMake room: now"
+        )
+        assert paint_error("No yes.", refusal=True) == "\x1b[33mNo yes.\x1b[0m"
+
+
+@pytest.mark.usefixtures("terminal")
+def test_colours_change_no_column() -> None:
+    """A table and sections are as wide with colours as without."""
+    rows = [["orders", "failed", "x"], ["a", "succeeded", "y"]]
+    plain = [table(["pipeline", "ended", ""], rows), format_sections([("run by", ["a", "b"])])]
+    with choose_colors([]):
+        painted = [table(["pipeline", "ended", ""], rows), format_sections([("run by", ["a", "b"])])]
+    assert all("\x1b[" in text for text in painted)
+    assert [re.sub("\x1b\\[\\d+m", "", text) for text in painted] == plain
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 40 columns."""
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+def test_columns_stand_below_each_other_in_the_order_in_which_they_are_first_seen() -> None:
+    """A row without a column has a gap there, and one that is no object has a column without a name."""
+    rows = [ShownRow(row={"id": 1, "at": None}), ShownRow(row={"id": 22, "tags": ["a"]}), ShownRow(row="{broken")]
+    assert format_rows(rows) == [
+        "  id  at    tags",
+        "  1   null",
+        '  22        ["a"]',
+        "                   {broken",
+    ]
+    assert format_rows([ShownRow(row="{broken")]) == ["  {broken"]
+    assert format_rows([ShownRow(row={})]) == [""]
+    assert format_rows([]) == []
+
+
+def test_what_became_of_a_row_stands_before_it_and_why_below() -> None:
+    """The reason is wrapped, never cut."""
+    rows = [ShownRow(row={"id": 1}, lead="kept"), ShownRow(row={"id": 2}, lead="refused", note="not a number " * 4)]
+    assert format_rows(rows) == [
+        "           id",
+        "  kept     1",
+        "  refused  2",
+        "             not a number not a number not",
+        "             a number not a number",
+    ]
+
+
+def test_long_values_are_cut_so_that_the_table_fits() -> None:
+    """The longest columns lose most, and a short one stays whole."""
+    lines = format_rows([ShownRow(row={"id": 4711, "note": "x" * 90, "more": "y" * 90})])
+    assert lines == ["  id    note             more", f"  4711  {'x' * 14}…  {'y' * 14}…"]
+    assert max(map(measure_width, lines)) == 40
+
+
+def test_columns_for_which_there_is_no_room_are_counted() -> None:
+    """No value is cut below twelve columns of the terminal for one more."""
+    row = {f"column_{number}": "value " * 9 for number in range(9)}
+    lines = format_rows([ShownRow(row=row)])
+    assert lines[0].endswith("+8 columns")
+    assert "column_1" not in lines[0]
+    assert max(map(measure_width, lines)) <= 40
+
+
+def test_wide_rows_are_whole() -> None:
+    """Every column, every value, and the reason in one line."""
+    row = {f"column_{number}": "value " * 9 + str(number) for number in range(9)}
+    lines = format_rows([ShownRow(row=row, note="why " * 20 + "not")], wide=True)
+    assert len(lines) == 3
+    assert "column_8" in lines[0]
+    assert lines[1].endswith("value 8")
+    assert lines[2].endswith("why not")
+
+
+def test_wide_letters_take_two_columns() -> None:
+    """Tables of data and of figures align in Japanese, too; a mark on a letter takes none."""
+    lines = format_rows([ShownRow(row={"名前": "日本", "n": 1}), ShownRow(row={"名前": "abc", "n": 2})])
+    assert lines == ["  名前  n", "  日本  1", "  abc   2"]
+    assert table(["to", "rows"], [["日本", "1"], ["a", "2"]]).splitlines() == ["to    rows", "日本  1", "a     2"]
+    assert (measure_width("e\u0301"), fit_text("日本語", 5), fit_text("日本語", 4)) == (1, "日本…", "日…")
+
+
+def test_a_text_that_would_be_mistaken_stands_in_quotes() -> None:
+    """Blanks at an end, nothing at all, and the word for no value."""
+    assert format_rows([ShownRow(row={"a": " 12", "b": "", "c": "null", "d": None})])[1] == '  " 12"  ""  "null"  null'
+
+
+def test_data_moves_no_cursor() -> None:
+    """In names, values and reasons."""
+    hostile = "a\x1b[2J\nb\u202e"
+    lines = format_rows([ShownRow(row={hostile: hostile}, note=hostile)])
+    assert len(lines) == 3
+    assert not set("".join(lines)) & set("\x1b\n\u202e")

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from runners.model.spec import ScheduleOptions
 from runners.model.timetable import Timetable, make_timetable
-from runners.pipeline import ScheduleOptions
 
 MINUTE = timedelta(minutes=1)
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from origins.batch import JSON
-from runners.command_line.printing import move
+from runners.command_line.printing import format_move
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations.offsets import OffsetMove, carry_out, plan_backfill, plan_reset, plan_rewind, plan_set
@@ -73,7 +73,7 @@ def test_what_is_never_carried_is_said_before_an_offset_is_set(tmp_path: Path) -
     skipped = "4 versions with rows: 0 (WRITE, 1 row), 1 (WRITE, 1 row), 2 (WRITE, 1 row), 3 (DELETE, 1 row)"
     assert planned.lanes["0"].skipped == skipped
     assert planned.json()["lanes"]["0"]["skipped"] == skipped
-    assert f"skips {skipped}" in " ".join(move(planned).split())
+    assert f"skips {skipped}" in " ".join(format_move(planned).split())
     behind = plan_set(Pipeline.load(tmp_path / "orders.yaml"), "0", None)
     assert "skipped" not in behind.json()["lanes"]["0"]
 

@@ -11,7 +11,8 @@ import pytest
 from destinations.delta import Delta
 from origins.files import Files
 from runners.command_line.printing import format_explanation
-from runners.definitions.definition import DefinitionError, definition_of, load
+from runners.definitions.definition import definition_of, load
+from runners.definitions.document import DefinitionError
 from runners.model.clock import Clock
 from runners.operations.validate import Explanation, explain
 from runners.pipeline import Pipeline

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from runners.model.counts import StageCount
+from runners.model.planned_batch import StageCount
 from runners.model.run_report import DestinationReport, Report, RunError
 from runners.operations.audit_finding import Audit
+from runners.operations.offsets import Lanes
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 from runners.operations.repair import RepairResult
-from runners.operations.status import Lanes
 from runners.reports.report_page import render_report_cell
 from tests.runners.engine.test_polling import DEFINITION
 

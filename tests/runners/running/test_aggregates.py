@@ -32,12 +32,12 @@ from runners.running.aggregates import (
 )
 from runners.running.opening import make_chain
 from runners.ways.stage_chain import StageChain, name_destinations
+from stages.columns import WithColumns
 from stages.deduplicate import Deduplicate
 from stages.lookup import Lookup
 from stages.rows import Rows
 from stages.sql import Sql
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

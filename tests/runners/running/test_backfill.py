@@ -11,8 +11,9 @@ from origins.batch import Limits
 from origins.generate import Generate
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
-from runners.model.entry import Entry, Settled, SpanBody
+from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
+from runners.model.planned_batch import SpanBody
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.state.journal import Journal

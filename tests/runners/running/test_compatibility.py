@@ -19,13 +19,12 @@ from origins.batch_rows import BatchRows
 from origins.delta import Delta as Table
 from origins.files import Files
 from origins.generate import Generate
+from origins.names import GivenPath
 from origins.origin import Origin
-from origins.paths import GivenPath
-from runners.model.counts import Counts
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.nack_window import NackWindow
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 from runners.pipeline import Pipeline
 from runners.running.compatibility import (
     OperatorOverrides,
@@ -40,9 +39,9 @@ from runners.running.opening import RunOpening, list_unchanged
 from runners.state.journal import Journal
 from runners.state.ledger import LedgerError
 from runners.ways.stage_chain import name_destinations
+from stages.columns import WithColumns
 from stages.lookup import Lookup
 from stages.mask import Mask
-from stages.with_columns import WithColumns
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.origin import Backlog, Origin, Progress
 from runners.model.entry import Entry
-from runners.pipeline import BatchOptions, Pipeline
+from runners.model.spec import BatchOptions
+from runners.pipeline import Pipeline
 from runners.running.opening import (
     find_recorded_schema,
     find_schema,
@@ -27,9 +28,9 @@ from runners.state.journal import Journal
 from runners.ways.stage_chain import name_destinations
 from runners.ways.straight import list_prepare_reasons
 from stages.cast import Cast
+from stages.columns import WithColumns
 from stages.filter import Filter
 from stages.stage import Stage
-from stages.with_columns import WithColumns
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.runners.state.ledger.test_progress import PLANNED, settle
 

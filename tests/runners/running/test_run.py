@@ -17,7 +17,8 @@ from origins.memory import Memory
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.run_report import Report
-from runners.pipeline import Pipeline, RunOptions
+from runners.model.spec import RunOptions
+from runners.pipeline import Pipeline
 from runners.running import run as runs
 from runners.running.backfill import Backfill
 from runners.running.compatibility import OperatorOverrides

@@ -10,7 +10,8 @@ import pytest
 
 from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
-from runners.pipeline import Pipeline, SparkOptions
+from runners.model.spec import SparkOptions
+from runners.pipeline import Pipeline
 from runners.schedules.scheduler import RunOutcome, RunThreads, Stop
 from runners.schedules.scheduling import open_session
 from tests.runners.engine.toys import Folder, Table
@@ -85,8 +86,8 @@ def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark()
 
 
 def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings and packages of all of them."""
+    """Settings and packages of all of them; a scheduler keeps its own Spark."""
     wanted: list[object] = []
-    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda conf, packages: wanted.append((conf, packages)))
+    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda options, warm: wanted.append((options, warm)))
     open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])
-    assert wanted == [({"spark.x": "1", "spark.y": "2"}, ())]
+    assert wanted == [(SparkOptions(conf={"spark.x": "1", "spark.y": "2"}), False)]

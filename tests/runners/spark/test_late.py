@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from destinations.delta.lock import SparkCommits, say_commits
-from origins.paths import is_one_disk
+from origins.names import is_one_disk
 from runners.model.error_kinds import classify
 from runners.model.errors import WorkCancelled
 from runners.spark import late

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from origins.paths import is_one_disk
+from origins.names import is_one_disk
 from runners.model.text import summarise_error
 from runners.spark.session import is_connect, list_forgotten_tables, make_own_session
 

@@ -20,9 +20,9 @@ from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallb
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.worker_pool import WorkerPool
 from runners.model.clock import Clock
-from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry
 from runners.model.events import Event
+from runners.model.planned_batch import BranchCounts, Counts
 from runners.model.tasks import Answers, AskDestinations, Counted, CountSpan, Landed, Outcome, Task, WriteStraight
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation

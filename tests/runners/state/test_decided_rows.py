@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from origins.batch_rows import BatchRows
-from runners.model.counts import BranchCounts, Counts
 from runners.model.nack_window import NackWindow
-from runners.model.planned_batch import DecidedBatch
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch
 from runners.state.prepared_store import LIVE, NACKED, FolderStore, RefusedRows, select_rows_for
 
 NO_SPARK = cast("SparkSession", None)

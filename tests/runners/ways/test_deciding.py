@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from destinations.memory import Memory
 from origins.batch import JSON
-from runners.model.counts import BranchCounts, StageCount
+from runners.model.planned_batch import BranchCounts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.deciding import BatchDecision, split_sections
 from runners.ways.row_outcomes import PickedRows, RowOutcomes

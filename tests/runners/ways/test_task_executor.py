@@ -17,11 +17,10 @@ from destinations.dlq import DLQ
 from origins.batch import Batch, Span
 from origins.errors import WherryError
 from origins.protection import Protection
-from runners.model.counts import BranchCounts, Counts
 from runners.model.errors import CarryFailed, StageError
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import REPLAY
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
 from runners.model.tasks import (
     Counted,
     CountSpan,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runners.definitions.definition import load
-from runners.definitions.problems import DefinitionError
+from runners.definitions.document import DefinitionError
 from stages.expect import Expect, gx
 
 NOT_NULL = {"expect_column_values_to_not_be_null": {"column": "id"}}

@@ -18,7 +18,7 @@ from destinations.delta import data_files
 from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.history import find_newest, make_account
 from destinations.delta.log import LocalLog
-from origins.delta_versions import AddedFile, VersionLog
+from origins.delta_actions import AddedFile, VersionLog
 
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string()), ("share", pyarrow.float64())])
 ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}]

@@ -13,7 +13,7 @@ from destinations.conformance import make_label
 from destinations.delta.history import TableHistory, tell_history
 from destinations.delta.log import LogCommit, make_tag
 from destinations.destination import BroughtBatch
-from origins.delta_versions import AddedFile, Version
+from origins.delta_actions import AddedFile, Version
 
 
 class Table:

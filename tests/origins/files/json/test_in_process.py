@@ -16,7 +16,7 @@ from origins.errors import OriginError
 from origins.files import Files
 from origins.files.json_in_process import parse_rows
 from origins.nack import REFUSED
-from origins.paths import is_one_disk
+from origins.names import is_one_disk
 from origins.schema import parse_schema
 from tests.origins.files.test_files import planned
 

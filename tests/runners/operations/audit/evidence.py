@@ -17,9 +17,8 @@ from destinations.delta.log import make_tag
 from destinations.destination import Destination, Label
 from origins.batch import Batch, Span
 from origins.memory import Memory
-from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry
-from runners.model.planned_batch import PlannedBatch
+from runners.model.planned_batch import BranchCounts, Counts, PlannedBatch
 from runners.pipeline import Pipeline
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, Loss
 from runners.command_line.printing_state import format_problem
-from runners.model.counts import BranchBody
 from runners.model.entry import Settled
 from runners.model.pipeline_state import LaneState, PipelineState
-from runners.model.planned_batch import PlannedBatch
-from runners.operations.audit import make_audit
-from runners.operations.audit_delivery import DlqContent, HeldLetters
+from runners.model.planned_batch import BranchBody, PlannedBatch
+from runners.operations.audit import DlqContent, HeldLetters, make_audit
 from runners.operations.audit_finding import FOUND, Audit, Finding
 from runners.operations.ledger_claims import LedgerClaims
 from tests.runners.model.test_codes import commands_in, parse

@@ -14,7 +14,7 @@ from runners.command_line import cli
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.tasks import Declined, Explain, Prepare, Prepared
-from runners.operations.dlq import change_settings, get
+from runners.operations.dlq import change_settings, read_settings
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
@@ -80,11 +80,12 @@ def test_what_was_changed_lasts_as_long_as_the_run() -> None:
 def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) -> None:
     """The ledger keeps what, who and why; what is not named stays."""
     owner = acquired(pipeline)
-    assert get(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
+    assert read_settings(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
     assert change_settings(pipeline, {"window": "0", "limits.CAST": "5%"}, reason="known")["limits"] == {"CAST": "5%"}
     change_settings(pipeline, {"limits.PARSE": "off"}, reason="known")
     change_settings(pipeline, {"limits.CAST": ""}, reason="mended")
-    assert get(pipeline) == {"window": 0, "threshold": 50, "limits": {"PARSE": "off"}, "changed": ["limits", "window"]}
+    settings = {"window": 0, "threshold": 50, "limits": {"PARSE": "off"}}
+    assert read_settings(pipeline) == {**settings, "changed": ["limits", "window"]}
     owner.refresh()
     assert owner.state.config == {"window": 0, "limits": {"PARSE": "off"}}
     (first, *_) = [entry for entry in StateLocation.of(pipeline).open_ledger(None).read() if entry.kind == "config"]
@@ -114,7 +115,7 @@ def test_where_nobody_runs_it_there_is_nothing_to_change(pipeline: Pipeline) -> 
         change_settings(pipeline, {"window": "0"}, reason="a test")
     with pytest.raises(Refusal, match="needs a reason"):
         change_settings(pipeline, {"window": "0"}, reason="")
-    assert get(pipeline)["window"] == 1000
+    assert read_settings(pipeline)["window"] == 1000
 
 
 def test_the_commands(

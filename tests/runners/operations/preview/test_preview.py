@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from runners.model.counts import StageCount
+from runners.model.planned_batch import StageCount
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 
 

@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from origins.batch import Json
-from runners.model.entry import FORMAT, Entry, Settled, SpanBody
+from runners.model.entry import FORMAT, Entry, Settled
+from runners.model.planned_batch import SpanBody
 from runners.state.ledger import Conflict, Ledger, LedgerError
 
 BODY: dict[str, Json] = {

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.batch import Json, Span
-from origins.files.listing import read_parts
+from origins.files.listing import list_files
 from runners.model.entry import Entry
 from runners.state.delta_ledger import DeltaLedger, LocalTable
 from runners.state.journal import Journal
@@ -67,7 +67,7 @@ def test_no_entry_is_larger_than_16_kib_with_100_000_files_carried(path: Path) -
     again = Journal(DeltaLedger(path))
     assert again.state.get_lane("0").told == journal.state.get_lane("0").told
     assert sorted(
-        number for settled in again.list_settled() for _, _, number in read_parts(settled.span["parts"])
+        number for settled in again.list_settled() for number, _, _ in list_files(settled.span["parts"])
     ) == list(range(FILES))
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from origins.batch import Batch, Json, Span
-from runners.model.counts import BranchCounts, Counts
 from runners.model.entry import Entry, Settled
 from runners.model.nack_window import NackWindow
 from runners.model.pipeline_state import PipelineState
-from runners.model.planned_batch import DecidedBatch, PlannedBatch
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
 from runners.state.ledger import LedgerError
 from runners.state.progress import apply_entries, apply_entry, list_settled_among
 from tests.runners.state.ledger.conformance import NOWHERE

@@ -1,30 +1,170 @@
-"""The commands that look at rows: `wherry preview` at those that wait, `find` at chosen ones, `expect` at some for a
-suite, `quality` at the past."""
+"""The commands that look at something: `wherry ls` at a folder, `runs`, `report` and `quality` at runs, and `preview`,
+`find` and `expect` at rows."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, option
 from runners.command_line.options import (
+    WRONG,
+    GivenValues,
     as_json,
+    find_definition,
+    list_secrets_to_mask,
     load_definition,
     load_for_reading,
-    parse_moment,
+    split_words,
+    time_option,
     with_definition,
+    with_select,
+    with_values,
+    with_variables,
     with_wide,
 )
+from runners.model.text import format_percent, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from origins.batch import JSON
     from runners.definitions.definition import Definition
+    from runners.pipeline import Pipeline
+
+
+@command("ls")
+@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@with_select
+@with_variables
+@as_json
+def list_folder(directory: Path, select: Sequence[str], values: GivenValues, json: bool) -> int:
+    """List the definitions of a folder, with their last runs.
+
+    For example:  wherry ls pipelines
+
+    DIRECTORY is this one by default. A pipeline stands below those whose tables it reads. Starts no Spark. Ends with 2
+    if a definition is broken.
+    """
+    from runners.command_line.folder import format_folder, read_folder
+    from runners.operations.status import describe_pipelines
+
+    folder = read_folder(directory, values)
+    facts = describe_pipelines(folder.definitions, folder.graph, folder.graph.sort(folder.graph.select(select)))
+    document = {"pipelines": facts, "broken": folder.broken}
+    click.echo(printing.as_json(document) if json else format_folder(facts, folder.broken))
+    return WRONG if folder.broken else 0
+
+
+@group(default="list")
+def runs() -> None:
+    """List the runs of a pipeline, or show one.
+
+    `wherry runs orders.yaml` means `wherry runs list orders.yaml`.
+    """
+
+
+@runs.command("list")
+@with_definition
+@option(
+    "--status",
+    section=SELECTION,
+    type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
+    metavar="STATUS",
+    help="Show running, succeeded, failed, stopped or killed.",
+)
+@time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
+@option(
+    "--limit",
+    section=SELECTION,
+    type=click.IntRange(min=1),
+    default=20,
+    metavar="N",
+    help="Show the newest N; default: 20.",
+)
+@option("--archived", section=SELECTION, is_flag=True, help="Show runs older than run.history too.")
+@as_json
+def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
+    """List the newest runs.
+
+    For example:  wherry runs list orders.yaml --status failed
+    """
+    listed = load_for_reading(**given).runs(status=status or "", since=since, limit=limit, archived=archived)
+    click.echo(printing.as_json({"runs": listed}) if json else printing.format_runs(listed))
+
+
+@runs.command("show")
+@partial(with_definition, rest="run")
+@click.argument("run", default="")
+@as_json
+def show_run(run: str, json: bool, **given: Any) -> None:
+    """Show the last run, or the one whose name begins like this.
+
+    For example:  wherry runs show orders.yaml 3f9a
+    """
+    facts = _find_run(load_for_reading(**given), run, given["file"])
+    click.echo(printing.as_json(facts) if json else printing.format_run(facts))
+
+
+@command()
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("run", default="")
+@option("--to", "place", type=click.Path(path_type=Path), metavar="PLACE", help="Write here; default: NAME-RUN.html.")
+@option(
+    "--index", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Report on all definitions in DIR."
+)
+@with_values
+@as_json
+@click.pass_context
+def report(
+    ctx: click.Context,
+    /,
+    file: Path | None,
+    run: str,
+    place: Path | None,
+    directory: Path | None,
+    json: bool,
+    **given: Any,
+) -> None:
+    """Write one HTML file about a run.
+
+    For example:  wherry report orders.yaml 3f9a --to report.html
+
+    RUN is the name of a run or its first letters, by default the last run. The page needs no network. With --index,
+    PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
+    """
+    from runners.reports.write_html import write_directory, write_run
+
+    file, run = split_words(file, run)
+    if file is not None and directory is not None:
+        raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
+    if directory is not None:
+        variables: Mapping[str, str] = given["values"].read_variables()
+        secrets = list_secrets_to_mask()
+        page = write_directory(directory, place or Path("reports"), variables=variables, tell_secrets=secrets.update)
+    else:
+        file = file or find_definition()
+        pipeline = load_for_reading(file=file, **given)
+        page = write_run(pipeline, _find_run(pipeline, run, file), place)
+    click.echo(printing.as_json({"file": str(page)}) if json else str(page))
+
+
+def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
+    """The run whose name begins so; the last one for no name at all."""
+    from runners.model.errors import Refusal
+
+    listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
+    if len(listed) != 1:
+        message = f"Several runs begin with {run!r}" if listed else f"There is no run {run!r}" if run else "No run yet"
+        raise Refusal(f"{message}.", hint=f"See all runs:  wherry runs list {file}")
+    return listed[0]
 
 
 @command()
@@ -45,7 +185,6 @@ def preview(
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
     offset.
     """
-    from runners.command_line import printing
     from runners.command_line.carrying import show_progress
     from runners.model.masking import hide_in_errors
     from runners.operations.preview import format_preview
@@ -54,20 +193,19 @@ def preview(
     definition = load_definition(**given)
     waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
     with hide_in_errors(definition.pipeline.secrets), waiting:
-        said = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+        previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     if json:
-        click.echo(printing.as_json(said.json()))
+        click.echo(printing.as_json(previewed.json()))
     else:
-        whole = format_preview(said, wide=True)
-        click.echo(whole if wide else printing.suggest_wide(format_preview(said), whole))
+        click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
 
 
 @command()
 @with_definition
 @option("--where", section=SELECTION, required=True, metavar="SQL", help="Find rows as read for which this is true.")
-@option("--since", section=SELECTION, metavar="TIME", help="Read batches since 2026-01-31T06:00 (UTC).")
+@time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
 @as_json
-def find(where: str, since: str | None, json: bool, **given: Any) -> None:
+def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
     """Find rows: in files, tables and the DLQ.
 
     For example:  wherry find orders.yaml --where "id = 42"
@@ -77,21 +215,19 @@ def find(where: str, since: str | None, json: bool, **given: Any) -> None:
     """
     from rich.console import Console
 
-    from runners.command_line import printing
     from runners.model.masking import hide_in_errors
     from runners.operations.find_rows import find_rows
 
-    began = parse_moment(since, "--since")
     definition = load_definition(**given)
     waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
     with hide_in_errors(definition.pipeline.secrets), waiting:
-        found = find_rows(
+        rows = find_rows(
             definition,
             where=where,
-            since=began,
+            since=since,
             say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
         )
-    click.echo(printing.as_json(found.json()) if json else str(found))
+    click.echo(printing.as_json(rows.json()) if json else str(rows))
 
 
 @group(default="suggest")
@@ -116,7 +252,6 @@ def suggest(table: str | None, path: str | None, place: Path | None, json: bool,
     Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
     batch cannot prove is a warning. Read the rules, change them, and make those critical that must hold.
     """
-    from runners.command_line import printing
     from runners.model.errors import Refusal
     from runners.operations.profile import profile_rows
 
@@ -149,14 +284,13 @@ def suggest(table: str | None, path: str | None, place: Path | None, json: bool,
 
 def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
     from origins.names import SCHEME
+    from runners.operations.pipeline_access import open_session
     from runners.operations.trial import read_next_rows
-    from runners.spark.session import make_own_session, obtain
     from stages.expect.expect import Expect
 
     if not table and not path:
         return read_next_rows(definition, without=Expect)
-    pipeline = definition.pipeline
-    spark = make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
+    spark = open_session(definition.pipeline)
     if table:
         return spark.read.table(table)
     return spark.read.format("delta").load(str(path) if SCHEME.match(str(path)) else os.path.abspath(str(path)))
@@ -173,26 +307,21 @@ def quality(limit: int, json: bool, **given: Any) -> None:
 
     A rule about rows has a share of rows, and a rule about batches a share of batches.
     """
-    from runners.command_line import printing
     from runners.model.run_report import compute_trends
 
     runs = load_for_reading(**given).runs(limit=limit, report=True)
-    found = compute_trends(runs)
-    click.echo(
-        printing.as_json({"rules": found}) if json else format_trends(found, [run["run"] for run in reversed(runs)])
-    )
+    trends, names = compute_trends(runs), [run["run"] for run in reversed(runs)]
+    click.echo(printing.as_json({"rules": trends}) if json else format_trends(trends, names))
 
 
-def format_trends(found: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
+def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
     """Each rule, and below it how it fared in each run that asked one, the newest last."""
-    from runners.model.text import format_percent, table
-
-    if not found:
+    if not trends:
         return "No run has checked expectations yet. Add a stage `expect` to the definition."
-    asked = [run for run in runs if any(each["run"] == run for rule in found for each in rule["runs"])]
+    asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]
     rows = [["", _format_cells([run[:8] for run in asked])]]
-    for rule in found:
-        fared = {each["run"]: format_percent(each) for each in rule["runs"]}
+    for rule in trends:
+        fared = {share["run"]: format_percent(share) for share in rule["runs"]}
         rows += [[rule["stage"], rule["rule"]], ["", _format_cells([fared.get(run, "-") for run in asked])]]
     return table(["stage", "rule, and the share that passed it by run, the newest last"], rows)
 

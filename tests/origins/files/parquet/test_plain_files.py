@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 from pyspark.sql import types as T
 
-from origins.files.parquet_in_process import ReadsOtherwise, count_rows, is_plain, read_pieces
+from origins.files.parquet_rows import ReadsOtherwise, count_rows, is_plain, read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

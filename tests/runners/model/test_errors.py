@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.model.disks import Disk, describe_full_disks, format_bytes
-from runners.model.errors import CarryFailed, wrap_file_error
+from runners.model.errors import CarryFailed, Disk, describe_full_disks, format_bytes, wrap_file_error
 from runners.model.run_report import RunError
 from tests.small_disk import SmallDisk
 

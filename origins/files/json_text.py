@@ -1,0 +1,284 @@
+"""SQL over the text of JSON: what stands behind its value, and its keys beside a schema; which lines are refused.
+
+Spark's parser stops behind the value on a line, and never sees the rest. A line whose first closing brace is its last
+character is clean; a pattern knows most of the others. What it does not know is parsed once more, inside brackets that
+anything behind the value would break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from origins.files.bad_lines import as_map
+from origins.files.changes import Changes
+from origins.files.options import is_whole
+from origins.lazy import T
+from origins.names import quote_name, quote_text
+from origins.schema import walk_types
+
+_NONE = "cast(array() as array<string>)"
+_MAP = quote_text("map<string,string>")
+
+
+_DEEPEST = 5
+"""Objects inside objects, as many as the pattern follows."""
+_AROUND = r"^[ \t\r\n]*+(?:\[[ \t\r\n,]*+\][ \t\r\n]*+)?\z"
+"""What stands around the objects of a whole file."""
+_BLANK = r"[ \t\r\n]*+"
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_IS_ARRAY = r"^[ \t\r\n]*\["
+_ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
+_OBJECT = "struct<x string>"
+
+
+def has_tail(value: str, options: str, *, whole_file: bool) -> str:
+    """SQL that is true for a line with more on it than one object; for a whole file, than one object or one array.
+
+    It is never NULL. What is no JSON at all may or may not be said to have a tail.
+    """
+    if whole_file:
+        return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
+    trimmed = f"rtrim({value})"
+    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
+    alone = f"not {is_array(value)} and {_stands_alone_sql(value, options, _OBJECT)}"
+    return f"({nested} and not {_matches_sql(value, _ONE_OBJECT)} and not ({alone}))"
+
+
+def is_array(value: str) -> str:
+    """SQL that is true for text that begins as an array does."""
+    return _matches_sql(value, _IS_ARRAY)
+
+
+def as_array(value: str) -> str:
+    """SQL for the text of a whole file as an array, if it is one or an object."""
+    return f"if({is_array(value)}, {value}, concat('[', {value}, '\\n]'))"
+
+
+def split_objects_sql(value: str) -> str:
+    """SQL for the texts of the objects in the text of a whole file, unchanged; NULL if some are too deep."""
+    pattern = quote_text(_pattern(_DEEPEST))
+    rest = f"regexp_replace({value}, {pattern}, '')"
+    return f"if({_matches_sql(rest, _AROUND)}, regexp_extract_all({value}, {pattern}, 0), null)"
+
+
+def _pattern(depth: int) -> str:
+    """A pattern for an object with so many inside each other. It knows text, so that braces there mean nothing."""
+    inside = [r"""[^{}"'/]++""", _STRING, *([_pattern(depth - 1)] if depth else [])]
+    return rf"\{{(?:{'|'.join(inside)})*+\}}"
+
+
+_ONE_OBJECT = rf"(?s)^{_BLANK}(?:\{{[^{{}}]*+\}}|{_pattern(_DEEPEST)})?{_BLANK}\z"
+_ONE_VALUE = rf"(?s)^{_BLANK}(?:\[(?:[^\[\]{{}}\"'/]++|{_STRING}|{_pattern(2)})*+\]|{_pattern(_DEEPEST)})?{_BLANK}\z"
+
+
+def _stands_alone_sql(value: str, options: str, kind: str) -> str:
+    """Whether the value is all there is. What breaks out of the one pair of brackets breaks the other."""
+    in_an_array = _is_one(f"concat('[', {value}, '\\n]')", options, kind)
+    in_an_object = _is_one(f"concat('[{{\"\":', {value}, '\\n}}]')", options, _OBJECT)
+    return f"({in_an_array} and (not {_matches_sql(value, _ENDS_ARRAY)} or {in_an_object}))"
+
+
+def _is_one(array: str, options: str, kind: str) -> str:
+    return f"size(from_json({array}, {quote_text(f'array<{kind}>')}, {options})) <=> 1"
+
+
+def _matches_sql(value: str, pattern: str) -> str:
+    return f"{value} rlike {quote_text(pattern)}"
+
+
+def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
+    """SQL that is true for a line with a key that the schema has not, or only with one of its names in other letters.
+
+    It may be true for other lines as well, but costs no parsing.
+    """
+    names = "|".join(sorted({_escape_pattern(path[-1]) for path, _ in walk_types(schema) if path}))
+    other = r'(?:[^"\\]|\\.)*+' if any_name else f"(?iu:{names})"
+    unlike = rf'"(?!(?:{names})"[ \t\r\n]*:){other}"[ \t\r\n]*:'
+    escaped = r'"[^"]*\\u[^"]*"[ \t\r\n]*:'
+    return f"{line} rlike {quote_text(f'{unlike}|{escaped}')}"
+
+
+def keys_sql(line: str, options: Mapping[str, str]) -> str:
+    """SQL for the keys of the object in a text; none if it is no object."""
+    return f"coalesce(map_keys(from_json({line}, {_MAP}, {as_map(options)})), {_NONE})"
+
+
+def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
+    """SQL for the paths (`address.zip`) of the keys that the schema has not, however deep."""
+    return _collect_paths_sql(line, schema, options, lambda keys, names: f"array_except({keys}, {names})")
+
+
+def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
+    """SQL for the paths of the fields that an object has more than once, whatever the case of letters, and of the keys
+    of a map; of what no field has nothing is lost. One parser that knows of such keys looks first."""
+
+    def in_object(keys: str, names: str) -> str:
+        return f"filter({names}, name -> size(filter({keys}, key -> lower(key) = lower(name))) > 1)"
+
+    def in_map(keys: str) -> str:
+        return f"filter(array_distinct({keys}), name -> size(filter({keys}, key -> key = name)) > 1)"
+
+    found = _collect_paths_sql(line, kind, options, in_object, in_map)
+    known = may_have_other(line, kind, any_name=False)
+    return f"if(try_parse_json({line}) is null or {known}, {found}, {_NONE})"
+
+
+def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
+    """SQL for the paths of what the schema has and the object has not; of a struct that is NULL nothing is lacking."""
+    found = f"if(size({{keys}}) = 0, {_NONE}, array_except({{names}}, {{keys}}))"
+    inner = _collect_paths_sql(line, schema, options, lambda keys, names: found.format(keys=keys, names=names))
+    is_empty = f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
+    return f"if({is_empty}, {_array_sql(schema.names)}, {inner})"
+
+
+def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
+    """SQL for the value under a key of the object in a text, as this type; as text, an object is JSON."""
+    return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
+
+
+def _collect_paths_sql(
+    line: str,
+    kind: T.DataType,
+    options: Mapping[str, str],
+    in_object: Callable[[str, str], str],
+    in_map: Callable[[str], str] | None = None,
+    before: str = "",
+) -> str:
+    """SQL for the paths of what is found in the object and in those inside it: `in_object` looks at its keys beside the
+    names that it may have, and `in_map` at the keys of a map."""
+    keys, parts = keys_sql(line, options), []
+    if isinstance(kind, T.StructType):
+        parts.append(_put_before(in_object(keys, _array_sql(kind.names)), before))
+        for field in kind:
+            value, path = value_under_key_sql(line, field.name, "string", options), f"{before}{field.name}."
+            parts.append(_collect_paths_sql(value, field.dataType, options, in_object, in_map, path))
+    elif isinstance(kind, T.ArrayType | T.MapType):
+        is_map, each = isinstance(kind, T.MapType), f"each{before.count('.')}"
+        values = f"map_values(from_json({line}, {_MAP}, {as_map(options)}))"
+        if in_map is not None and is_map:
+            parts.append(_put_before(in_map(keys), before))
+        elif not is_map:
+            values = f"from_json({line}, 'array<string>', {as_map(options)})"
+        element = kind.valueType if isinstance(kind, T.MapType) else kind.elementType
+        inner = _collect_paths_sql(each, element, options, in_object, in_map, before)
+        if inner != _NONE:
+            parts.append(f"coalesce(array_distinct(flatten(transform({values}, {each} -> {inner}))), {_NONE})")
+    found = [part for part in parts if part != _NONE]
+    return f"concat({', '.join(found)})" if len(found) > 1 else (found or [_NONE])[0]
+
+
+def _put_before(paths: str, before: str) -> str:
+    return f"transform({paths}, path -> concat({quote_text(before)}, path))" if before else paths
+
+
+def _array_sql(names: Sequence[str]) -> str:
+    return f"array({', '.join(map(quote_text, names))})" if names else _NONE
+
+
+def _escape_pattern(name: str) -> str:
+    return "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in name)
+
+
+_TAKEN = ("ignore", "rescue")
+_KEYS = ("extra", "other")
+_TWICE = "an object has this key more than once, but only one value can be kept: "
+_SPELLED = " is spelled differently from the column, and keys must match exactly"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonChanges:
+    """What the policies say about the keys of objects that are to have this schema."""
+
+    schema: T.StructType
+    changes: Changes
+    options: Mapping[str, str]
+
+    @property
+    def asks_missing(self) -> bool:
+        """Whether a column that a line has not is anything to speak of."""
+        return self.changes.missing != "evolve"
+
+    @property
+    def asks_extra(self) -> bool:
+        """Whether a key that the schema has not is."""
+        return self.changes.extra != "ignore"
+
+    @property
+    def asks_doubled(self) -> bool:
+        """Whether a key that stands twice is."""
+        return self.changes.doubled != "keep_last"
+
+    @property
+    def takes_apart(self) -> bool:
+        """Whether lines are taken apart key by key: not all that does not fit is refused alike."""
+        policies = {self.changes.wider, self.changes.other, self.changes.corrupt}
+        return self.changes.rescues or not (is_whole(self.options) or policies <= {"nack", "evolve"})
+
+    @property
+    def only_keys(self) -> bool:
+        """Whether only extra keys are rescued, so that nothing is to be taken apart where there are none."""
+        return {self.changes.wider, self.changes.other, self.changes.corrupt} <= {"nack", "evolve"}
+
+    @property
+    def any_stops(self) -> bool:
+        return "stop" in vars(self.changes).values()
+
+    def strange_paths_sql(self, line: str) -> str:
+        """SQL for the paths of a line's keys that the schema has not, or in other letters, as far as anybody asks."""
+        is_asked = "true" if self.asks_extra else self._is_spelled
+        suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
+        found = strange_paths_sql(line, self.schema, self.options)
+        return f"if({suspect}, filter({found}, path -> {is_asked}), cast(array() as array<string>))"
+
+    def refusal_sql(self, line: str, paths: str | None = None) -> str:
+        """SQL for what is wrong with the keys of a line, by the policies; NULL if there is nothing. `paths` are its
+        `strange_paths_sql` ones, where they are known."""
+        kinds = [kind for kind in _KEYS if getattr(self.changes, kind) not in _TAKEN]
+        kinds += ["missing"] if self.asks_missing else []
+        return self._message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
+
+    def stop_sql(self, line: str, paths: str | None = None) -> str:
+        """SQL for what is wrong with the keys of a line so that the run stops; NULL if there is nothing."""
+        stops = {kind for kind in ("extra", "other", "missing") if getattr(self.changes, kind) == "stop"}
+        return self._message_sql(line, paths, sorted(stops))
+
+    def rescued_paths_sql(self, paths: str) -> str:
+        """SQL for those of the `strange_paths_sql` paths that are rescued."""
+        return f"filter({paths}, path -> {self._is_of([k for k in _KEYS if getattr(self.changes, k) == 'rescue'])})"
+
+    def first_in_file_sql(self, line: str, found: str) -> str:
+        """What is `found` of a line, for a whole file: of the first of its objects in which something is."""
+        objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
+        return f"get(filter(transform({objects}, object -> {found}), said -> said is not null), 0)"
+
+    @property
+    def _is_spelled(self) -> str:
+        paths = dict.fromkeys(".".join(path).lower() for path, _ in walk_types(self.schema) if path)
+        return f"array_contains(array({', '.join(map(quote_text, paths))}), lower(path))"
+
+    def _is_of(self, kinds: Sequence[str]) -> str:
+        """SQL that is true for a strange path that is of one of these kinds of change."""
+        if set(kinds) >= set(_KEYS):
+            return "true"
+        return {(): "false", ("extra",): f"not {self._is_spelled}"}.get((*kinds,), self._is_spelled)
+
+    def _message_sql(self, line: str, paths: str | None, kinds: Sequence[str]) -> str:
+        parts = []
+        asked = [kind for kind in kinds if kind in _KEYS]
+        if asked:
+            message = (
+                f"if({self._is_spelled}, concat(path, {quote_text(_SPELLED)}), concat('the schema has no ', path))"
+            )
+            found = (
+                f"transform(filter({paths or self.strange_paths_sql(line)}, path "
+                f"-> {self._is_of(asked)}), path -> {message})"
+            )
+            parts.append(f"nullif(array_join({found}, '; '), '')")
+        if "missing" in kinds:
+            absent = f"array_join({lacking_paths_sql(line, self.schema, self.options)}, ', ')"
+            parts.append(f"concat('there is no ', nullif({absent}, ''))")
+        if "doubled" in kinds:
+            twice = f"array_join({doubled_paths_sql(line, self.schema, self.options)}, ', ')"
+            parts.append(f"concat({quote_text(_TWICE)}, nullif({twice}, ''))")
+        return f"nullif(concat_ws('; ', {', '.join(parts)}), '')" if parts else "cast(null as string)"

@@ -1,0 +1,54 @@
+"""What an operation opens of a pipeline: a Spark session, the ledger, or the ledger while nobody runs the pipeline."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from origins.batch import JSON
+from runners.model.clock import Clock
+from runners.model.errors import Owned
+from runners.model.spec import PipelineSpec
+from runners.spark.session import make_own_session, obtain
+from runners.state.journal import Journal
+from runners.state.location import StateLocation, check_pipeline
+from runners.state.process_locks import StateLock
+from runners.state.takeover import Takeover
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def open_session(pipeline: PipelineSpec) -> SparkSession:
+    """A session of our own, with the pipeline's time zone."""
+    return make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
+
+
+def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
+    """The place of the pipeline's state, and its ledger. Raises `Refusal` when the state is another pipeline's."""
+    place = StateLocation.of(pipeline)
+    journal = place.open_journal(pipeline)
+    check_pipeline(pipeline, place, journal.state)
+    return place, journal
+
+
+@contextmanager
+def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
+    """The ledger, while no run has the pipeline; `before` says in an error what has to wait for the end of a run."""
+    lock = StateLock(StateLocation.of(pipeline).lock)
+    if not lock.acquire():
+        raise Owned(f"{pipeline.name} is running. Wait for its end before you {before}.")
+    try:
+        place, journal = open_state(pipeline)
+        Takeover(pipeline=pipeline.name, place=place, lock=lock, clock=Clock()).may(journal)
+        yield journal
+    finally:
+        lock.release()
+
+
+def sign(reason: str) -> dict[str, JSON]:
+    """The user and the reason, as the ledger keeps them."""
+    return {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}
