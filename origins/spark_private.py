@@ -59,7 +59,7 @@ def find_jvm() -> Popen[bytes] | None:
     """The JVM that this process started; None if it started none."""
     from pyspark import SparkContext
 
-    return getattr(SparkContext._gateway, "proc", None)
+    return vars(SparkContext._gateway).get("proc") if SparkContext._gateway is not None else None
 
 
 _LENT = "wherry_lent_jvm"
@@ -70,7 +70,10 @@ def find_jvm_number() -> int | None:
     from pyspark import SparkContext
 
     jvm = find_jvm()
-    return jvm.pid if jvm is not None else getattr(SparkContext._gateway, _LENT, None)
+    if jvm is not None:
+        return jvm.pid
+    lent: int | None = vars(SparkContext._gateway).get(_LENT) if SparkContext._gateway is not None else None
+    return lent
 
 
 def has_jvm() -> bool:

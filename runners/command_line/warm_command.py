@@ -118,7 +118,7 @@ def _describe_end(spark: WarmSpark, state: str) -> str:
 def format_warm(sparks: Sequence[WarmSpark]) -> str:
     """Each Spark in a line."""
     from runners.model.errors import format_bytes
-    from runners.model.text import escape_line, paint
+    from runners.model.text import table
 
     if not sparks:
         return "No Spark is warm. To start one for this folder:  wherry warm start"
@@ -131,15 +131,9 @@ def format_warm(sparks: Sequence[WarmSpark]) -> str:
         ]
         for each in sparks
     ]
-    head = ["state", "ends in", "memory", "folder"]
-    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(3)]
-    lines = [
-        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in [head, *rows]
-    ]
     frozen = [each for each in sparks if each.state == "frozen"]
-    note = ["", "A keeper that is frozen does not answer. To end it:  wherry warm stop"] if frozen else []
-    return "\n".join([paint(lines[0], "bold"), *map(escape_line, lines[1:]), *note])
+    note = "\n\nA frozen Spark does not answer. To end it:  wherry warm stop" if frozen else ""
+    return table(["state", "ends in", "memory", "folder"], rows) + note
 
 
 def _say_time(seconds: float) -> str:
