@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 VARIABLE = "WHERRY_WARM"
 """The environment variable that says how long a Spark stays warm; it wins over definitions, and `0s` forbids it."""
 
-SOCKET, NOTE, LOG = "socket", "keeper.json", "log"
-"""The files in the folder of a keeper."""
+SOCKET, NOTE, LOG, CLEANS = "socket", "keeper.json", "log", "cleans"
+"""The files in the folder of a keeper. The last one is there while it cleans its Spark, and does not answer."""
 
-ANSWERS = 5.0
-"""So many seconds a process waits for the answer of a keeper, which may be cleaning its Spark."""
+ANSWERS, ANSWERS_CLEAN = 3.0, 30.0
+"""So many seconds a process waits for the answer of a keeper, and of one that cleans its Spark."""
 
 _LEAVES = 30.0
 """So many seconds a keeper that was asked to end may take."""
@@ -359,12 +359,12 @@ def receive(talk: socket.socket) -> Mapping[str, Any]:
 _LONGEST = 1 << 20
 
 
-def ask(folder: Path, question: Mapping[str, Any]) -> tuple[socket.socket, Mapping[str, Any]]:
+def ask(folder: Path, question: Mapping[str, Any], *, patient: bool = True) -> tuple[socket.socket, Mapping[str, Any]]:
     """Ask the keeper of this folder; the connection, and its answer. Raises OSError unless it answers in time."""
     note = read_note(folder)
     talk = socket.socket(socket.AF_UNIX)
     try:
-        talk.settimeout(ANSWERS)
+        talk.settimeout(ANSWERS_CLEAN if patient and (folder / CLEANS).exists() else ANSWERS)
         with short_path(folder) as place:
             talk.connect(f"{place}/{SOCKET}")
         check_peer(talk)
@@ -439,7 +439,7 @@ class WarmSpark:
     """A Spark that stays warm, or is about to."""
 
     state: str
-    """`starting`, `idle`, `busy`, or `frozen` if its keeper does not answer."""
+    """`starting`, `idle`, `busy`, `cleaning`, or `frozen` if its keeper does not answer."""
     folder: str
     """Runs in this folder can use it."""
     seconds: float | None
@@ -476,12 +476,12 @@ def _look(folder: Path) -> WarmSpark | None:
     except OSError:
         return None
     try:
-        talk, answer = ask(folder, {"want": "status"})
+        talk, answer = ask(folder, {"want": "status"}, patient=False)
         talk.close()
     except (FileNotFoundError, ConnectionRefusedError):
         answer = {"state": "starting"}
     except OSError:
-        answer = {"state": "frozen"}
+        answer = {"state": "cleaning" if (folder / CLEANS).exists() else "frozen"}
     jvm = answer.get("jvm")
     return WarmSpark(
         state=str(answer.get("state")),

@@ -25,6 +25,7 @@ from origins.spark_private import JvmAddress, LentJvm, find_jvm, get_jvm_address
 from runners.model.clock import Clock
 from runners.spark.start import build_session, list_local_settings, start
 from runners.spark.warm import (
+    CLEANS,
     GOODBYE,
     NOTE,
     SOCKET,
@@ -171,11 +172,12 @@ class Keeper:
         token: str,
         *,
         keep: float,
+        cleans: Path,
         is_there: Callable[[], bool],
         clock: Clock = Clock(),  # noqa: B008  (it has no state)
     ) -> None:
         self.spark, self._door, self._token, self._keep = spark, door, token, keep
-        self._is_there, self._clock = is_there, clock
+        self._cleans, self._is_there, self._clock = cleans, is_there, clock
         self._until = clock.elapsed() + keep
         self._lease: socket.socket | None = None
         self._used_by: int | None = None
@@ -235,10 +237,19 @@ class Keeper:
         if not self._given_back:
             self.spark.kill()
             self._ends = True
-        elif not self._ends_later and self._within(_RENEWAL, self.spark.renew):
+        elif not self._ends_later and self._clean():
             self._until = self._clock.elapsed() + self._keep
         else:
             self._ends = True
+
+    def _clean(self) -> bool:
+        """Whether the Spark is clean again. A process that asks meanwhile sees the file `cleans`, and waits longer."""
+        with contextlib.suppress(OSError):  # the folder is gone
+            self._cleans.touch()
+        well = self._within(_RENEWAL, self.spark.renew)
+        with contextlib.suppress(OSError):
+            self._cleans.unlink()
+        return well
 
     def _within(self, seconds: float, call: Callable[[], None]) -> bool:
         """Whether this ends well in so many seconds; the JVM is killed then, which ends it."""
@@ -322,7 +333,9 @@ def _keep(talk: socket.socket, order: Mapping[str, Any], folder: Path, handle: i
                 door.bind(f"{place}/{SOCKET}")
                 os.chmod(f"{place}/{SOCKET}", 0o600)
             door.listen()
-            keeper = Keeper(spark, door, token, keep=order["keep"], is_there=lambda: is_at(folder, handle))
+            keeper = Keeper(
+                spark, door, token, keep=order["keep"], cleans=folder / CLEANS, is_there=lambda: is_at(folder, handle)
+            )
             left, _, _ = select.select([talk], [], [], 0)
             if not left and order["lend"]:
                 keeper.lend(talk, order)

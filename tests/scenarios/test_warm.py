@@ -36,12 +36,12 @@ TAG = """
 import os
 
 
-def tag(row):
+def tag(rows):
     gate = os.environ.get("GATE")
     if gate:
         open(f"{gate}.reached", "w").close()
         open(gate).read()
-    return {"tag": "TAG", "secret": os.environ.get("SHOP_SECRET"), "place": os.getcwd()}
+    return [{"tag": "TAG", "secret": os.environ.get("SHOP_SECRET"), "place": os.getcwd()} for _ in rows]
 """
 
 

@@ -24,6 +24,7 @@ from runners.spark import session, warm, warm_keeper
 from runners.spark.late import LateSession
 from runners.spark.start import SparkMissing
 from runners.spark.warm import (
+    CLEANS,
     GOODBYE,
     NOTE,
     SOCKET,
@@ -61,6 +62,7 @@ class Lent:
         self.alive.set()
         self.ended = threading.Event()
         self.renewals = 0
+        self.during: Callable[[], object] = lambda: None
         self.freezes = self.stays_at_work = False
 
     def is_alive(self) -> bool:
@@ -72,6 +74,7 @@ class Lent:
             raise ConnectionResetError
 
     def renew(self) -> None:
+        self.during()
         if self.stays_at_work:
             raise WarmError("it works")
         self.renewals += 1
@@ -96,7 +99,15 @@ class Kept:
             self.door.bind(f"{place}/{SOCKET}")
         self.door.listen()
         write_note(folder)
-        self.keeper = Keeper(self.spark, self.door, TOKEN, keep=60, is_there=lambda: self.is_there, clock=self.clock)
+        self.keeper = Keeper(
+            self.spark,
+            self.door,
+            TOKEN,
+            keep=60,
+            cleans=folder / CLEANS,
+            is_there=lambda: self.is_there,
+            clock=self.clock,
+        )
         self.thread = threading.Thread(target=self.keeper.serve, daemon=True)
 
     def begin(self) -> None:
@@ -235,6 +246,22 @@ def test_a_spark_that_came_back_is_cleaned_and_lent_again(serving: Kept) -> None
     second, answer = serving.borrow()
     assert answer == {"state": "lent", "address": ADDRESS}
     assert serving.spark.renewals == 1
+    second.close()
+
+
+def test_a_process_waits_for_a_spark_that_is_being_cleaned(serving: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is quicker than to start another one."""
+    monkeypatch.setattr(warm, "ANSWERS", 0.05)
+    cleans, goes_on = threading.Event(), threading.Event()
+    serving.spark.during = lambda: [cleans.set(), goes_on.wait(60)]  # type: ignore[func-returns-value]
+    first, _ = serving.borrow()
+    first.sendall(GOODBYE)
+    first.close()
+    cleans.wait(60)
+    assert [each.state for each in list_warm_at(serving)] == ["cleaning"]
+    threading.Timer(0.2, goes_on.set).start()
+    second, answer = serving.borrow()
+    assert answer["state"] == "lent"
     second.close()
 
 
