@@ -108,7 +108,7 @@ class Shop:
 
 def open_gate(gate: Path) -> None:
     """Let the run that waits there go on, and all that come."""
-    with gate.open("r+b"):
+    with gate.open("r+b", buffering=0):
         Path(f"{gate}.open").touch()
         Path(f"{gate}.open").replace(gate)
 
