@@ -381,8 +381,12 @@ _KEYS_REFUSED = (
     r"|InvalidAuthenticationInfo|invalid_client"
 )
 _NO_KEYS = r"169\.254\.169\.254|metadata\.google\.internal|NoCredentials|no credentials|CredentialsNotLoaded"
-_DENIED = r"AccessDenied|AllAccessDisabled|AuthorizationPermissionMismatch|403 Forbidden|401 Unauthorized|AuthorizationFail"
-_UNREACHABLE = r"error sending request|dns error|Connection refused|tcp connect error|operation timed out|connection closed"
+_DENIED = (
+    r"AccessDenied|AllAccessDisabled|AuthorizationPermissionMismatch|AuthorizationFail|403 Forbidden|401 Unauthorized"
+)
+_UNREACHABLE = (
+    r"error sending request|dns error|Connection refused|tcp connect error|operation timed out|connection closed"
+)
 _BUSY = r"SlowDown|ServerBusy|503 Service Unavailable|TooManyRequests|429 "
 
 
@@ -400,7 +404,7 @@ def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
         (
             _REGION,
             f"the bucket {bucket} is in {wanted[1] if wanted else 'another region'}, not in {region}",
-            f"Set AWS_REGION{'=' + wanted[1] if wanted else ''}, or spark.hadoop.fs.s3a.endpoint.region in `spark.conf`.",
+            f"Set AWS_REGION{'=' + wanted[1] if wanted else ''}, or fs.s3a.endpoint.region in `spark.conf`.",
         ),
         (
             _CLOCK,
@@ -444,8 +448,8 @@ def _is_secret_option(name: str) -> bool:
 
 def _find_code(text: str) -> str:
     """The store's own word for an error."""
-    match = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]+?)(?=[:\s]*(?:<|\n|$))", text)
-    return match[1].strip() if match else "no code"
+    match = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]*[a-z])", text)
+    return match[1] if match else "no code"
 
 
 def _find_host(text: str) -> str:

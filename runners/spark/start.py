@@ -16,11 +16,12 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
+from origins.object_store import make_spark_settings
 from origins.spark_private import find_jvm, launch_jvm
 
 if TYPE_CHECKING:
@@ -28,6 +29,25 @@ if TYPE_CHECKING:
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
+
+_HADOOP, _SDK = "3.5.0", "2.35.4"
+"""Hadoop's version in Spark 4.2, and the version of Amazon's libraries with which that was built."""
+
+S3 = (
+    f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
+    *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
+)
+"""The few JARs with which Spark reaches S3. Hadoop's own choice is a bundle of all of Amazon's services, 690 MB."""
+
+_CONNECTORS = {
+    "s3a": S3,
+    "abfs": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
+    "abfss": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
+}
+"""The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
+
+EXCLUDED = "software.amazon.awssdk:bundle,io.netty:*"
+"""What the packages for S3 name and Spark does without: Spark has a Netty of its own."""
 
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
@@ -126,10 +146,24 @@ def is_starting() -> bool:
     return _STARTING.is_set()
 
 
+def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
+    """The JARs for the stores of these schemes, without those of which `named` brings the main one."""
+    found: dict[str, None] = {}
+    for scheme in sorted(schemes):
+        jars = _CONNECTORS.get(scheme, ())
+        if jars and not any(jars[0].split(":")[1] in name for name in named):
+            found.update(dict.fromkeys(jars))
+    return list(found)
+
+
 def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """The settings that `start` gives to a session."""
+    s3 = any("hadoop-aws" in name for name in (*packages, conf.get("spark.jars", "")))
+    slim = {"spark.jars.excludes": EXCLUDED} if set(S3) <= set(packages) else {}
     return {
         **_LOCAL,
+        **(make_spark_settings() if s3 else {}),
+        **slim,
         "spark.sql.shuffle.partitions": str(_count_cores()),
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),

@@ -18,7 +18,7 @@ from origins.object_store import StoreUrl, is_store_url
 from origins.quantities import parse_seconds
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
-from runners.spark.session import list_forgotten_tables, obtain, stop
+from runners.spark.session import list_forgotten_tables, obtain_for, stop
 from runners.state.journal import Journal
 from runners.state.ledger import Ledger
 from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore
@@ -111,7 +111,7 @@ class StateLocation:
 
     def open_journal(self, pipeline: PipelineSpec) -> Journal:
         """The ledger, read to its end. Spark is obtained only where the ledger is a table of a catalog."""
-        spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if self.needs_spark else None
+        spark = obtain_for(pipeline) if self.needs_spark else None
         return Journal(self.open_ledger(spark))
 
     def store(self) -> PreparedStore:
@@ -150,8 +150,7 @@ def _make_path(folder: Path | StoreUrl) -> str:
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:
     """The pipeline's DLQ, and what obtains a Spark to ask it with."""
-    spark = partial(obtain, pipeline.spark.conf, pipeline.spark.packages)
-    return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), spark
+    return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), partial(obtain_for, pipeline)
 
 
 def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: PipelineState) -> None:
