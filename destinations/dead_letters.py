@@ -193,8 +193,9 @@ def read_dead_letters(
 def query_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it is in a folder
-    or an object store, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot be read again."""
+    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it is in a
+    folder or an object store, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot
+    be read again."""
     if not isinstance(dlq, Delta):
         raise DestinationError(
             f"The DLQ keeps refused rows in {dlq.place}.",
@@ -259,7 +260,8 @@ def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
         found = open_delta_table(place)
         if found is None:
             return []
-        stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq")).read_all()
+        stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
+        rows = pyarrow.RecordBatchReader.from_stream(stream).read_all()  # lets other threads go on meanwhile
     except DeltaError:
         return None
     except StoreError as error:
@@ -270,7 +272,7 @@ def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
             f"The DLQ at {place} cannot be read: {cut_text(reason, 300)}",
             hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
         ) from error
-    return to_python_rows(pyarrow.RecordBatchReader.from_stream(stream).read_all())
+    return to_python_rows(rows)
 
 
 def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, Any]]:

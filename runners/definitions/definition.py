@@ -22,7 +22,7 @@ from origins.errors import WherryError
 from origins.names import GivenPath
 from origins.object_store import StoreUrl, canonicalise, is_secret_setting, is_store_url
 from origins.origin import Origin
-from origins.secret import SECRET, SecretText, make_secret
+from origins.secret import SECRET, SecretText
 from runners.definitions.checks import complete_pipeline, list_problems
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
@@ -143,12 +143,11 @@ def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path,
 def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
     """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose DLQ knows them."""
     plain = {
-        key: make_secret(str(value), f"${{secret:{key}}}")
+        key: SecretText(value, f"${{secret:{key}}}")
         for key, value in pipeline.spark.conf.items()
-        if is_secret_setting(key) and not isinstance(value, SECRET)
+        if is_secret_setting(key) and value and not isinstance(value, SecretText)
     }
-    conf = {**pipeline.spark.conf, **plain}
-    known = {value: value.reference for value in plain.values() if isinstance(value, SecretText) and value}
+    conf: dict[str, str] = {**pipeline.spark.conf, **plain}
     dead = pipeline.dlq.destination
     if isinstance(dead, Delta) and dead.path and is_store_url(dead.path):
         dead = dataclasses.replace(dead, path=StoreUrl(dead.path, conf))
@@ -156,7 +155,7 @@ def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
         pipeline,
         dlq=dataclasses.replace(pipeline.dlq, destination=dead),
         spark=dataclasses.replace(pipeline.spark, conf=conf),
-        secrets={**known, **pipeline.secrets},
+        secrets={**{str(value): value.reference for value in plain.values()}, **pipeline.secrets},
     )
 
 

@@ -48,7 +48,7 @@ class StateLocation:
     def of(pipeline: PipelineSpec) -> StateLocation:
         if isinstance(pipeline.state, SchemaState):
             return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
-        if is_store_url(pipeline.state):
+        if isinstance(pipeline.state, str) and is_store_url(pipeline.state):
             settings = getattr(pipeline.state, "settings", pipeline.spark.conf)
             return StateLocation(directory=None, schema="", name=pipeline.name, url=StoreUrl(pipeline.state, settings))
         directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()

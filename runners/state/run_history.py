@@ -217,7 +217,7 @@ class RunHistory(History):
             tables = tables.register("archived", archived)
             where.append("run NOT IN (SELECT run FROM archived)")
         query = f"SELECT {_WITHOUT_REPORT} FROM kept WHERE {' AND '.join(where)}"
-        ended = pa.table(tables.execute(query).read_all())
+        ended = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         if ended.num_rows:
             write_deltalake(
                 str(self._archived),
