@@ -237,7 +237,7 @@ def _is_older(dlq: Destination) -> bool:
         return False
     try:
         table = open_delta_table(place)
-    except DeltaError:
+    except (DeltaError, StoreError):
         return False
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
@@ -262,10 +262,8 @@ def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
             return []
         stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
         rows = pyarrow.RecordBatchReader.from_stream(stream).read_all()  # lets other threads go on meanwhile
-    except DeltaError:
+    except (DeltaError, StoreError):  # Spark may have a right that this process has not
         return None
-    except StoreError as error:
-        raise DestinationError(f"The DLQ at {error.message}", hint=error.hint) from error
     except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
         reason = str(error).splitlines()[0]
         raise DestinationError(
