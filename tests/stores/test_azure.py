@@ -27,8 +27,13 @@ def test_deltalake_commits_and_reads(azure: Azure) -> None:
 def test_obstore_creates_a_key_once(azure: Azure) -> None:
     """And reads what is there."""
     endpoint = azure.storage_options["azure_storage_endpoint"]
-    options = {"account_name": ACCOUNT, "account_key": KEY, "endpoint": endpoint}
-    store = AzureStore(azure.container, client_options={"allow_http": True}, **options)
+    store = AzureStore(
+        azure.container,
+        account_name=ACCOUNT,
+        account_key=KEY,
+        endpoint=endpoint,
+        client_options={"allow_http": True},
+    )
     obstore.put(store, "a", b"1", mode="create")
     with pytest.raises(AlreadyExistsError):
         obstore.put(store, "a", b"2", mode="create")
