@@ -33,21 +33,24 @@ DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _HADOOP, _SDK = "3.5.0", "2.35.4"
 """Hadoop's version in Spark 4.2, and the version of Amazon's libraries with which that was built."""
 
-S3 = (
+_S3 = (
     f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
     *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
 )
 """The few JARs with which Spark reaches S3. Hadoop's own choice is a bundle of all of Amazon's services, 690 MB."""
 
 _CONNECTORS = {
-    "s3a": S3,
+    "s3a": _S3,
     "abfs": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
     "abfss": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
 }
 """The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
 
-EXCLUDED = "software.amazon.awssdk:bundle,io.netty:*"
-"""What the packages for S3 name and Spark does without: Spark has a Netty of its own."""
+_EXCLUDED = (
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
+    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+)
+"""What these packages name and Spark does without. It has the second line's libraries itself."""
 
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
@@ -159,11 +162,11 @@ def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]
 def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """The settings that `start` gives to a session."""
     s3 = any("hadoop-aws" in name for name in (*packages, conf.get("spark.jars", "")))
-    slim = {"spark.jars.excludes": EXCLUDED} if set(S3) <= set(packages) else {}
+    ours = any({*jars} <= {*packages} for jars in _CONNECTORS.values())
     return {
         **_LOCAL,
         **(make_spark_settings() if s3 else {}),
-        **slim,
+        **({"spark.jars.excludes": ",".join(_EXCLUDED)} if ours else {}),
         "spark.sql.shuffle.partitions": str(_count_cores()),
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),

@@ -12,6 +12,7 @@ from runners.model.entry import Entry
 from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger
 from runners.state.ledger import Conflict, Ledger, LedgerError
 from tests.runners.state.ledger.conformance import LedgerConformance
+from tests.stores.azure import Azure
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_bucket, make_spark_settings
 
@@ -100,3 +101,15 @@ def test_a_bucket_that_does_not_exist_is_named(s3: S3) -> None:
     with pytest.raises(LedgerError, match="the bucket nowhere-there does not exist") as raised:
         DeltaLedger(StoreUrl("s3://nowhere-there/x/ledger", s3.spark_settings)).read()
     assert "Create it" in raised.value.hint
+
+
+def test_a_ledger_is_kept_on_azure_too(azure: Azure) -> None:
+    """Its conditional write holds there as well."""
+    url = StoreUrl(azure.make_url("state/ledger"), azure.spark_settings)
+    append(DeltaLedger(url), "a")
+    stale = DeltaLedger(url)
+    assert list_ids(stale) == ["a"]
+    append(DeltaLedger(url), "b", after=1)
+    with pytest.raises(Conflict):
+        append(stale, "late", after=1)
+    assert list_ids(DeltaLedger(url)) == ["a", "b"]
