@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs")
 """The schemes of the stores that Wherry itself can reach."""
 _STORE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
-_UNUSABLE = re.compile(r"[\x00-\x1f\x7f%?#\[\]\\^|{}*<>\"`]")
-"""What may not stand below a bucket: Spark and `deltalake` would find different objects there."""
+_UNUSABLE = re.compile(r"[^A-Za-z0-9._~/=@:+,-]")
+"""What may not stand below a bucket: Spark and `deltalake` would find different objects there, and so would parts of
+`deltalake` itself."""
 _SETTING = re.compile(r"(?:spark\.hadoop\.)?(fs\.(?:s3a|azure|gs)\..*|google\.cloud\.auth\..*)")
 _SECRET = re.compile(
     r"secret(?:\.key)?\b|session\.token|account\.key|\bsas\.|private\.key|password|encryption\.key|refresh\.token"

@@ -138,6 +138,7 @@ def test_no_secret_of_the_store_is_kept_or_said(tmp_path: Path, s3: S3, caplog: 
         ("s3://bucket", "expected a folder below the bucket"),
         ("s3://key:word@bucket/orders", "expected a URL without a user or a secret"),
         ("s3://bucket/a%20b", "expected a URL without '%'"),
+        ("s3://bucket/a b", "expected a URL without ' '"),
         ("abfss://account.dfs.core.windows.net/orders", "expected abfss://CONTAINER@ACCOUNT"),
         ("hdfs://name/orders", "expected a directory of this machine, s3://, abfss:// or gs://"),
     ],

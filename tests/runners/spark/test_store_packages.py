@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from destinations.delta.delta import Delta
@@ -14,9 +16,7 @@ from runners.spark.start import list_local_settings
 HOST = "acc.dfs.core.windows.net"
 
 
-def make(
-    *, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = "", spark: SparkOptions
-) -> PipelineSpec:
+def make(*, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = "") -> PipelineSpec:
     """A pipeline with these places."""
     return PipelineSpec(
         name="orders",
@@ -24,13 +24,12 @@ def make(
         destinations=[Delta(path=table)],
         state=state or None,
         dlq=Dlq(destination=Delta(path=dlq) if dlq else None),
-        spark=spark,
     )
 
 
-def list_names(*, spark: SparkOptions = SparkOptions(), **places: str) -> list[str]:
+def list_names(**places: str) -> list[str]:
     """The artifacts, without versions."""
-    return [package.split(":")[1] for package in list_packages(make(spark=spark, **places))]
+    return [package.split(":")[1] for package in list_packages(make(**places))]
 
 
 @pytest.mark.parametrize("place", ["path", "table", "state", "dlq"])
@@ -38,7 +37,7 @@ def test_a_place_on_s3_brings_the_jars_for_it(place: str) -> None:
     """Wherever it is named, and without Amazon's bundle."""
     names = list_names(**{place: "s3://bucket/folder"})
     assert names == ["hadoop-aws", "s3", "sts", "s3-transfer-manager", "apache-client"]
-    settings = list_local_settings({}, list_packages(make(spark=SparkOptions(), **{place: "s3a://bucket/folder"})))
+    settings = list_local_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
     assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"]
 
 
@@ -62,6 +61,6 @@ def test_places_on_this_machine_bring_none() -> None:
 )
 def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> None:
     """As a package, or as a file."""
-    packages = list_packages(make(state="s3://bucket/folder", spark=spark))
+    packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
     assert packages == list(spark.packages)
     assert "spark.jars.excludes" not in list_local_settings(spark.conf, packages)

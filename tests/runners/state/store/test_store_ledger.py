@@ -24,7 +24,7 @@ class TestStoreLedger(LedgerConformance):
     def _place(self, s3_server: str) -> None:
         bucket = f"test-{uuid.uuid4().hex[:12]}"
         make_bucket(s3_server, bucket)
-        self.url = StoreUrl(f"s3://{bucket}/my state/orders/ledger", make_spark_settings(s3_server))
+        self.url = StoreUrl(f"s3://{bucket}/state/orders/ledger", make_spark_settings(s3_server))
 
     def ledger(self) -> Ledger:
         return DeltaLedger(self.url)
