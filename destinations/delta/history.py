@@ -360,7 +360,7 @@ _MODES = {
 def make_account(
     name: str, folder: Path | str | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
 ) -> DeliveryAccount:
-    """What the table of this name in SQL can show; it may be in a folder of this machine, or at a URL of a store."""
+    """What the table of this name in SQL can show. It may be in a folder of this machine or at a URL of a store."""
     if isinstance(folder, str):
         account = _account_in_store(folder, mode, pipeline, name)
         if account is not None:
