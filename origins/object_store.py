@@ -119,7 +119,11 @@ def get_options(place: object) -> dict[str, str] | None:
         return None
     url = canonicalise(str(place))
     given = {**list_context_settings(), **getattr(place, "settings", {})}
-    settings = {match[1]: str(value) for key, value in given.items() if (match := _SETTING.fullmatch(key))}
+    settings = {
+        match[1]: str(value)
+        for key, value in given.items()
+        if (match := _SETTING.fullmatch(key)) and not str(value).startswith("${secret:")  # one that is not known here
+    }
     if url.startswith("s3a:"):
         return _make_s3_options(urlsplit(url).netloc, settings, os.environ)
     return _make_azure_options(url, settings) if url.startswith("abfs") else _make_google_options(settings)
@@ -137,6 +141,8 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
             {name: profile.get(name, "") for name in _KEYS},
         ]
     )
+    if options and not options.get("aws_session_token") and environ.get("AWS_SESSION_TOKEN"):
+        options["aws_session_token"] = ""  # else the libraries take the one of the environment, for other keys
     endpoint = find("endpoint") or _find_endpoint(environ) or profile.get("endpoint_url", "")
     if endpoint and not _CENTRAL.fullmatch(endpoint):
         scheme = "http" if find("connection.ssl.enabled").lower() == "false" else "https"

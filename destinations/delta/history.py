@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -435,11 +436,14 @@ def _copy_log(url: str, folder: Path) -> int:
         (folder / PurePosixPath(key).name).write_bytes(store.read(key))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return sum(len(list(pool.map(copy, keys))) for keys in store.list_pages("_delta_log"))
+        pages = (filter(_IN_LOG.fullmatch, keys) for keys in store.list_pages("_delta_log"))
+        return sum(len(list(pool.map(copy, keys))) for keys in pages)
 
 
 _AT_ONCE = 16
 """So many files of a log are fetched at the same time."""
+_IN_LOG = re.compile(r"_delta_log/(?:\d{20}\..+|_last_checkpoint)")
+"""The keys of a log's files; Spark leaves others beside them that stand for folders."""
 
 
 def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:

@@ -141,19 +141,24 @@ def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path,
 
 
 def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
-    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose DLQ knows them."""
+    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose tables know them."""
     plain = {
         key: SecretText(value, f"${{secret:{key}}}")
         for key, value in pipeline.spark.conf.items()
         if is_secret_setting(key) and value and not isinstance(value, SecretText)
     }
     conf: dict[str, str] = {**pipeline.spark.conf, **plain}
+
+    def give(destination: Destination) -> Destination:
+        if isinstance(destination, Delta) and destination.path and is_store_url(destination.path):
+            return dataclasses.replace(destination, path=StoreUrl(destination.path, conf))
+        return destination
+
     dead = pipeline.dlq.destination
-    if isinstance(dead, Delta) and dead.path and is_store_url(dead.path):
-        dead = dataclasses.replace(dead, path=StoreUrl(dead.path, conf))
     return dataclasses.replace(
         pipeline,
-        dlq=dataclasses.replace(pipeline.dlq, destination=dead),
+        destinations=tuple(map(give, pipeline.destinations)),
+        dlq=dataclasses.replace(pipeline.dlq, destination=give(dead) if dead else None),
         spark=dataclasses.replace(pipeline.spark, conf=conf),
         secrets={**{str(value): value.reference for value in plain.values()}, **pipeline.secrets},
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from origins import object_store
 from origins.object_store import (
     ObjectStore,
     StoreError,
@@ -112,6 +113,30 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
         f"{S3A}endpoint": "http://minio:9000/",
         f"{S3A}path.style.access": "true",
         f"{S3A}connection.ssl.enabled": "false",
+    }
+
+
+def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries would take it from the environment by themselves."""
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "other")
+    settings = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word"}
+    assert get_options(StoreUrl("s3://b/a", settings)) == {
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "word",
+        "aws_session_token": "",
+    }
+
+
+def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition's settings count more, and a secret that is not known here counts nothing."""
+    up = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word", f"{S3A}endpoint.region": "eu-west-1"}
+    monkeypatch.setattr(object_store, "list_context_settings", lambda: up)
+    given = {f"{S3A}endpoint.region": "eu-west-3", f"{S3A}secret.key": "${secret:WORD}"}
+    assert get_options(StoreUrl("s3://b/a", given)) == {"aws_region": "eu-west-3"}
+    assert get_options("s3://b/a") == {
+        "aws_access_key_id": "key",
+        "aws_secret_access_key": "word",
+        "aws_region": "eu-west-1",
     }
 
 

@@ -12,6 +12,8 @@ from deltalake import DeltaTable
 
 from origins.object_store import ObjectStore, StoreUrl
 from runners.pipeline import Pipeline
+from runners.spark import session
+from runners.spark.start import SparkMissing
 from tests.child import clean_environment
 from tests.stores import jars
 from tests.stores.s3 import S3
@@ -66,6 +68,11 @@ def wherry(*words: str) -> subprocess.CompletedProcess[str]:
     return call("-c", "from runners.command_line.cli import main; main()", *words)
 
 
+def refuse(*_: object, **__: object) -> None:
+    """This process gets no Spark."""
+    raise SparkMissing("Java is missing.")
+
+
 def ids(s3: S3) -> list[int]:
     """What is in the table, twice where it is there twice."""
     table = DeltaTable(s3.make_url("tables/orders"), storage_options=s3.storage_options)
@@ -73,9 +80,12 @@ def ids(s3: S3) -> list[int]:
 
 
 @pytest.mark.long
-def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(tmp_path: Path, s3: S3) -> None:
+def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
+    tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table, the DLQ, the prepared rows and the ledger are in the store, and the audit balances without Spark. No
     secret is in anything that was kept or said."""
+    monkeypatch.setattr(session, "obtain_now", refuse)
     file = define(tmp_path, s3)
     killed = call("-m", "tests.scenarios.killed", str(file), "Written", "2")
     prepared = ObjectStore(StoreUrl(s3.make_url("wherry/orders/prepared"), s3.spark_settings))
@@ -99,5 +109,5 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(tmp_path: Pa
     assert [row["status"] for row in pipeline.runs()] == ["succeeded", "succeeded", "killed"]
     said = "".join(each.stdout + each.stderr for each in (killed, run, replay))
     everything = ObjectStore(StoreUrl(s3.make_url("wherry"), s3.spark_settings))
-    kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page)
+    kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page if everything.exists(key))
     assert (HIDDEN in said, HIDDEN.encode() in kept) == (False, False)

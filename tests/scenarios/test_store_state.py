@@ -7,6 +7,7 @@ import logging
 from datetime import datetime, timezone
 from pathlib import Path
 
+import boto3
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -23,7 +24,7 @@ from runners.pipeline import Pipeline
 from runners.spark import late, session
 from runners.spark.start import SparkMissing
 from tests.stores.fault_proxy import Fault
-from tests.stores.s3 import S3
+from tests.stores.s3 import KEY, REGION, S3, SECRET
 
 HIDDEN = "q7Zp2/wJ+rT9xKsecretV4"
 """A secret as no other text has it; moto takes any."""
@@ -80,7 +81,7 @@ def run_and_move(folder: Path, s3: S3) -> Report:
 
 
 def refuse(s3: S3, *ids: str) -> None:
-    """Put refused rows into the DLQ, as a run does."""
+    """Put refused rows into the DLQ, and the key that Spark leaves for an empty folder."""
     columns = {"message": "too old", "row": "{}", "delivered_to": [], "lane": "0", "number": 1, "run": "r"}
     kinds = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
     fields = [tuple(column.split(" ", 1)) for column in DLQ.split(", ")]
@@ -90,6 +91,9 @@ def refuse(s3: S3, *ids: str) -> None:
     url = s3.make_url("wherry/orders/dlq")
     table = pa.Table.from_pylist(rows, schema)
     write_deltalake(url, table, mode="append", storage_options=s3.storage_options)
+    keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": REGION}
+    client = boto3.client("s3", endpoint_url=s3.endpoint, **keys)
+    client.put_object(Bucket=s3.bucket, Key="wherry/orders/dlq/_delta_log/_staged_commits/", Body=b"")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
