@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from obstore.store import ObjectStore as Client
 
+HADOOP = "3.5.0"
+"""The version of Hadoop in Spark 4.2, and so that of its connectors to stores."""
+_NO_CONNECTOR = {
+    r"S3AFileSystem not found|No FileSystem for scheme \"s3a?\"": "hadoop-aws",
+    r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
+}
+"""What a Spark says that lacks the JARs for a store, and which they are."""
 SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs")
 """The schemes of the stores that Wherry itself can reach."""
 _STORE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
@@ -102,6 +109,14 @@ def find_problem(url: str) -> str | None:
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
         return "expected a folder below the bucket"
     return None
+
+
+def suggest_connector(error: BaseException) -> str:
+    """What to do about an error of a Spark that lacks the JARs for a store; nothing for any other error."""
+    text = str(error)
+    jar = next((jar for pattern, jar in _NO_CONNECTOR.items() if re.search(pattern, text)), "")
+    package = f"org.apache.hadoop:{jar}:{HADOOP}"
+    return f"This Spark lacks the JARs for the store. Start it with  --packages {package}" if jar else ""
 
 
 def is_secret_setting(key: str) -> bool:

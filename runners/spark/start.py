@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
-from origins.object_store import make_spark_settings
+from origins.object_store import HADOOP, make_spark_settings
 from origins.spark_private import find_jvm, launch_jvm
 
 if TYPE_CHECKING:
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
 
-_HADOOP, _SDK = "3.5.0", "2.35.4"
-"""Hadoop's version in Spark 4.2, and the version of Amazon's libraries with which that was built."""
+_SDK = "2.35.4"
+"""The version of Amazon's libraries with which Hadoop in Spark 4.2 was built."""
 
 _S3 = (
-    f"org.apache.hadoop:hadoop-aws:{_HADOOP}",
+    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
     *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
 )
 """The few JARs with which Spark reaches S3. Hadoop's own choice is a bundle of all of Amazon's services, 690 MB."""
 
 _CONNECTORS = {
     "s3a": _S3,
-    "abfs": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
-    "abfss": (f"org.apache.hadoop:hadoop-azure:{_HADOOP}",),
+    "abfs": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
+    "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
 }
 """The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
 

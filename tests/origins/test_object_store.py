@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import pickle
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from origins import object_store
 from origins.object_store import (
+    HADOOP,
     ObjectStore,
     StoreError,
     StoreUrl,
@@ -20,6 +22,7 @@ from origins.object_store import (
     is_secret_setting,
     is_store_url,
     make_spark_settings,
+    suggest_connector,
 )
 from tests.stores.s3 import S3
 
@@ -215,6 +218,25 @@ def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None
     """With what to do."""
     found = describe_store_error(OSError(said), "s3://b/a")
     assert (found[0], bool(found[1])) == (reason, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "jar"),
+    [
+        ("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "hadoop-aws:3.5.0"),
+        ('No FileSystem for scheme "abfss"', "hadoop-azure:3.5.0"),
+        ("the table is missing", ""),
+    ],
+)
+def test_a_spark_that_lacks_the_jars_is_told_which(said: str, jar: str) -> None:
+    """As an option of its start."""
+    assert suggest_connector(OSError(said)).partition("org.apache.hadoop:")[2] == jar
+
+
+def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:
+    """That in the JARs of pyspark."""
+    pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+    assert [*pyspark.glob(f"jars/hadoop-client-api-{HADOOP}.jar")] != []
 
 
 def test_an_unknown_error_is_said_without_the_secret() -> None:
