@@ -16,7 +16,7 @@ from destinations.destination import Destination, DestinationError, Identity, Mi
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.names import quote_text
-from origins.object_store import StoreError, is_store_url, open_delta_table
+from origins.object_store import StoreError, is_read_here, open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _is_older(dlq: Destination) -> bool:
 
 def _find_place(dlq: Delta) -> Path | str | None:
     """The table's folder or its URL, where it can be read without Spark."""
-    return dlq.folder or (dlq.place if is_store_url(dlq.place) else None)
+    return dlq.folder or (dlq.place if is_read_here(dlq.place) else None)
 
 
 def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:

@@ -94,6 +94,14 @@ def make_place(url: str) -> str:
     return StoreUrl(url, getattr(url, "settings", {})) if is_store_url(url) else url
 
 
+def is_read_here(place: object) -> bool:
+    """Whether a place in a store is read by this process rather than by Spark, which on a cluster may have a right that
+    this process has not."""
+    elsewhere = os.environ.get("SPARK_REMOTE") or os.environ.get("DATABRICKS_RUNTIME_VERSION")
+    local = list_context_settings().get("spark.master", "local").startswith("local")
+    return is_store_url(place) and local and not elsewhere
+
+
 def find_problem(url: str) -> str | None:
     """Why a URL can be no place of ours, as `expected …`; None where it can."""
     parts = urlsplit(canonicalise(url))
@@ -402,7 +410,7 @@ _KEYS_REFUSED = (
     r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken|TokenRefreshRequired|AuthenticationFailed"
     r"|InvalidAuthenticationInfo|invalid_client"
 )
-_NO_KEYS = r"169\.254\.169\.254|metadata\.google\.internal|NoCredentials|no credentials|CredentialsNotLoaded"
+_NO_KEYS = r"169\.254\.169\.254|metadata\.google\.internal|NoCredentials|no credentials|loading credentials"
 _DENIED = (
     r"AccessDenied|AllAccessDisabled|AuthorizationPermissionMismatch|AuthorizationFail|403 Forbidden|401 Unauthorized"
 )

@@ -38,7 +38,7 @@ from destinations.destination import (
 )
 from origins.batch_rows import BatchRows
 from origins.names import quote_name, quote_text
-from origins.object_store import is_store_url
+from origins.object_store import is_read_here
 from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import list_columns
@@ -106,7 +106,7 @@ class Delta(DeltaOptions):
         return OpenDelta(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
-        url = self.place if self.path and is_store_url(self.place) else None
+        url = self.place if self.path and is_read_here(self.place) else None
         return make_account(self.sql_name, self.folder or url, self.mode, spark, pipeline)
 
 

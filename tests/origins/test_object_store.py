@@ -19,6 +19,7 @@ from origins.object_store import (
     describe_store_error,
     find_problem,
     get_options,
+    is_read_here,
     is_secret_setting,
     is_store_url,
     make_spark_settings,
@@ -143,6 +144,19 @@ def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) ->
     }
 
 
+@pytest.mark.parametrize(
+    ("master", "remote", "here"),
+    [("local[2]", "", True), ("spark://host:7077", "", False), ("local[2]", "sc://host", False)],
+)
+def test_a_spark_of_a_cluster_reads_what_is_in_a_store(
+    monkeypatch: pytest.MonkeyPatch, master: str, remote: str, here: bool
+) -> None:
+    """It may have a right that this process has not."""
+    monkeypatch.setenv("SPARK_REMOTE", remote)
+    monkeypatch.setattr(object_store, "list_context_settings", lambda: {"spark.master": master})
+    assert (is_read_here("s3://b/a"), is_read_here("/a")) == (here, False)
+
+
 def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its keys and its region, and Spark is told to look there."""
     (tmp_path / ".aws").mkdir()
@@ -210,6 +224,7 @@ def test_it_is_known_which_settings_are_secret(key: str, secret: bool) -> None:
         ("<Code>SignatureDoesNotMatch</Code>", "the store does not accept the credentials (SignatureDoesNotMatch)"),
         ("403 Forbidden: <Code>AccessDenied</Code>", "these credentials have no right to do that in b (AccessDenied)"),
         ("GET http://host:9/b in 1s - error sending request", "http://host:9 does not answer"),
+        ("an error occurred while loading credentials: IMDS is disabled", "there are no credentials"),
         ("PUT http://169.254.169.254/latest/api/token error sending request", "there are no credentials"),
         ("503 <Code>SlowDown</Code>", "the store asks for fewer requests (SlowDown)"),
     ],
