@@ -182,7 +182,7 @@ def read_dead_letters(
     Raises `DestinationError` for a DLQ that cannot be read again.
     """
     limited = "" if limit is None else f" LIMIT {limit}"
-    columns = _SHOWN.replace("replays", "NULL AS replays") if _is_older(dlq) else _SHOWN
+    columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
     few = ids is not None and len(ids) <= _MOST_LISTED
     named = f" WHERE id IN ({', '.join(map(quote_text, ids or ['']))})" if few else ""
     rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}}{named} ORDER BY {_NEWEST}{limited}")
@@ -228,7 +228,7 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
         return dlq.ensure_place(spark, dlq_schema())
 
 
-def _is_older(dlq: Destination) -> bool:
+def lacks_replays(dlq: Destination) -> bool:
     """Whether this is a table of before replays were known, as far as that is known without Spark."""
     from deltalake.exceptions import DeltaError
 

@@ -77,7 +77,7 @@ def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
     return DestinationError(
         f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
         hint="Wherry wrote nothing. Put back what was there; or start empty:  wherry run FILE "
-        '--fresh NAME --reason "…"  (then  wherry backfill FILE --only NAME  delivers old batches again)',
+        '--fresh NAME --reason "…"  (then  wherry backfill FILE --only NAME --again  delivers old batches)',
     )
 
 

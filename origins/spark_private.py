@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import atexit
 import copy
+import shutil
 import sys
+import threading
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,20 +34,55 @@ def format_java_frames(throwable: Any) -> str:
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
-def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None], noise: int) -> None:
-    """Start the JVM of this process with these settings, unless it has one. `waiting` is entered for as long.
+def launch_jvm(
+    settings: Mapping[str, str],
+    waiting: AbstractContextManager[None],
+    noise: int,
+    command: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> bool:
+    """Start the JVM of this process with these settings; False if it has one. `waiting` is entered for as long.
 
-    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM.
+    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM. With a
+    `command` that is run, with more in its `environment`, and not Spark's script.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import SparkConf, SparkContext, java_gateway
 
-    if SparkContext._gateway is None:
+    launching: Any = java_gateway
+    with _LAUNCHING:
+        if SparkContext._gateway is not None:
+            return False
         conf = SparkConf(loadDefaults=False, _jvm=None)
         conf.setAll(list(settings.items()))
-        with waiting:
-            gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
+        popen = launching.Popen
+
+        def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
+            started: Popen[bytes] = popen(
+                command or words, **{**options, "env": {**options["env"], **(environment or {})}}
+            )
+            return started
+
+        launching.Popen = run_command
+        try:
+            with waiting:
+                gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
+        finally:
+            launching.Popen = popen
         SparkContext._ensure_initialized(gateway=gateway)
+        return True
+
+
+_LAUNCHING = threading.Lock()
+
+
+def end_jvm() -> int:
+    """End the JVM of this process, once it has no Spark any more, and give the code with which it ended."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    return int(gateway.proc.wait())
 
 
 def has_context() -> bool:
@@ -58,6 +96,116 @@ def find_jvm() -> Popen[bytes] | None:
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)
+
+
+_LENT = "wherry_lent_jvm"
+
+
+def find_jvm_number() -> int | None:
+    """The number of the process of the JVM that this process started, or that a keeper lends it."""
+    from pyspark import SparkContext
+
+    jvm = find_jvm()
+    return jvm.pid if jvm is not None else getattr(SparkContext._gateway, _LENT, None)
+
+
+def has_jvm() -> bool:
+    """Whether this process has a JVM, of a Spark that is up or that was stopped. Imports nothing."""
+    return getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None
+
+
+@dataclass(frozen=True)
+class JvmAddress:
+    """How another process of this user finds a JVM."""
+
+    port: int
+    secret: str = field(repr=False)
+    number: int
+    """Of its process."""
+
+
+def get_jvm_address() -> JvmAddress:
+    """The address of the JVM that this process started."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return JvmAddress(gateway.java_parameters.port, gateway.java_parameters.auth_token, gateway.proc.pid)
+
+
+def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSession:
+    """The session of the JVM that another process started. Python functions see these variables beside the JVM's."""
+    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = ClientServer(
+        java_parameters=JavaParameters(port=there.port, auth_token=there.secret, auto_convert=True),
+        python_parameters=PythonParameters(port=0, eager_load=False),
+    )
+    setattr(gateway, _LENT, there.number)
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    try:
+        shared = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
+        java_context = gateway.jvm.JavaSparkContext(shared)
+        context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=shared.conf()))
+        context.environment.update(environment)
+        return SparkSession(context)
+    except BaseException:
+        SparkContext._gateway = SparkContext._jvm = None
+        raise
+
+
+def leave_jvm() -> None:
+    """Remove the files that this process has put beside its context."""
+    from pyspark import SparkContext
+
+    context = SparkContext._active_spark_context
+    if context is not None:
+        shutil.rmtree(context._temp_dir, ignore_errors=True)
+
+
+class LentJvm:
+    """The JVM of this process, between two processes that it is lent to."""
+
+    def __init__(self) -> None:
+        from py4j.java_gateway import JavaObject
+        from pyspark import SparkContext
+
+        gateway: Any = SparkContext._gateway
+        self._classes = gateway.jvm
+        self._objects = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getGateway().getBindings()
+        self._connections = self.count_connections()
+        self.note()
+
+    def note(self) -> None:
+        """Note what is in the JVM before it is lent."""
+        self._known = self._classes.java.util.ArrayList(self._objects.keySet())
+
+    def check(self) -> None:
+        """Return once the JVM says anything."""
+        self._classes.java.lang.System.nanoTime()
+
+    def count_connections(self) -> int:
+        """How many threads of the JVM serve a thread of Python, or finish what one has asked for."""
+        from py4j.java_gateway import JavaObject
+
+        found = self._classes.java.lang.Thread.getAllStackTraces()
+        # py4j gives a map the methods of Python's once its collections are imported.
+        stacks = JavaObject.__getattr__(found, "values")().toArray()
+        text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
+        return text.count("py4j.ClientServerConnection.run(")
+
+    def is_left(self) -> bool:
+        """Whether no thread works for another process any more."""
+        return self.count_connections() <= self._connections
+
+    def clear(self, spark: SparkSession) -> None:
+        """Stop this Spark, and let the JVM forget what other processes have left in it."""
+        self._objects.keySet().retainAll(self._known)
+        spark.stop()
+        self._classes.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        self._classes.org.apache.hadoop.fs.FileSystem.closeAll()
+        self._classes.java.lang.System.gc()
 
 
 def get_jvm(spark: SparkSession) -> Any:

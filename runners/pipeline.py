@@ -164,7 +164,8 @@ class Pipeline(PipelineSpec):
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
         """Read a file again that was edited in place: its old rows leave each table in the commit that brings the new
-        ones, and its rows in the DLQ are discarded. A file that is as it was read last is left alone.
+        ones, and its old rows in the DLQ are discarded, which the notices of the report count. A file that is as it was
+        read last is left alone.
 
         Called again after a crash it goes on where it was. Raises `Refusal` where a destination cannot tell the rows of
         the file, and else as `run` does.
@@ -175,7 +176,8 @@ class Pipeline(PipelineSpec):
         check_redo(self._definition().pipeline, file)
         report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
         if report.status == "succeeded":
-            discard_old_letters(self._definition().pipeline, file, reason=reason)
+            said = discard_old_letters(self._definition().pipeline, file, reason=reason)
+            report = replace(report, notices=(*report.notices, *said))
         return report
 
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
@@ -293,17 +295,23 @@ class Pipeline(PipelineSpec):
         return Lanes.of(self._definition().pipeline)
 
     def dead_letters(
-        self, limit: int | None = None, *, choice: Choice | None = None, reveal: bool = False
+        self,
+        limit: int | None = None,
+        *,
+        choice: Choice | None = None,
+        reveal: bool = False,
+        waiting: bool = False,
     ) -> list[dict[str, JSON]]:
         """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns
-        as they are.
+        as they are, and with `waiting` only rows that were neither replayed nor discarded.
 
         Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
         """
         from runners.operations.dlq import list_dead_letters
         from runners.running.choice import Choice
 
-        return list_dead_letters(self._definition().pipeline, limit, choice=choice or Choice(), reveal=reveal)
+        pipeline, choice = self._definition().pipeline, choice or Choice()
+        return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
 
     def _definition(self) -> Definition:
         """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""

@@ -527,7 +527,7 @@ def put_back(
             f"The rows of version {first.version} of {table.location} cannot be put back: "
             f"{cut_text(str(error).splitlines()[0], 300)}",
             hint="Wherry wrote nothing. If a VACUUM deleted the files, deliver the batch again:  wherry backfill FILE "
-            "--from N --to N",
+            "--from N --to N --again",
         ) from error
     written = table.find_written(spark, first.key, before)
     return written.rows or 0

@@ -421,7 +421,7 @@ def make_span(start: Json, files: Sequence[File]) -> Span:
         start=start,
         end={"file": last.name, "modified": last.modified},
         parts=tuple([file.name, file.size, file.modified] for file in files),
-        label=last.name if len(files) == 1 else f"{files[0].name} … {last.name} ({len(files)} files)",
+        label=last.name if len(files) == 1 else f"{files[0].name} … {last.name}, {len(files)} files",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,7 +19,7 @@ from origins.batch import JSON
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
 from runners.listeners.log_lines import LogLines, complain, log
-from runners.listeners.run_progress import LaneProgress, RunProgress, call_every, format_progress
+from runners.listeners.run_progress import BEGINS, LaneProgress, RunProgress, call_every, format_progress
 from runners.model.errors import Owned
 from runners.model.events import Event, Listener
 from runners.model.masking import hide_in_errors, without
@@ -127,7 +127,7 @@ def _say_not_begun(pipeline: PipelineSpec) -> RunEnding:
 def show_progress(
     pipeline: PipelineSpec | str,
     *,
-    doing: str = "starting",
+    doing: str = BEGINS,
     batches: int | None = None,
     log_format: str = "text",
     shown: set[str] | None = None,
@@ -135,6 +135,35 @@ def show_progress(
     """Show on standard error how a run goes on: a bar on a terminal, elsewhere a line now and every ten seconds."""
     name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
     progress = RunProgress(name, doing=doing, batches=batches)
+    with _show(progress, name, secrets, log_format=log_format, shown=shown) as listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def show_work(
+    pipeline: PipelineSpec, doing: str, *, log_format: str = "text", quiet: bool = False
+) -> Iterator[Callable[[str], None]]:
+    """Show on standard error what a command does that is no run, as `show_progress` does, and no secret in its errors.
+    It yields a function that takes what comes next."""
+    progress = RunProgress(pipeline.name, doing=doing)
+
+    def say(now: str) -> None:
+        progress.doing = now
+
+    shown = _show(progress, pipeline.name, pipeline.secrets, log_format=log_format)
+    with hide_in_errors(pipeline.secrets), contextlib.nullcontext() if quiet else shown:
+        yield say
+
+
+@contextlib.contextmanager
+def _show(
+    progress: RunProgress,
+    name: str,
+    secrets: Mapping[str, str],
+    *,
+    log_format: str,
+    shown: set[str] | None = None,
+) -> Iterator[Listener]:
     bar = ProgressBar(progress)
     lines = LogLines(log_format, secrets=secrets, pipeline=name, shown=shown)
     if log_format == "json":
@@ -148,7 +177,7 @@ def show_progress(
             progress(event)
             lines(event)
 
-        log.info("%s: %s", name, doing)
+        log.info("%s: %s", name, progress.doing)
         with call_every(SELDOM, lambda: log.info("%s", without(secrets, progress.describe()))):
             yield hear
 

@@ -5,7 +5,9 @@ What carries or describes pipelines is imported by the command that needs it, so
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,11 +36,13 @@ from runners.command_line.options import (
     with_definition,
     with_folder,
     with_move_options,
+    with_quiet,
 )
-from runners.command_line.schedule_command import schedule
+from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
+from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
-from runners.model.text import escape_line, paint_word, table
+from runners.model.text import escape_line, paint_word, shorten_paths, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
@@ -73,8 +77,9 @@ def wherry() -> None:
 
 @command()
 @click.argument("directory", type=click.Path(path_type=Path), default=Path("wherry-demo"))
+@with_quiet
 @as_json
-def demo(directory: Path, json: bool) -> int:
+def demo(directory: Path, quiet: bool, json: bool) -> int:
     """Make a folder of orders, some of them bad, and process them.
 
     For example:  wherry demo
@@ -89,12 +94,12 @@ def demo(directory: Path, json: bool) -> int:
     file = make(directory)
     pipeline = Pipeline.load(file)
     batches = sum(1 for _ in (directory / "landing" / "orders").iterdir())
-    with show_progress(pipeline, batches=batches) as listener:
-        report = pipeline.run(check=False, listeners=[listener])
+    with contextlib.nullcontext() if quiet else show_progress(pipeline, batches=batches) as listener:
+        report = pipeline.run(check=False, listeners=[listener] if listener else [])
     if report.error is not None:
         complain(printing.format_failure(report, str(file)), code=report.error.code)
     facts = {**report.json(), "file": str(file)}
-    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file))
+    click.echo(printing.as_json(facts) if json else printing.format_demo(report, pipeline, file, _list_path_steps()))
     return BY_STATUS[report.status]
 
 
@@ -146,11 +151,23 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
 def _list_local_steps(definition: Path, test: Path) -> list[list[str]]:
     file = shlex.quote(str(definition))
     return [
+        *_list_path_steps(),
         [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
         [f"wherry run {file}", "processes the rows that wait; later, new rows"],
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         *([[f"python {shlex.quote(str(test))}", "runs the test"]] if test.exists() else []),
     ]
+
+
+def _list_path_steps() -> list[list[str]]:
+    """What makes a shell find `wherry`; nothing where it finds it."""
+    if shutil.which("wherry"):
+        return []
+    activate, command = Path(sys.executable).with_name("activate"), find_command()
+    typed = f"alias wherry={shlex.quote(command)}" if command != "wherry" else ""
+    if activate.exists():
+        typed = f"source {shlex.quote(shorten_paths(str(activate)))}"
+    return [[typed, "lets this shell find wherry"]] if typed else []
 
 
 def _list_databricks_steps(directory: Path) -> list[list[str]]:
@@ -278,11 +295,11 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 
 @command()
 @with_definition
-@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, or with this time.")
-@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch or time; default: now.")
+@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC).")
+@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC).")
 @_selects("--only", metavar="NAME", help="Deliver to this destination alone.")
 @_selects("--lane", metavar="LANE", help="Read this lane alone.")
-@option("--again", is_flag=True, help="Repeat a backfill that is complete.")
+@option("--again", is_flag=True, help="Deliver also what a destination has already.")
 @with_move_options
 @with_carry_options
 def backfill(
@@ -296,12 +313,12 @@ def backfill(
     carrying: CarryOptions,
     **given: Any,
 ) -> int:
-    """Read batches of the past again; offsets stay.
+    """Deliver old batches to destinations that lack them.
 
-    For example:  wherry backfill orders.yaml --from 2026-01-31T06:00 --only latest --reason "a new table"
+    For example:  wherry backfill orders.yaml --from 2026-01-31 --only latest --again --reason "lost rows"
 
-    WHEN is the number of a batch in its lane, or the time in UTC at which it was committed. After a crash, the same
-    command goes on where it was.
+    WHEN is the number of a batch in its lane, or the time at which the batch was loaded, and no date in its rows. A
+    batch is read whole, and offsets stay. After a crash, the same command goes on where it was.
     """
     from runners.command_line.carrying import carry_and_print
     from runners.operations.offsets import plan_backfill
@@ -329,16 +346,19 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     In each table the old rows of the file make room for the new ones, in one commit. Wherry refuses where a table
     cannot tell which rows are the file's. After a crash, the same command goes on where it was.
     """
-    from runners.command_line.carrying import carry_and_print
+    from runners.command_line.carrying import carry_and_print, show_work
     from runners.operations.redo import preview_redo
 
     pipeline = load_pipeline(**given)
-    redo_preview = preview_redo(pipeline, name)
-    click.echo(printing_state.format_redo(redo_preview), err=True)
+    with show_work(
+        pipeline, f"looking for the rows of {name}", log_format=carrying.log_format, quiet=carrying.quiet
+    ) as say:
+        redo_preview = preview_redo(pipeline, name, say=say)
+    click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
     if not redo_preview.does_nothing:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)
-    return carry_and_print(pipeline, given["file"], carry, carrying)
+    return carry_and_print(pipeline, given["file"], carry, carrying, shown=redo_preview.notices)
 
 
 def _check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
@@ -478,7 +498,7 @@ def doctor(state: Path, json: bool) -> int:
 
 
 wherry.add_section("Start", demo, init, validate, preview)
-wherry.add_section("Run", run, stop, backfill, redo, schedule)
+wherry.add_section("Run", run, stop, backfill, redo, schedule, warm)
 wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

@@ -149,7 +149,7 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
             stack.enter_context(interrupt_on_signals(heard))
             if not carrying.quiet:
                 name = format_count(len(definitions), "pipeline", "pipelines")
-                stack.enter_context(show_progress(name, log_format=carrying.log_format))
+                stack.enter_context(show_progress(name, doing="starting Spark", log_format=carrying.log_format))
             open_session(definitions)
     except (KeyboardInterrupt, Exception):  # a Spark that is interrupted in a call ends with errors of its own
         if not heard:

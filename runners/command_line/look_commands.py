@@ -25,12 +25,13 @@ from runners.command_line.options import (
     split_words,
     time_option,
     with_definition,
+    with_quiet,
     with_select,
     with_values,
     with_variables,
     with_wide,
 )
-from runners.model.text import format_percent, table
+from runners.model.text import format_percent, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -174,9 +175,17 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
 @option("--from-beginning", section=SELECTION, is_flag=True, help="Take the first batch, not the next.")
 @option("--shown", type=click.IntRange(min=1), default=3, metavar="N", help="Show N rows of each kind; default: 3.")
 @with_wide
+@with_quiet
 @as_json
 def preview(
-    rows: int | None, shown: int, lane: str | None, from_beginning: bool, wide: bool, json: bool, **given: Any
+    rows: int | None,
+    shown: int,
+    lane: str | None,
+    from_beginning: bool,
+    wide: bool,
+    quiet: bool,
+    json: bool,
+    **given: Any,
 ) -> None:
     """Show what the stages do with the next batch.
 
@@ -185,14 +194,12 @@ def preview(
     Shows rows as they leave each stage, and filtered or refused rows as they reached it. Writes nothing, and moves no
     offset.
     """
-    from runners.command_line.carrying import show_progress
-    from runners.model.masking import hide_in_errors
+    from runners.command_line.carrying import show_work
     from runners.operations.preview import format_preview
     from runners.operations.trial import preview
 
     definition = load_definition(**given)
-    waiting = show_progress(definition.pipeline, doing="trying the waiting rows")
-    with hide_in_errors(definition.pipeline.secrets), waiting:
+    with show_work(definition.pipeline, "trying the waiting rows", quiet=quiet):
         previewed = preview(definition, rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
     if json:
         click.echo(printing.as_json(previewed.json()))
@@ -204,30 +211,23 @@ def preview(
 @with_definition
 @option("--where", section=SELECTION, required=True, metavar="SQL", help="Find rows as read for which this is true.")
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
+@with_quiet
 @as_json
-def find(where: str, since: datetime | None, json: bool, **given: Any) -> None:
+def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: Any) -> None:
     """Find rows: in files, tables and the DLQ.
 
     For example:  wherry find orders.yaml --where "id = 42"
 
-    Reads settled batches again, and says which stage filtered or rejected a row, which destinations want it, and which
+    Reads settled batches again, and says which stage filters or refuses a row, to which destinations it goes, and which
     have it. Tables are searched whole. Writes nothing.
     """
-    from rich.console import Console
-
-    from runners.model.masking import hide_in_errors
+    from runners.command_line.carrying import show_work
     from runners.operations.find_rows import find_rows
 
     definition = load_definition(**given)
-    waiting = Console(stderr=True).status(f"{definition.pipeline.name}: reading the ledger")
-    with hide_in_errors(definition.pipeline.secrets), waiting:
-        rows = find_rows(
-            definition,
-            where=where,
-            since=since,
-            say=lambda doing: waiting.update(f"{definition.pipeline.name}: {doing}"),
-        )
-    click.echo(printing.as_json(rows.json()) if json else str(rows))
+    with show_work(definition.pipeline, "reading the ledger", quiet=quiet) as say:
+        rows = find_rows(definition, where=where, since=since, say=say)
+    click.echo(printing.as_json(rows.json()) if json else with_file(str(rows), given["file"]))
 
 
 @group(default="suggest")
@@ -243,8 +243,9 @@ def expect() -> None:
 @option("--table", section=SELECTION, metavar="NAME", help="Look at a table of the catalog.")
 @option("--path", section=SELECTION, metavar="PATH", help="Look at the Delta table in this folder.")
 @option("--to", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE; default: print it.")
+@with_quiet
 @as_json
-def suggest(table: str | None, path: str | None, place: Path | None, json: bool, **given: Any) -> None:
+def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool, json: bool, **given: Any) -> None:
     """Look at the next batch or a table, and suggest rules.
 
     For example:  wherry expect suggest orders.yaml --to rules.json
@@ -252,21 +253,23 @@ def suggest(table: str | None, path: str | None, place: Path | None, json: bool,
     Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
     batch cannot prove is a warning. Read the rules, change them, and make those critical that must hold.
     """
+    from runners.command_line.carrying import show_work
     from runners.model.errors import Refusal
     from runners.operations.profile import profile_rows
 
     if table and path:
         raise click.UsageError("Name a --table or a --path.")
     definition = load_definition(**given)
-    rows = _read_rows(definition, table, path)
-    if rows is None:
-        raise Refusal("No rows wait from which rules could be suggested.", hint="Name a table:  --path tables/orders")
     try:
-        suite = profile_rows(rows, definition.pipeline.name)
+        with show_work(definition.pipeline, "looking at the rows", quiet=quiet):
+            rows = _read_rows(definition, table, path)
+            suite = None if rows is None else profile_rows(rows, definition.pipeline.name)
     except ValueError as error:
         raise Refusal(
             f"Wherry can suggest nothing: {error}.", hint="Choose another table:  --path tables/orders"
         ) from error
+    if suite is None:
+        raise Refusal("No rows wait from which rules could be suggested.", hint="Name a table:  --path tables/orders")
     try:
         if place is not None:
             place.write_text(printing.dump(suite) + "\n", encoding="utf-8")

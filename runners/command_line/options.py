@@ -248,6 +248,11 @@ def with_wide(command: F) -> F:
     return option("--wide", is_flag=True, callback=is_wide, help="Show all columns and whole values.")(command)
 
 
+def with_quiet(command: F) -> F:
+    """A command that shows progress: whether it does not."""
+    return option("--quiet", is_flag=True, help="Print no progress.")(command)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CarryOptions:
     """How a command carries: what it says meanwhile, and what it does where another run does."""
@@ -270,7 +275,7 @@ def with_carry_options(command: F) -> F:
         return command(carrying=how, **given)
 
     options = [
-        option("--quiet", is_flag=True, help="Print no progress."),
+        with_quiet,
         option(
             "--if-running",
             type=click.Choice(["fail", "skip"]),

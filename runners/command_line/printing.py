@@ -76,12 +76,12 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
         ("flow", carried),
         ("delivers", guarantees),
         ("batches", [*explanation.batches, _format_way(explanation)]),
-        ("ways", _format_ways(explanation.ways)),
         ("commits", [explanation.delivery]),
         ("refused rows", explanation.dead_letters),
         ("restart", explanation.restart),
         ("state", [explanation.state]),
         ("schedule", explanation.schedule),
+        ("hooks", explanation.hooks),
         ("columns", analysed),
         ("note", explanation.notes),
     ]
@@ -99,11 +99,12 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         began = f"{_format_ending(report, paint_word(report.status))}: {batches if report.batches else nothing}."
     new = [notice for notice in report.notices if not {notice, notice.partition(": ")[2]} & {*shown}]
     note = paint("note:", "yellow")
-    notices = [f"{note} {escape_line(notice)}" for notice in new[:5]]
+    notices = [f"{note} {escape_line(with_file(notice, file))}" for notice in new[:5]]
     if len(new) > 5:
         notices.append(f"{note} {len(new) - 5} more; --json shows them all")
     if report.status == "stopped":
-        notices.append(paint_hint(f"The next run finishes open batches first, then continues:  wherry run {file}"))
+        first = f"finishes {format_count(report.left_open, 'open batch', 'open batches')} first, then "
+        notices.append(paint_hint(f"The next run {first if report.left_open else ''}continues:  wherry run {file}"))
     if report.batches == 0:
         return "\n".join([began, *notices])
     parts = [began, _format_destinations(report)]
@@ -112,8 +113,6 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         parts.append(paint("Some rows could not be counted." if unknown else "The counts do not balance.", "red"))
     if any(report.spent.values()):
         parts.append(_format_time_spent(report.spent))
-    if report.ways:
-        parts.append("Ways of the batches: " + ", ".join(f"{way} {number:,}" for way, number in report.ways.items()))
     if report.causes.found:
         parts += ["Refused rows by cause:", *(f"  {line}" for line in report.causes.describe())]
     if report.nacked > report.discarded:
@@ -151,13 +150,14 @@ def _format_time_spent(seconds: Mapping[str, float]) -> str:
     return "Time in batches: " + ", ".join(f"{_PHASES[phase]} {spent:.1f} s" for spent, phase in worth)
 
 
-def format_demo(report: Report, pipeline: PipelineSpec, file: Path) -> str:
-    """What the demo carried, where it is, and what to type next."""
+def format_demo(report: Report, pipeline: PipelineSpec, file: Path, first: Sequence[Sequence[str]] = ()) -> str:
+    """What the demo carried, where it is, and what to type next, after the `first` steps."""
     named = [("the definition", str(file))]
     named += [(str(destination.name), destination.place) for destination in pipeline.every_destination]
     named += [("the state", str(pipeline.state))]
     places = [(heading, [shorten_paths(place)]) for heading, place in named]
     rows = [
+        *first,
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
         [f"wherry status {file}", "shows progress and open batches"],
         [f"wherry validate {file}", "explains the definition in words"],
@@ -193,9 +193,13 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
         ("was processing", _format_snapshot(last.get("snapshot")) if last else []),
-        ("lanes", [_format_lane(name, lane) for name, lane in facts["lanes"].items()]),
-        ("open", [show_open_batch(item, under_way=under_way) for item in facts["open"]]),
-        ("refused", _format_refused(dlq)),
+        ("progress", [_format_lane(name, lane, facts["lanes"]) for name, lane in facts["lanes"].items()]),
+        ("open", [show_open_batch(item, facts["lanes"], under_way=under_way) for item in facts["open"]]),
+        (
+            "removed",
+            [f"{name}: the next run delivers nothing to it; its rows stay" for name in facts.get("removed", ())],
+        ),
+        ("refused", _format_refused(dlq, file, facts["next"])),
         ("first", [facts["first"]] if facts.get("first") else []),
         ("next", [facts["next"]]),
     ]
@@ -216,11 +220,13 @@ def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
     return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
 
 
-def _format_refused(dlq: Mapping[str, JSON]) -> list[str]:
+def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
     if not dlq["rows"]:
         return []
-    waiting = "" if dlq["unreplayed"] == dlq["rows"] else f"; {dlq['unreplayed']:,} wait for a decision"
-    return [f"{format_count(dlq['rows'])} in the DLQ{waiting}"]
+    waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}" if dlq["unreplayed"] else "none waits"
+    command = with_file("wherry dlq show FILE --waiting", file)
+    see = [f"See:  {command}"] if dlq["unreplayed"] and coming != command else []
+    return [f"{format_count(dlq['rows'])} in the DLQ; {waits}", *see]
 
 
 def _format_owner(owner: Mapping[str, JSON]) -> str:
@@ -232,29 +238,39 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
-    """Refused rows as tables, one for each batch, with the stage and the reason below each row."""
-    from runners.model.causes import find_file_name
-
+    """Refused rows as tables, one for each batch. Below each row are the stage, the reason and the row's state."""
     if not rows:
         return "The DLQ has no rows."
     parts = []
-    for (place, _), alike in groupby(rows, lambda row: (_describe_letter(row), _list_columns(row["row"]))):
-        shown = [
-            ShownRow(
-                row=row["row"],
-                note=f"{row['stage'] or row['destination']}: {row['message']}",
-                source=f"id {row['id']}" + (f"  file {find_file_name(row['part'])}" if row.get("part") else ""),
-            )
-            for row in alike
-        ]
-        parts.append("\n".join([escape_line(place), *format_rows(shown, wide=wide)]))
+    for place, of_batch in groupby(rows, _describe_letter):
+        lines = [escape_line(place)]
+        for _, alike in groupby(of_batch, lambda row: _list_columns(row["row"])):
+            shown = [
+                ShownRow(
+                    row=row["row"],
+                    note=f"{row['stage'] or row['destination']}: {row['message']}",
+                    source=_describe_source(row),
+                )
+                for row in alike
+            ]
+            lines += format_rows(shown, wide=wide)
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
-    """When and where a row was refused, and what was done with it since."""
-    since = ", replayed" if row["replayed"] else ", discarded" if row["discarded"] else ""
-    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}{since}"
+    """When and where a row was refused."""
+    return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
+
+
+def _describe_source(row: Mapping[str, JSON]) -> str:
+    """What became of a refused row since, and where it came from."""
+    from runners.model.causes import find_file_name
+
+    state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
+    file = [f"file {find_file_name(row['part'])}"] if row.get("part") else []
+    before = [f"refused before as {row['replays']}"] if row.get("replays") else []
+    return "  ".join([state, f"id {row['id']}", *file, *before])
 
 
 def _list_columns(row: JSON) -> Sequence[str]:
@@ -271,7 +287,7 @@ def format_wide(render: Callable[..., str], *, wide: bool) -> str:
 def format_move(offset_move: OffsetMove) -> str:
     """What will happen when offsets are moved."""
     rows = [
-        [name, _count(lane.batches), _count(lane.rows), f"{show_offset(lane.before)} → {show_offset(lane.after)}"]
+        [name, show_offset(lane.before), show_offset(lane.after), _count(lane.batches), _count(lane.rows)]
         for name, lane in offset_move.lanes.items()
     ]
     if not rows:
@@ -279,7 +295,7 @@ def format_move(offset_move: OffsetMove) -> str:
     again = [(name, [what]) for name, what in offset_move.destinations.items()]
     again += [(f"lane {name}", [f"skips {lane.skipped}"]) for name, lane in offset_move.lanes.items() if lane.skipped]
     again.append(("refused rows", ["stay in the DLQ; a row that is refused again is added to it again"]))
-    return f"{table(['lane', 'batches again', 'rows again', 'from → to'], rows)}\n\n{format_sections(again)}"
+    return f"{table(['lane', 'from', 'to', 'batches again', 'rows again'], rows)}\n\n{format_sections(again)}"
 
 
 def format_runs(runs: Sequence[Mapping[str, JSON]]) -> str:
@@ -356,12 +372,6 @@ def _format_way(explanation: Explanation) -> str:
     return f"Wherry decides every batch and writes it under the state before delivery: {because}."
 
 
-def _format_ways(ways: Mapping[str, str]) -> Sequence[str]:
-    """Which ways batches can take, and why not the others."""
-    possible = ", ".join(way for way, why in ways.items() if not why)
-    return [possible, *(f"not {way}: {why}" for way, why in ways.items() if why)]
-
-
 def _format_ending(report: Report, status: str) -> str:
     seconds = f"{report.seconds:,.0f} s" if report.seconds >= 10 else f"{report.seconds:.1f} s"
     return f"{report.pipeline} {status} after {seconds}"
@@ -391,9 +401,10 @@ def _format_snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
     return [escape_line(where), *(json.dumps(row, ensure_ascii=False) for row in kept["rows"])]
 
 
-def _format_lane(name: str, lane: Mapping[str, JSON]) -> str:
+def _format_lane(name: str, lane: Mapping[str, JSON], lanes: Collection[str]) -> str:
     behind = f", {lane['behind']} waiting" if lane["behind"] else ""
-    return f"{name}: batch {lane['number']}, offset {show_offset(lane['offset'])}{behind}"
+    named = f"{name}: " if len(lanes) > 1 else ""
+    return f"{named}batch {lane['number']}, read up to {show_offset(lane['offset'])}{behind}"
 
 
 def _count(count: int | None) -> str:

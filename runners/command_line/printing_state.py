@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runners.model.text import (
@@ -12,7 +12,9 @@ from runners.model.text import (
     format_batches,
     format_count,
     format_sections,
+    name_batch,
     paint,
+    paint_hint,
     show_moment,
     table,
     with_file,
@@ -36,7 +38,8 @@ def format_audit(audit: Audit, file: str) -> str:
     adds_up = f"{verdict}: {'every row is where it should be' if audit.balanced else count}."
     named: list[tuple[str, Sequence[str]]] = [
         ("read", [f"{format_count(audit.read)} in {format_batches(batches)}; {audit.nacked:,} refused"]),
-        *((name, list(_format_destination(each))) for name, each in audit.destinations.items()),
+        *((name, list(_format_destination(each, audit.lanes))) for name, each in audit.destinations.items()),
+        *((name, [_format_removed(each)]) for name, each in audit.removed.items()),
         ("refused rows", _format_letters(audit)),
         ("open", [f"batch {each['number']} of lane {each['lane']}: {each['label']}" for each in audit.open]),
         ("accepted", [f"{each.code}  {_format_where(each)}: {each.message}" for each in audit.accepted]),
@@ -81,15 +84,21 @@ def _format_where(finding: Finding) -> str:
     return ", ".join(part for part in (finding.batches, finding.destination) if part)
 
 
-def _format_destination(proved: DestinationProof) -> Iterator[str]:
+def _format_destination(proved: DestinationProof, lanes: Collection[str]) -> Iterator[str]:
     owed = f", {format_batches(proved.owed)} owed" if proved.owed else ""
-    yield f"{format_count(proved.delivered)} delivered, {proved.filtered:,} filtered{owed}"
+    yield f"{format_count(proved.delivered)} delivered in all batches, {proved.filtered:,} filtered{owed}"
     if proved.proved_from is None:
         nothing, _, why = proved.proof.partition("nothing: ")
         yield "checked: no batch" if nothing or not why else f"not checked: {why}"
         return
-    since = ", ".join(f"batch {number} of lane {lane}" for lane, number in sorted(proved.proved_from.items()))
+    since = ", ".join(name_batch(first, lane, lanes) for lane, first in sorted(proved.proved_from.items()))
     yield f"checked since {since or 'the beginning'}: {proved.proof}"
+
+
+def _format_removed(got: Mapping[str, JSON]) -> str:
+    """What a destination got that the definition does not have any more."""
+    batches = f"{format_count(got['rows'])} in {format_batches(got['batches'])}"
+    return f"{batches}; it is not in the definition any more, so it is not checked"
 
 
 def _format_letters(audit: Audit) -> Sequence[str]:
@@ -144,8 +153,8 @@ def format_replay(found: SortedLetters) -> str:
     return "\n".join([carried, *map(escape_line, found.notices)])
 
 
-def format_redo(found: RedoPreview) -> str:
-    letters = [f"{format_count(found.letters)} of the old file in the DLQ will be discarded."] if found.letters else []
+def format_redo(found: RedoPreview, file: str = "FILE") -> str:
+    letters = [paint_hint(escape_line(with_file(notice, file))) for notice in found.notices]
     if found.read is None:
         return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])
     rows = [[name, *_describe_leaving(leaving, found.conditions.get(name))] for name, leaving in found.leaving.items()]

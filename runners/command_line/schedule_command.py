@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import shutil
 import signal
 import sys
@@ -30,14 +32,20 @@ if TYPE_CHECKING:
     from runners.definitions.definition import Definition
     from runners.listeners.metrics import Metrics
     from runners.model.events import Listener
+    from runners.schedules.schedule_plan import ScheduleCatalog
 
 _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_dag.py"}
 
 
-def render_example(example: str, directory: Path) -> str:
+def render_example(example: str, directory: Path, catalog: ScheduleCatalog | None = None) -> str:
+    """A setup for this directory. That for cron has the pipelines of the catalog, if there are any."""
     from importlib.resources import files
 
     text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
+    if example == "cron" and catalog is not None and (catalog.scheduled or catalog.by_hand):
+        head, mail, _ = text.partition("MAILTO=you@example.com\n")
+        kept = [line for line in head.splitlines() if "are examples" not in line]
+        text = "\n".join([*kept, mail.rstrip(), *_list_cron_lines(catalog)]) + "\n"
     return text.replace("DIRECTORY", str(directory.absolute())).replace("WHERRY", find_command())
 
 
@@ -45,6 +53,61 @@ def find_command() -> str:
     """The path of `wherry` on this machine: cron and systemd look for it in few places."""
     beside = Path(sys.executable).with_name("wherry")
     return str(beside) if beside.exists() else shutil.which("wherry") or "wherry"
+
+
+def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
+    """A line for each pipeline with a schedule of its own; those that follow it run behind it."""
+    from runners.model.timetable import describe_times
+
+    zone = ""
+    for name, definition in catalog.scheduled.items():
+        options = definition.pipeline.schedule
+        assert options is not None
+        if options.after is not None:
+            continue
+        when = options.cron or _convert_to_cron(options.every or "")
+        if not when:
+            yield f"# {name} runs {describe_times(options)}. A crontab has no line for that, so use `wherry schedule`."
+            continue
+        if options.time_zone != zone:
+            zone = options.time_zone
+            yield f"CRON_TZ={zone}"
+        yield f"{when}  {' && '.join(_list_cron_commands(name, catalog.scheduled))}"
+    for name, file in catalog.by_hand.items():
+        yield f"# {name} has no schedule. Put its times in the place of this:  TIMES  {_write_cron_command(file)}"
+    for file in catalog.broken:
+        yield f"# {file.replace(chr(10), ' ')} is broken:  wherry validate"
+
+
+def _list_cron_commands(name: str, scheduled: Mapping[str, Definition]) -> Iterator[str]:
+    """The command of a pipeline, and those of all that run after it."""
+    path = scheduled[name].path
+    yield _write_cron_command(path.name if path else f"{name}.yaml")
+    for other, definition in scheduled.items():
+        options = definition.pipeline.schedule
+        if options is not None and options.after == name:
+            yield from _list_cron_commands(other, scheduled)
+
+
+def _write_cron_command(file: str) -> str:
+    """The call that cron makes; cron takes a bare percent sign for a line break."""
+    quoted = shlex.quote(file).replace("%", "\\%")
+    return f"WHERRY run DIRECTORY/{quoted} --quiet --if-running skip > /dev/null"
+
+
+def _convert_to_cron(every: str) -> str:
+    """The fields of cron for a time between two runs; nothing if cron cannot say it."""
+    from origins.quantities import parse_seconds
+
+    minutes, rest = divmod(parse_seconds(every), 60)
+    hours, odd = divmod(minutes, 60)
+    if rest:
+        return ""
+    if minutes < 60 and 60 % minutes == 0:
+        return "* * * * *" if minutes == 1 else f"*/{minutes:.0f} * * * *"
+    if odd or hours > 24 or 24 % hours:
+        return ""
+    return {1: "0 * * * *", 24: "0 0 * * *"}.get(int(hours), f"0 */{hours:.0f} * * *")
 
 
 EXAMPLES = ("cron", "systemd", "airflow")
@@ -100,20 +163,26 @@ def schedule(
 
     All of them share one Spark. The scheduler notices files that come, change, break or go. The first SIGTERM or
     SIGINT lets batches in flight finish; a second one cancels them, and the next run recovers them first. Exit codes:
-    0 asked to end, 1 Spark is gone, 2 no such folder, 3 cancelled by a second signal. --plan ends with 2 if a
-    definition is broken.
+    0 asked to end, 1 Spark is gone, 2 no such folder or no definition in it, 3 cancelled by a second signal. --plan
+    ends with 2 if a definition is broken.
     """
     from runners.definitions.definition import folder_of
     from runners.model.clock import Clock
+    from runners.model.errors import Refusal
+    from runners.schedules.schedule_plan import ScheduleCatalog, plan
     from runners.schedules.schedule_plan import pause as put_mark
-    from runners.schedules.schedule_plan import plan
 
     variables, now = values.read_variables(), Clock().now()
+    if directory.is_file():
+        name = shlex.quote(str(directory.parent))
+        raise Refusal(f"{directory} is a file. A schedule is for its folder.", hint=f"Type:  wherry schedule {name}")
+    folder = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
     if example is not None:
-        text = render_example(example, directory)
+        catalog = ScheduleCatalog.of(folder.open()) if directory.is_dir() else None
+        text = render_example(example, directory, catalog)
         click.echo(printing.as_json({"example": text}) if json else text.removesuffix("\n"))
         return 0
-    folder = folder_of(directory, variables=variables, needs_secrets=False, tell_secrets=list_secrets_to_mask().update)
+    _check_has_definitions(directory)
     marked = {name: why for name, why in ((pause, reason), (resume, None)) if name is not None}
     for name, why in marked.items():
         put_mark(folder, name, why, now)
@@ -131,6 +200,19 @@ def schedule(
     if json:
         click.echo(printing.as_json({"status": status}))
     return {"stopped": 0, "cancelled": STOPPED, "failed": FAILED}[status]
+
+
+def _check_has_definitions(directory: Path) -> None:
+    """Raises `Refusal` for a folder without a definition; it names a folder in it that has some."""
+    from runners.definitions.definition import list_definitions
+    from runners.model.errors import Refusal
+
+    if list_definitions(directory):
+        return
+    inside = (each for each in sorted(directory.iterdir()) if each.is_dir() and each.name[0] != ".")
+    near = next((each for each in inside if os.access(each, os.R_OK | os.X_OK) and list_definitions(each)), None)
+    hint = f"Wherry does not look into folders in it. Type:  wherry schedule {shlex.quote(str(near))}" if near else ""
+    raise Refusal(f"There is no definition in {directory}.", hint=hint or "Write one:  wherry init")
 
 
 def _run(

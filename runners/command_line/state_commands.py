@@ -209,18 +209,24 @@ def dlq() -> None:
 @with_definition
 @option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
 @with_choice_options
 @with_wide
 @as_json
-def show_dead_letters(choice: Choice, limit: int | None, reveal: bool, wide: bool, json: bool, **given: Any) -> None:
+def show_dead_letters(
+    choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
+) -> None:
     """Show refused rows: why, where, and the row itself.
 
-    For example:  wherry dlq show orders.yaml --code CAST --limit 5
+    For example:  wherry dlq show orders.yaml --waiting --code CAST
     """
 
-    rows = load_for_reading(**given).dead_letters(limit if limit or json else 20, choice=choice, reveal=reveal)
+    most = limit if limit or json else 20
+    rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
     if json:
         click.echo(printing.as_json({"rows": rows}))
+    elif waiting and not rows:
+        click.echo("No such row waits in the DLQ." if not choice.chooses_all else "No row waits in the DLQ.")
     else:
         click.echo(printing.format_wide(partial(printing.format_dead_letters, rows), wide=wide))
 

@@ -270,6 +270,8 @@ def _list_files(folder: Path) -> Sequence[Path]:
 @contextlib.contextmanager
 def _refuse_unreadable(folder: Path) -> Iterator[None]:
     """Raises `Refusal` where the folder is not there, or cannot be listed."""
+    if folder.is_file():
+        raise Refusal(f"{folder} is a file, and its folder was expected.", hint=f"Name the folder: {folder.parent}")
     if not folder.is_dir():
         raise Refusal(f"There is no directory {folder}.", hint="Name the directory with the definitions.")
     try:

@@ -48,9 +48,19 @@ class Proposal:
         if self.look.format == "json":
             rows = [row for head in self.heads.values() for row in head.rows]
             kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.names}
-            known = {name: kind for name, kind in kinds.items() if kind}
+            known = {name: "string" if name in self.mixed else kind for name, kind in kinds.items() if kind}
             return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
         return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
+
+    @cached_property
+    def mixed(self) -> frozenset[str]:
+        """The columns of JSON in which some values are text, and others are numbers or booleans. They are read as text,
+        so that a value which does not fit is refused by a cast, and can be replayed."""
+        if self.look.format != "json":
+            return frozenset()
+        rows = [row for head in self.heads.values() for row in head.rows]
+        kinds = {name: {type(row.get(name)) for row in rows} for name in self.names}
+        return frozenset(name for name, there in kinds.items() if str in there and there & _PLAIN and there <= _FLAT)
 
     @cached_property
     def guesses(self) -> Mapping[str, Guess]:
@@ -67,7 +77,8 @@ class Proposal:
                     values[name] = [read_folder_columns(name).get(column.lower())]
                     continue
                 own = self.spelled[name].get(key)
-                values[name] = [row.get(own) for row in head.rows] if own is not None else []
+                cells = [row.get(own) for row in head.rows] if own is not None else []
+                values[name] = [*map(_as_text, cells)] if column in self.mixed else cells
             guesses[column] = guess_type(values, groups)
         return guesses
 
@@ -76,10 +87,16 @@ class Proposal:
         """The types of the columns that a cast gives."""
         return {name: guess.kind for name, guess in self.guesses.items() if guess.kind}
 
-    @cached_property
+    @property
     def bad_share(self) -> float:
         """The share of rows that the definition may refuse, in the file with most of them."""
-        lines, bad, worst = 0, 0.0, 0.0
+        return self.bad_rows[0]
+
+    @cached_property
+    def bad_rows(self) -> tuple[float, str]:
+        """The share of rows that the definition may refuse, and of which rows it is the share."""
+        lines, bad = 0, 0.0
+        worst = 0.0, ""
         for name, head in self.heads.items():
             misfits = sum(self._is_bad(row, head, name) for row in head.rows)
             share = misfits / len(head.rows) if head.rows else 0
@@ -88,8 +105,9 @@ class Proposal:
                 here += max(head.doubled.values(), default=0)
             lines, bad = lines + head.lines, bad + here
             if len(head.rows) >= _ENOUGH_ROWS:
-                worst = max(worst, here / head.lines)
-        return max(worst, bad / lines if lines else 0)
+                worst = max(worst, (here / head.lines, f"the first {head.lines:,} rows of {list_some([name])}"))
+        several = f"the heads of {len(self.heads):,} files" if len(self.heads) > 1 else "the head of the file"
+        return max(worst, (bad / lines if lines else 0, f"the {lines:,} rows in {several}"))
 
     @cached_property
     def threshold(self) -> int:
@@ -135,8 +153,10 @@ class Proposal:
         lines += ["stages:", *(f"  {line}" for line in stages)] if stages else []
         lines += ["destinations:", f"  - delta: {{path: tables/{name}}}"]
         limit = f"stops when {self.threshold} of the last {WINDOW} rows were refused"
-        seen = f"; about {format_share(self.bad_share)} of these look otherwise" if self.bad_share else ""
-        lines.append(f"dlq: {{window: {WINDOW}, threshold: {self.threshold}}}  # {limit}{seen}")
+        lines.append(f"dlq: {{window: {WINDOW}, threshold: {self.threshold}}}  # {limit}")
+        if self.bad_share:
+            share, rows = self.bad_rows
+            lines.append(f"# About {format_share(share)} of {rows} look bad.")
         return "\n".join(lines) + "\n"
 
     @property
@@ -230,7 +250,8 @@ class Proposal:
         return [name for name in self.names if counted[name] > 1]
 
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
-        for name, value in row.items():
+        for name, cell in row.items():
+            value = _as_text(cell) if name in self.mixed else cell
             if isinstance(value, str):
                 guess = self._guesses_by_key.get(self.get_key(name), Guess())
                 if guess.kind and value.strip() and not guess.fits(value.strip(), file):
@@ -257,7 +278,10 @@ class Proposal:
             why = "; ".join(_OPTIONS[name] for name in group.options if name in _OPTIONS)
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
         if self.columns:
-            yield f"  schema:  # {_SCHEMAS[look.format]}"
+            why = (
+                "; text where some values differ: `cast` gives the type" if self.mixed.intersection(self.casts) else ""
+            )
+            yield f"  schema:  # {_SCHEMAS[look.format]}{why}"
             for name, kind in self.columns.items():
                 files = () if look.format == "json" else self.lacking.get(name, ())
                 note = f"  # {self.say_where(files, 2)}" if files else ""
@@ -266,7 +290,8 @@ class Proposal:
             why = "; ".join(_POLICIES[pair] for pair in self.on_change.items() if pair in _POLICIES)
             yield f"  on_change: {_format_flow(self.on_change)}  # {why}"
         if "file_name" not in map(self.get_key, self.names):
-            yield f"  # metadata: [file_name]  # {_FILE_NAME}"
+            yield f"  # {_FILE_NAME}"
+            yield "  # metadata: [file_name]"
 
     def _write_puts(self, group: Group) -> Iterator[str]:
         mine = {name: guess for name, guess in self.guesses.items() if guess.otherwise.intersection(group.files)}
@@ -283,7 +308,7 @@ class Proposal:
 
     def _write_cast(self) -> Iterator[str]:
         if self.casts:
-            yield "- cast:  # from the first rows; refuses what is of another kind, but rounds and cuts finer values"
+            yield "- cast:  # refuses other values; rounds numbers and cuts times that are more exact"
             yield from (f"    {_quote_name(name)}: {_quote_type(kind)}" for name, kind in self.casts.items())
 
 
@@ -297,7 +322,7 @@ _SCHEMAS = {
     "json": "what the first objects have",
     "parquet": "the widest type that a file has",
 }
-_FILE_NAME = "if files may be edited later: with it `wherry redo` finds the old rows; set it before the first run"
+_FILE_NAME = "Will files be edited later? Then use the next line before the first run, for `wherry redo`."
 _OPTIONS = {
     "header": "the first line is no header; give the columns names with `rename`",
     "multiLine": "values go over several lines",
@@ -313,6 +338,15 @@ _POLICIES = {
     ("doubled", "nack"): "a key that is there twice refuses its row; `keep_last` loses its first value",
     ("doubled", "keep_last"): "of a key that is there twice, the first value is lost; `nack` refuses the row",
 }
+
+
+_PLAIN = frozenset((int, float, bool))
+_FLAT = _PLAIN | {str, type(None)}
+
+
+def _as_text(value: Json) -> Json:
+    """A number or a boolean of JSON as a reader of text gives it."""
+    return json.dumps(value) if type(value) in _PLAIN else value
 
 
 def _widen(kinds: Sequence[str]) -> str:
@@ -484,7 +518,8 @@ def _describe_values(proposal: Proposal) -> Iterator[str]:
         yield f"{list_some(unclear)} may be 1234 or 1.234, by the file, and stays text. Read such files apart."
     if proposal.bad_share:
         limit = f"A run stops when {proposal.threshold} of the last {WINDOW:,} rows were refused"
-        yield f"About {format_share(proposal.bad_share)} of these rows do not look like the others. {limit}."
+        share, rows = proposal.bad_rows
+        yield f"About {format_share(share)} of {rows} do not look like the others. {limit}."
         yield "The DLQ gets those that Wherry cannot read or cast."
     if SPARE * proposal.bad_share * WINDOW > MOST_REFUSED:
         yield "That is much. Look at the reasons with wherry preview before the first run."

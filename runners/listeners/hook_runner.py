@@ -46,7 +46,7 @@ class HookRunner:
     def tell(self, facts: Mapping[str, JSON]) -> None:
         """Call all hooks for this moment. Never waits."""
         for teller in self._tellers:
-            if facts["event"] in teller.hook.moments:
+            if teller.hook.wants(facts):
                 teller.scribe.put(facts)
 
     def await_hooks(self, name: str, patience: float | None = None) -> None:
@@ -130,8 +130,12 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+_VARIABLES = ("event", "pipeline", "run", "status", "reason", "batches", "read", "filtered", "nacked")
+
+
 def _start(words: Sequence[str], facts: Mapping[str, JSON], timeout: float) -> None:
-    variables = {f"WHERRY_{name.upper()}": str(facts[name]) for name in ("event", "pipeline", "run", "status")}
+    variables = {f"WHERRY_{name.upper()}": str(facts[name]) for name in _VARIABLES if name in facts}
+    variables["WHERRY_ERROR"] = str((facts.get("error") or {}).get("code", ""))
     try:
         ended = subprocess.run(
             words,

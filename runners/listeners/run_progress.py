@@ -26,9 +26,11 @@ from runners.model.events import (
     RunStarted,
     RunStopping,
 )
-from runners.model.text import escape_line, format_batches, format_count
+from runners.model.text import escape_line, format_batches, format_count, name_batch
 from runners.spark.start import is_starting
 
+BEGINS = "opening the state, origins and tables"
+"""What a run does before its first batch, unless it starts Spark."""
 MOST_NAMED = 3
 """So many batches in flight are named."""
 
@@ -66,7 +68,7 @@ class RunProgress:
         self,
         name: str,
         *,
-        doing: str = "starting",
+        doing: str = BEGINS,
         batches: int | None = None,
         clock: Clock | None = None,
         starts_spark: Callable[[], bool] = is_starting,
@@ -75,7 +77,9 @@ class RunProgress:
         self.lanes: dict[str, LaneProgress] = {}
         self.in_flight: Mapping[str, Batch] = {}
         """The batches that are open, by their plans. Another one takes its place whenever one begins or ends."""
-        self._name, self._doing, self._starts_spark = name, doing, starts_spark
+        self.doing = doing
+        """In words; another command than a run says so itself."""
+        self._name, self._starts_spark = name, starts_spark
         self._batches = batches
         """How many batches there are in all, where the caller knows."""
         self._waiting: dict[str, int] = {}
@@ -84,7 +88,7 @@ class RunProgress:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self._doing, self._waiting, self._begins = "", dict(event.waiting), False
+            self.doing, self._waiting, self._begins = "", dict(event.waiting), False
         elif isinstance(event, BatchPlanned | BatchResumed):
             self._get_lane(event.batch.lane).label = event.batch.span.label
             self.in_flight = {**self.in_flight, event.batch.plan: event.batch}
@@ -99,9 +103,9 @@ class RunProgress:
         elif isinstance(event, BatchCancelled):
             self._land(event.batch)
         elif isinstance(event, RunStopping):
-            self._doing, self._ends = f"stopping ({describe_stop(event)})", True
+            self.doing, self._ends = f"stopping ({describe_stop(event)})", True
         elif isinstance(event, RunEnded):
-            self._doing, self._ends = event.status, True
+            self.doing, self._ends = event.status, True
 
     def describe(self) -> str:
         """The run in one line, with the batches in flight."""
@@ -110,7 +114,7 @@ class RunProgress:
     def list_facts(self) -> Iterator[str]:
         """What the run does, how many batches and rows it has settled, and for how long it works."""
         seconds = int(self.clock.elapsed() - self._began)
-        doing = "starting Spark" if self._starts_spark() and not self._ends else self._doing
+        doing = "starting Spark" if self._starts_spark() and not self._ends else self.doing
         if self._begins and not self.lanes:
             yield f"{self._name}: {doing} … {seconds} s"
             return
@@ -128,7 +132,8 @@ class RunProgress:
             return ""
         labels = [f" ({batch.span.label})" if batch.span.label else "" for batch in batches]
         named = [
-            f"batch {batch.number} of lane {batch.lane}{label}" for batch, label in zip(batches, labels, strict=True)
+            f"{name_batch(batch.number, batch.lane, {*self.lanes, *self._waiting})}{label}"
+            for batch, label in zip(batches, labels, strict=True)
         ]
         more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
         return f"; in flight: {', '.join([*named[:MOST_NAMED], *more])}"
@@ -181,7 +186,7 @@ def show_in_notebook(name: str) -> Iterator[list[Listener]]:
 
     A notebook that cannot show it changes nothing for the run.
     """
-    handle = _open_display(f"{name}: starting")
+    handle = _open_display(f"{name}: {BEGINS}")
     if handle is None:
         yield []
         return

@@ -77,9 +77,7 @@ def find_form(value: str) -> str:
     return form if len(form) <= _FORM else form[:_FORM] + "…"
 
 
-class CauseBody(TypedDict):
-    """A cause as `--json` prints it, and as the ledger keeps it."""
-
+class _CauseBody(TypedDict):
     code: str
     stage: str
     destination: str | None
@@ -90,6 +88,12 @@ class CauseBody(TypedDict):
     files: int
     first_files: Sequence[str]
     example: str
+
+
+class CauseBody(_CauseBody, total=False):
+    """A cause as `--json` prints it, and as the ledger keeps it."""
+
+    waiting: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,8 @@ class Cause:
     """A value of such a row, as its message quotes it; the whole message where that names no column."""
     sample: str = ""
     """The id of the row with this example, where it is known."""
+    waiting: int | None = None
+    """How many of the rows wait in the DLQ, where it is known."""
 
     def put_message(self, message: str) -> Cause:
         """The same cause with the column, the problem and the example from this message."""
@@ -125,7 +131,8 @@ class Cause:
     def json(self) -> CauseBody:
         """As `--json` prints it."""
         shown = {**vars(self), "first_files": list(self.first_files)}
-        return cast(CauseBody, {name: each for name, each in shown.items() if name != "sample"})
+        hidden = {"sample", *(["waiting"] if self.waiting is None else [])}
+        return cast(CauseBody, {name: each for name, each in shown.items() if name not in hidden})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,19 +171,26 @@ class Causes:
             return cause.code, cause.stage, cause.destination or "", cause.problem
 
         alike = [list(causes) for _, causes in groupby(sorted(self.found, key=by), by)]
-        for causes in sorted(alike, key=lambda causes: -sum(cause.rows for cause in causes)):
+        for causes in sorted(alike, key=_count_urgency, reverse=True):
             first, rows = causes[0], sum(cause.rows for cause in causes)
             where = f"{first.code}, {first.stage}" + (f" for {first.destination}" if first.destination else "")
-            yield escape_line(where), _describe_alike(sorted(causes, key=lambda cause: -cause.rows)), rows
+            yield escape_line(where), _describe_alike(causes), rows
+
+
+def _count_urgency(causes: Sequence[Cause]) -> tuple[int, int]:
+    """How many rows of the causes wait, and how many there are."""
+    return sum(cause.waiting or 0 for cause in causes), sum(cause.rows for cause in causes)
 
 
 def _describe_alike(causes: Sequence[Cause]) -> str:
     """One problem with the forms of values that have it."""
+    causes = sorted(causes, key=lambda cause: _count_urgency([cause]), reverse=True)
     first = causes[0]
     if not first.column:
-        return f"{first.example}: {format_count(first.rows)}{_name_files(first)}"
+        return f"{first.example}: {format_count(first.rows)}{_name_files(first)}{_tell_waiting(first)}"
     forms = [
         f"{format_count(cause.rows) if at == 0 else f'{cause.rows:,}'} like {cause.example}{_name_files(cause)}"
+        + _tell_waiting(cause)
         for at, cause in enumerate(causes[:_FORMS_IN_LINE])
     ]
     left = sum(cause.rows for cause in causes[_FORMS_IN_LINE:])
@@ -189,6 +203,13 @@ def _name_files(cause: Cause) -> str:
         return f" in {escape_line(find_file_name(cause.first_files[0]))}"
     more = " or more" if cause.files == MOST_FILES else ""
     return f" in {cause.files:,}{more} files" if cause.files else ""
+
+
+def _tell_waiting(cause: Cause) -> str:
+    """How many of the rows wait, unless all of them do."""
+    if cause.waiting is None or cause.waiting == cause.rows:
+        return ""
+    return f" ({cause.waiting:,} {'waits' if cause.waiting == 1 else 'wait'})" if cause.waiting else " (none wait)"
 
 
 def find_file_name(part: str) -> str:
@@ -216,9 +237,14 @@ class CauseCounter:
         rows: int = 1,
         files: Iterable[str | None] = (),
         sample: str = "",
+        waiting: int | None = None,
     ) -> None:
-        """Count rows with this code, stage, destination and message, whose values are masked already."""
-        message = str(refusal["message"])
+        """Count rows with this code, stage, destination and message, whose values are masked already.
+
+        A file in front of the message does not tell causes apart.
+        """
+        named = [file for file in files if file]
+        message = _drop_file(str(refusal["message"]), named)
         parsed = parse_message(message)
         code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
         assert destination is None or isinstance(destination, str)
@@ -230,7 +256,7 @@ class CauseCounter:
         if group is None:
             cause = Cause(code=code, stage=stage, destination=destination, form=parsed.form, sample=sample)
             group = self._found[key] = _Group(cause.put_message(message))
-        group.add(rows, files)
+        group.add(rows, named, waiting)
 
     def put_messages(self, messages: Mapping[str, str]) -> None:
         """Show these messages, by the ids of the samples, in the place of those that were counted.
@@ -239,18 +265,29 @@ class CauseCounter:
         """
         groups, self._found = [*self._found.values()], {}
         for group in groups:
-            cause = group.cause.put_message(messages.get(group.cause.sample, MASK))
+            cause = group.cause.put_message(_drop_file(messages.get(group.cause.sample, MASK), group.files))
             key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
-            self._found.setdefault(key, _Group(cause)).add(group.rows, group.files)
+            self._found.setdefault(key, _Group(cause)).add(group.rows, group.files, group.waiting)
 
     def count(self, *, of: int = 0) -> Causes:
         """What was counted so far. With `of`, the number of all rows, what was not counted has other causes."""
         counted = [
-            replace(group.cause, rows=group.rows, files=len(group.files), first_files=tuple(group.files)[:_NAMED])
+            replace(
+                group.cause,
+                rows=group.rows,
+                files=len(group.files),
+                first_files=tuple(group.files)[:_NAMED],
+                waiting=group.waiting,
+            )
             for group in self._found.values()
         ]
         others = max(self.others, of - sum(cause.rows for cause in counted))
         return Causes(found=tuple(sorted(counted, key=lambda cause: -cause.rows)), others=others)
+
+
+def _drop_file(message: str, files: Iterable[str]) -> str:
+    """The message without the file in front of it, where an origin writes it."""
+    return next((message[len(file) + 2 :] for file in files if message.startswith(f"{file}: ")), message)
 
 
 @dataclass
@@ -258,9 +295,12 @@ class _Group:
     cause: Cause
     rows: int = 0
     files: dict[str, None] = field(default_factory=dict)
+    waiting: int | None = None
 
-    def add(self, rows: int, files: Iterable[str | None]) -> None:
+    def add(self, rows: int, files: Iterable[str], waiting: int | None) -> None:
         self.rows += rows
+        if waiting is not None:
+            self.waiting = (self.waiting or 0) + waiting
         for file in files:
-            if file and len(self.files) < MOST_FILES:
+            if len(self.files) < MOST_FILES:
                 self.files.setdefault(file)

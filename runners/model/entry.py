@@ -187,18 +187,26 @@ class SetBody(_SetBody, total=False):
     reason: str
 
 
-class BackfillBody(TypedDict):
-    """Of `backfill`."""
-
+class _BackfillBody(TypedDict):
     key: str
     name: str
 
 
-class BegunBackfill(TypedDict):
-    """What the lanes of a backfill are called, and when it began."""
+class BackfillBody(_BackfillBody, total=False):
+    """Of `backfill`."""
 
+    again: bool
+
+
+class _BegunBackfill(TypedDict):
     name: str
     at: str
+
+
+class BegunBackfill(_BegunBackfill, total=False):
+    """What the lanes of a backfill are called, when it began, and whether destinations get what they have already."""
+
+    again: bool
 
 
 class ConfigBody(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict, cast
@@ -221,3 +222,15 @@ def is_replay(lane: str) -> bool:
 def is_aside(lane: str) -> bool:
     """Whether this is no lane of an origin, but one in which something is carried again beside them."""
     return lane.startswith((BACKFILL, REPLAY))
+
+
+def make_rows_key(settled: Settled) -> str:
+    """What the batch is read from, so that a backfill of it has the same."""
+    lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
+    span = settled.span
+    return json.dumps([lane, span["start"], span["end"], span["parts"]], sort_keys=True)
+
+
+def list_meant(settled: Settled) -> list[str]:
+    """The destinations that the batch was for, by the names that they had then."""
+    return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]

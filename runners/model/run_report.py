@@ -161,6 +161,8 @@ class Report:
     """How many batches took which way. `resumed` counts batches that an earlier run began to deliver."""
     lanes: Mapping[str, LaneReport] = field(default_factory=dict)
     """For each lane its last offset and its number of batches."""
+    left_open: int = 0
+    """How many batches are open at the end. The next run finishes them first."""
     notices: tuple[str, ...] = ()
     """What Wherry noticed at the origins and during retries; the first hundred."""
     quality: tuple[Mapping[str, JSON], ...] = ()

@@ -122,6 +122,8 @@ class SparkOptions:
     """Configuration of Spark by key, for example `spark.driver.memory`."""
     packages: Sequence[str] = ()
     """Maven coordinates of further JARs."""
+    keep_warm: str = field(default="0s", metadata={"like": "15m"})
+    """How long the Spark stays for the next command after this one. 0s ends it with the command."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,9 +253,11 @@ def make_policy(options: RetryOptions) -> RetryPolicy:
     return RetryPolicy(attempts=options.attempts, also=options.also, **times)
 
 
-Moment = Literal["start", "success", "failure", "stop"]
+Moment = Literal["start", "success", "failure", "stop", "refused"]
 MOMENTS: Mapping[str, str] = {"succeeded": "success", "failed": "failure", "stopped": "stop"}
 """The moment at which a run ends, by how it does."""
+REFUSED = "refused"
+"""The end of a run that refused rows, however it ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +265,8 @@ class Hook:
     """A call at the beginning or end of a run: one of `command`, `webhook` and `python`. Each gets the same JSON."""
 
     on: Moment | Sequence[Moment] = ("failure",)
-    """When Wherry calls it: at the start of a run, or after it succeeded, failed or was stopped."""
+    """When Wherry calls it: at the start of a run, after it succeeded, failed or was stopped, or after any end of a run
+    that refused rows."""
     command: str | Sequence[str] | None = field(default=None, metadata={"like": "[notify, --urgent]"})
     """A program with its arguments, without a shell. It reads the facts from standard input."""
     webhook: str | None = field(default=None, repr=False, metadata={"secret": True, "like": '"${secret:WEBHOOK}"'})
@@ -280,9 +285,10 @@ class Hook:
         if len(given) != 1:
             got = " and ".join(given) or "none of them"
             raise ValueError(f"expected one of command, webhook and python, got {got}")
-        wrong = [moment for moment in self.moments if moment not in ("start", *MOMENTS.values())]
+        wrong = [moment for moment in self.moments if moment not in ("start", *MOMENTS.values(), REFUSED)]
         if wrong or not self.moments:
-            raise ValueError(f"on: expected start, success, failure or stop, got {', '.join(wrong) or 'nothing'}")
+            got = ", ".join(wrong) or "nothing"
+            raise ValueError(f"on: expected start, success, failure, stop or refused, got {got}")
         if self.webhook and not self._is_address:
             raise ValueError("webhook: expected an address that begins with https:// or http://")
         if self.python is not None:
@@ -309,6 +315,10 @@ class Hook:
     def moments(self) -> Sequence[str]:
         """The moments at which it is called."""
         return (self.on,) if isinstance(self.on, str) else tuple(self.on)
+
+    def wants(self, facts: Mapping[str, JSON]) -> bool:
+        """Whether it is called with these facts."""
+        return facts["event"] in self.moments or (REFUSED in self.moments and bool(facts.get("nacked")))
 
     @property
     def words(self) -> Sequence[str]:

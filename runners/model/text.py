@@ -12,8 +12,9 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _WIDEST = 110
 _KEPT = "\0"
 _COMMAND = re.compile(r"(?P<command>\bwherry(?: [a-z]+)+) FILE\b")
+_DETOUR = re.compile(r"(?<=/)(?!\.\./)[^/\n]+/\.\./")
+"""A folder of a path, and the way out of it again."""
 _COLORS = {"refused": "#b00020", "filtered": "#777777", "failed": "#b00020"}
 
 
@@ -52,17 +55,30 @@ def show_moment(at: object) -> str:
 
 
 def show_offset(offset: Json) -> str:
-    """Where a lane is."""
-    return "the beginning" if offset is None else json.dumps(offset, ensure_ascii=False)
+    """Where a lane is: the last file that was read, or the version of a table; another offset as it is stored."""
+    if offset is None:
+        return "the beginning"
+    keys = set(offset) if isinstance(offset, Mapping) else set()
+    if keys == {"file", "modified"}:
+        modified = datetime.fromtimestamp(int(str(offset["modified"])) / 1000, timezone.utc)  # type: ignore[index,call-overload]
+        return f"{offset['file']}, changed {show_moment(modified.isoformat())}"  # type: ignore[index,call-overload]
+    if keys == {"version", "table"}:
+        return f"version {offset['version']}"  # type: ignore[index,call-overload]
+    return json.dumps(offset, ensure_ascii=False)
 
 
-def show_open_batch(plan: Mapping[str, JSON], *, under_way: bool = False) -> str:
+def name_batch(number: int, lane: str, lanes: Collection[str]) -> str:
+    """A batch; with its lane, unless that is the only one."""
+    return f"batch {number}" if set(lanes) <= {lane} else f"batch {number} of lane {lane}"
+
+
+def show_open_batch(plan: Mapping[str, JSON], lanes: Collection[str], *, under_way: bool = False) -> str:
     """What becomes of a batch that is not settled; with `under_way` a run is at work."""
     label = f" ({plan['label']})" if plan["label"] else ""
     how = "is being processed" if under_way else "is open; the next run finishes it first"
     if plan.get("owed"):
         how = "is missing in some destinations; the next run delivers it first"
-    return f"batch {plan['number']} of lane {plan['lane']}{label} {how}"
+    return f"{name_batch(plan['number'], plan['lane'], lanes)}{label} {how}"
 
 
 def describe_thread(thread: Mapping[str, JSON]) -> str:
@@ -93,6 +109,8 @@ def shorten(text: str) -> str:
 def shorten_paths(text: str) -> str:
     """The text with paths beneath the current directory as they would be typed."""
     here = os.getcwd().rstrip(os.sep) + os.sep
+    while (shorter := _DETOUR.sub("", text, count=1)) != text:
+        text = shorter
     return text.replace(here, "") if len(here) > 1 else text
 
 

@@ -19,7 +19,7 @@ from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
 from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
 from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
-from runners.operations.ledger_claims import LedgerClaims, check_spans
+from runners.operations.ledger_claims import LedgerClaims, check_spans, count_rows_for
 from runners.operations.pipeline_access import open_state
 from runners.running.compatibility import resolve_names
 from runners.running.opening import list_carried_parts
@@ -69,7 +69,19 @@ def make_audit(
             for plan in claims.state.open_plans
         ],
         dlq=queue.json(claims),
+        removed=_count_removed(claims, names),
     )
+
+
+def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[str, Mapping[str, JSON]]:
+    """What went to destinations that have none of these names."""
+    removed: dict[str, dict[str, JSON]] = {}
+    for settled in claims.counting:
+        for name in [each for each in settled.counts.get("delivered") or () if each not in names]:
+            known = removed.setdefault(name, {"batches": 0, "rows": 0})
+            known["batches"] += 1
+            known["rows"] += count_rows_for(settled, name) or 0
+    return removed
 
 
 def _find_unbalanced(claims: LedgerClaims) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from destinations.destination import BroughtBatch, DeliveryAccount, Loss
 from runners.model.entry import Settled
-from runners.model.pipeline_state import is_aside
+from runners.model.pipeline_state import is_aside, make_rows_key
 from runners.model.text import format_count
 from runners.operations.audit_finding import ACCEPT, DestinationProof, Finding
 from runners.operations.ledger_claims import (
@@ -15,7 +15,6 @@ from runners.operations.ledger_claims import (
     count_decided_for,
     count_rows_for,
     list_meant_destinations,
-    make_rows_key,
 )
 
 NO_PROOF = "nothing: it keeps no record of its batches, so only the ledger counts"
@@ -323,7 +322,7 @@ class DeliveryAudit:
         return f"Deliver it again, with today's definition:  {command}"
 
     def _make_backfill_command(self, which: str = "") -> str:
-        return f'wherry backfill FILE{which} --only {self.name} --reason "…"'
+        return f'wherry backfill FILE{which} --only {self.name} --again --reason "…"'
 
     def _make_finding(
         self, code: str, settled: Settled, message: str, repair: str, *, version: int | None = None, remedy: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
@@ -131,6 +131,8 @@ class Audit:
     """Batches on their way, of which nothing is wrong."""
     dlq: Mapping[str, JSON] | None = None
     """How many refused rows should be there and how many are; None where it cannot be looked into."""
+    removed: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
+    """How many batches and rows each destination got that the definition does not have any more; not checked."""
 
     @property
     def balanced(self) -> bool:
@@ -151,6 +153,7 @@ class Audit:
             "destinations": {name: proof.json() for name, proof in self.destinations.items()},
             "dlq": self.dlq,
             "open": list(self.open),
+            "removed": {name: dict(each) for name, each in self.removed.items()},
             "problems": [finding.json() for finding in self.problems],
             "accepted": [finding.json() for finding in self.accepted],
         }

@@ -35,12 +35,20 @@ if TYPE_CHECKING:
 
 
 def list_dead_letters(
-    pipeline: PipelineSpec, limit: int | None = None, *, choice: Choice = Choice(), reveal: bool = False
+    pipeline: PipelineSpec,
+    limit: int | None = None,
+    *,
+    choice: Choice = Choice(),
+    reveal: bool = False,
+    waiting: bool = False,
 ) -> list[dict[str, JSON]]:
     """Refused rows, as `Pipeline.dead_letters` says."""
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     dlq, spark = find_dlq(pipeline)
-    ids = None if choice.chooses_all else {letter.id for letter in choice.list_letters(dlq, spark)[-(limit or 0) :]}
+    ids: set[str] | None = None
+    if waiting or not choice.chooses_all:
+        letters = choice.select_letters(dlq, spark, decided) if waiting else choice.list_letters(dlq, spark)
+        ids = {letter.id for letter in letters[-(limit or 0) :]}
     rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=decided.replayed, discarded=decided.discarded)
     return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
 
@@ -58,12 +66,15 @@ def summarise_causes(
     choice: Choice = Choice(),
     protection: Protection = Protection(),
 ) -> list[dict[str, JSON]]:
-    """The causes, the most frequent first; `waiting` are the rows without a decision, and the example is
-    the newest of them, or the newest of all. `forms` groups the rows of a cause by column and form of the value.
+    """The causes, those of most waiting rows first; the example is the newest row that waits, or the newest of all.
+    `forms` groups the rows of a cause by column and form of the value. A row that a replay refused again counts once,
+    as it was refused last.
     """
+    letters = choice.list_letters(dlq, spark)
+    replaced = {letter.replays for letter in letters}
     causes: dict[tuple[JSON, ...], dict[str, JSON]] = {}
     counters: dict[tuple[JSON, ...], CauseCounter] = {}
-    for letter in choice.list_letters(dlq, spark):
+    for letter in (each for each in letters if each.id not in replaced):
         where = {"code": letter.code, "stage": letter.stage, "destination": letter.destination}
         key = tuple(where.values())
         cause = causes.setdefault(key, {**where, "rows": 0, "waiting": 0, "first": None})
@@ -78,7 +89,7 @@ def summarise_causes(
             cause["example"] = letter.id
         message = protection.mask_message(letter.message)
         counter = counters.setdefault(key, CauseCounter())
-        counter.add({**where, "message": message}, files=[letter.part], sample=letter.id)
+        counter.add({**where, "message": message}, files=[letter.part], sample=letter.id, waiting=int(waits))
     for counter in counters.values():
         mask_causes(dlq, spark, counter, protection)
     examples = read_examples(dlq, spark, [cause["example"] for cause in causes.values()], protection)

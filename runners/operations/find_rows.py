@@ -51,6 +51,7 @@ from runners.operations.found_rows import (
 )
 from runners.operations.pipeline_access import open_session
 from runners.operations.preview import READ, BatchPreview
+from runners.operations.row_condition import MATCHES, RowCondition
 from runners.operations.trial import TracedRow, TrialRun
 from runners.running.opening import find_recorded_schema, find_schema, survey_origin
 from runners.state.journal import DecidedLetters, Journal, list_decided
@@ -59,7 +60,7 @@ from runners.ways.batch_source import strip_lane_prefix
 from runners.ways.stage_chain import StageChain, name_destinations
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 _TOGETHER = 20
 """How many batches one query looks through."""
@@ -82,7 +83,12 @@ def find_rows(
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     check_pipeline(pipeline, place, journal.state)
     trial = TrialRun(definition=definition, journal=journal, spark=spark, from_beginning=False)
-    return _RowSearch(definition=definition, trial=trial, spark=spark, where=where, since=since, say=say).search()
+    condition = RowCondition(text=where)
+    try:
+        search = _RowSearch(definition=definition, trial=trial, spark=spark, condition=condition, since=since, say=say)
+        return search.search()
+    finally:
+        condition.drop_views(spark)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +99,10 @@ class _Candidate:
     batch: Batch
     at: str = ""
     """When it was settled."""
+    condition: RowCondition | None = None
+    """What tells its matching rows without raising, once that is known."""
+    rows: int = 0
+    """How many of its rows match."""
 
     def leave_out(self, why: str) -> UnreadBatch:
         batch = self.batch
@@ -106,7 +116,7 @@ class _RowSearch:
     definition: Definition
     trial: TrialRun
     spark: SparkSession
-    where: str
+    condition: RowCondition
     since: datetime | None
     say: Callable[[str], None]
 
@@ -116,28 +126,30 @@ class _RowSearch:
         schemas = {name: schema for name, origin in self._origins.items() if (schema := self._find_schema(origin))}
         searched = self._check_where(schemas)
         candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
-        matching: list[tuple[_Candidate, int]] = []
-        searched_batches = len(candidates)
+        matching: list[_Candidate] = []
+        searched_batches, not_compared = len(candidates), 0
         for first in range(0, len(candidates), _TOGETHER):
             self.say(f"reading batches: {first:,} of {len(candidates):,}")
-            counted, lost = self._count_matching(candidates[first : first + _TOGETHER])
+            counted, failed, lost = self._count_matching(candidates[first : first + _TOGETHER])
             matching += counted
+            not_compared += failed
             unread += lost
             searched_batches -= len(lost)
         lines = {name: self.trial.make_chain(self._origins[name], schemas[name]) for name in searched}
-        pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each, _ in matching}}
+        pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each in matching}}
         batches = []
-        for at, (each, _) in enumerate(matching[:_MOST_TRACED], 1):
+        for at, each in enumerate(matching[:_MOST_TRACED], 1):
             self.say(f"passing the stages: batch {at:,} of {min(len(matching), _MOST_TRACED):,}")
             batches.append(self._trace(each, lines[each.batch.origin], pins[each.batch.origin]))
         self.say("searching the destinations and the DLQ")
         return FoundRows(
             pipeline=pipeline.name,
-            where=self.where,
+            where=self.condition.text,
             since=self.since.isoformat() if self.since else "",
             searched=searched_batches,
-            read=sum(rows for _, rows in matching),
+            read=sum(each.rows for each in matching),
             matching=len(matching),
+            not_compared=not_compared,
             batches=_limit_rows(batches),
             unread=unread,
             destinations={
@@ -174,7 +186,9 @@ class _RowSearch:
         for name, schema in schemas.items():
             kind = StructType.fromJson(json.loads(schema))
             try:
-                self.spark.createDataFrame([], kind).where(F.expr(self.where)).isLocal()  # analyses, also on Connect
+                self.spark.createDataFrame([], kind).where(
+                    F.expr(self.condition.text)
+                ).isLocal()  # analyses, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
                 problem = problem or self._mask(error)
@@ -231,14 +245,19 @@ class _RowSearch:
             definition=self.definition.hash,
         )
 
-    def _count_matching(
-        self, candidates: Sequence[_Candidate]
-    ) -> tuple[list[tuple[_Candidate, int]], list[UnreadBatch]]:
-        """The batches that have matching rows, with how many, in one query; and those that cannot be read. Raises
-        `Refusal` where the condition fails at a row."""
+    def _count_matching(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int, list[UnreadBatch]]:
+        """The batches that have matching rows, in one query; how many rows cannot be compared; and the batches that
+        cannot be read. Raises `Refusal` where the condition fails at a row whatever is done."""
+
+        def count(condition: RowCondition) -> list[Row]:
+            frames = [
+                condition.select(self._read(each)).select(F.lit(at), MATCHES) for at, each in enumerate(candidates)
+            ]
+            rows = functools.reduce(lambda one, other: one.union(other), frames).toDF(_AT, MATCHES)
+            return rows.groupBy(_AT, MATCHES).count().collect()
+
         try:
-            frames = [self._select_matching(each).select(F.lit(at).alias(_AT)) for at, each in enumerate(candidates)]
-            counted = functools.reduce(lambda one, other: one.union(other), frames).groupBy(_AT).count().collect()
+            condition, counted = self.condition.ask(count)
         except list_spark_errors(WherryError) as error:
             kind = classify(error)
             if kind.is_session_lost:
@@ -249,19 +268,25 @@ class _RowSearch:
                     hint="Write a condition that every row can answer, for example with try_cast.",
                 ) from error
             if len(candidates) == 1:
-                return [], [candidates[0].leave_out(self._mask(error))]
+                return [], 0, [candidates[0].leave_out(self._mask(error))]
             parts = [self._count_matching([each]) for each in candidates]
-            return [each for found, _ in parts for each in found], [each for _, lost in parts for each in lost]
-        rows = {row[_AT]: row["count"] for row in counted}
-        return [(each, rows[at]) for at, each in enumerate(candidates) if at in rows], []
+            found = [each for own, _, _ in parts for each in own]
+            lost = [each for _, _, own in parts for each in own]
+            return found, sum(failed for _, failed, _ in parts), lost
+        rows = {row[_AT]: row["count"] for row in counted if row[MATCHES]}
+        failed = sum(row["count"] for row in counted if not row[MATCHES])
+        matching = [
+            replace(each, condition=condition, rows=rows[at]) for at, each in enumerate(candidates) if at in rows
+        ]
+        return matching, failed, []
 
-    def _select_matching(self, each: _Candidate) -> DataFrame:
+    def _read(self, each: _Candidate) -> DataFrame:
         rows = each.origin.fetch(self.spark, [strip_lane_prefix(each.batch)]).frame()
-        return (rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows).where(F.expr(self.where))
+        return rows.where(F.col(REFUSED).isNull()) if REFUSED in rows.columns else rows
 
     def _trace(self, each: _Candidate, line: StageChain, pins: Mapping[str, JSON]) -> BatchMatches:
         plan = PlannedBatch(batch=each.batch, destinations=tuple(line.branches), straight=False, pins=pins)
-        tried, rows = self.trial.trace_batch(each.origin, line, plan, shown=SHOWN, wanted=self.where)
+        tried, rows = self.trial.trace_batch(each.origin, line, plan, shown=SHOWN, wanted=each.condition)
         return _summarise_batch(tried, rows, at=each.at)
 
     def _search_destination(self, destination: Destination) -> DestinationMatches:
@@ -272,7 +297,7 @@ class _RowSearch:
             return DestinationMatches(rows=0)
         table = self.spark.sql(f"SELECT *, _metadata.file_path AS {_FILE} FROM {destination.sql_name}")
         try:
-            files = table.where(F.expr(self.where)).groupBy(_FILE).count().collect()
+            files = self._count_by_file(table)
         except list_spark_errors() as error:
             return DestinationMatches(rows=None, why=self._mask(error))
         if not files:
@@ -285,22 +310,30 @@ class _RowSearch:
             merges=bool(account and account.silent),
         )
 
+    def _count_by_file(self, table: DataFrame) -> list[Row]:
+        def count(condition: RowCondition) -> list[Row]:
+            return condition.select(table).where(F.col(MATCHES)).groupBy(_FILE).count().collect()
+
+        return self.condition.ask(count)[1]
+
     def _search_dlq(self) -> DlqMatches:
         """The matching rows of the DLQ, as they were read, or where that is not kept as they were refused."""
         dlq, _ = find_dlq(self.definition.pipeline)
 
         def take(found: DataFrame) -> tuple[list[str], list[Mapping[str, Any]]]:
             ids = [row["id"] for row in found.select("id").collect()]
-            return ids, _collect_newest(found, "nacked_at", "id") if ids else []
+            return ids, _collect_newest(found, "nacked_at", "lane", "number", "position") if ids else []
 
         try:
-            taken, unsearched = self._match_kept(dlq, ("id", "nacked_at"), take)
+            taken, unread, lacking = self._match_kept(dlq, ("id", "position", "nacked_at"), take)
         except DestinationError as error:
             return DlqMatches(why=error.message)
+        why = [_tell_unread(unread)] if unread else []
+        why += [f"{_tell_lacking(lacking, 'refused')} See:  wherry dlq show FILE"] if lacking else []
         states = Counter({"open": 0, "replayed": 0, "discarded": 0})
         states.update(_find_state(letter, self._decided) for ids, _ in taken for letter in ids)
         rows = [self._describe_letter(row) for _, newest in taken for row in newest]
-        return DlqMatches(states=states, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the DLQ"))
+        return DlqMatches(states=states, rows=_limit_newest(rows), why="\n".join(why))
 
     def _search_filtered(self) -> KeptMatches | None:
         """The matching rows that stages filtered and the state keeps; None where it never kept any."""
@@ -311,41 +344,51 @@ class _RowSearch:
 
         pipeline = self.definition.pipeline
         try:
-            taken, unsearched = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
+            taken, _, lacking = self._match_kept(StateLocation.of(pipeline).make_filtered(), ("filtered_at",), take)
         except DestinationError as error:
             return KeptMatches(why=error.message)
-        if not (taken or unsearched or pipeline.keeps_filtered):
+        if not (taken or lacking or pipeline.keeps_filtered):
             return None
         rows = [self._describe_kept(row) for _, newest in taken for row in newest]
         stages = sum((Counter(each) for each, _ in taken), Counter[str]())
-        return KeptMatches(
-            stages=stages, rows=_limit_newest(rows), why=_tell_unsearched(unsearched, "the filtered rows")
-        )
+        why = _tell_lacking(lacking, "filtered") if lacking else ""
+        return KeptMatches(stages=stages, rows=_limit_newest(rows), why=why)
 
     def _match_kept(
         self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], T]
-    ) -> tuple[list[T], int]:
+    ) -> tuple[list[T], int, int]:
         """What `take` gives of the matching rows of a table that keeps rows as text, for each schema of them: as they
-        were read, or where that is not kept as they stood. And how many rows lack the columns of --where. The last of
-        the table's columns that are given beside `_OF_A_ROW` has their time."""
+        were read, or where that is not kept as they stood. And how many rows have no columns, since they could not be
+        read, and how many lack those of --where. The last of the table's columns that are given beside `_OF_A_ROW` has
+        their time."""
         pipeline = quote_text(self.definition.pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
-        taken, unsearched = list[T](), 0
+        taken, unread, lacking = list[T](), 0, 0
         for each in query_dlq(table, lambda: self.spark, query):
             assert isinstance(table, Delta)
+            if each["kind"] in (None, RAW):
+                unread += each["n"]
+                continue
             try:
-                if each["kind"] not in (None, RAW):
-                    taken.append(take(self._select_kept(table, each["kind"], more)))
-                    continue
+                taken.append(self._take_kept(table, each["kind"], more, take))
             except list_spark_errors() as error:
                 if classify(error).is_session_lost:
                     raise
-            unsearched += each["n"]
-        return taken, unsearched
+                lacking += each["n"]
+        return taken, unread, lacking
+
+    def _take_kept(self, table: Delta, schema: str, more: Sequence[str], take: Callable[[DataFrame], T]) -> T:
+        """What `take` gives of the matching rows that have this schema."""
+        rows = self._select_kept(table, schema, more)
+
+        def match(condition: RowCondition) -> T:
+            return take(condition.select(rows).where(F.col(MATCHES)).select(f"{_AT}.*"))
+
+        return self.condition.ask(match)[1]
 
     def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
-        """The matching rows that have this schema."""
+        """The rows that have this schema, with all that is known of each."""
         from pyspark.sql.types import StructType
 
         kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
@@ -354,8 +397,7 @@ class _RowSearch:
         mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
         about = F.struct(*_OF_A_ROW, *more, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
         frame = self.spark.sql(f"SELECT * FROM {table.sql_name}").where(is_same & since & mine)
-        frame = frame.select(about, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
-        return frame.where(F.expr(self.where)).select(f"{_AT}.*")
+        return frame.select(about, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
 
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The `message` and the `row` of such a row, as a person may see them."""
@@ -422,8 +464,15 @@ def _limit_newest(rows: Sequence[K]) -> Sequence[K]:
     return sorted(rows, key=lambda row: row.at, reverse=True)[:SHOWN]
 
 
-def _tell_unsearched(rows: int, where: str) -> str:
-    return f"{format_count(rows)} of {where} cannot be searched, without the columns of --where" if rows else ""
+def _tell_unread(rows: int) -> str:
+    counted, they = format_count(rows, "refused line", "refused lines"), "it has" if rows == 1 else "they have"
+    command = "wherry dlq show FILE --code PARSE"
+    return f"{counted} could not be read, so {they} no columns to search. See:  {command}"
+
+
+def _tell_lacking(rows: int, kind: str) -> str:
+    counted = format_count(rows, f"{kind} row lacks", f"{kind} rows lack")
+    return f"{counted} the columns of --where, and {'was' if rows == 1 else 'were'} not searched."
 
 
 def _find_state(letter: str, decided: DecidedLetters) -> Literal["open", "replayed", "discarded"]:
@@ -461,7 +510,7 @@ def list_pin_notices(stages: Sequence[str]) -> Iterator[str]:
     if stages:
         yield (
             f"These stages read tables as they are now: {', '.join(dict.fromkeys(stages))}. They may count a delivered "
-            "row as filtered or rejected. The destinations show what was delivered."
+            "row as filtered or refused. The destinations show what was delivered."
         )
 
 

@@ -31,7 +31,7 @@ class BatchMatches:
     rejected: Mapping[str, int]
     """By stage."""
     wanted: Mapping[str, int]
-    """How many rows each destination wants."""
+    """How many rows would go to each destination."""
     rows: Sequence[TracedRow] = ()
 
     def json(self) -> dict[str, JSON]:
@@ -111,7 +111,7 @@ class DlqMatches:
     """What the DLQ has of the rows."""
 
     states: Mapping[str, int] = field(default_factory=dict)
-    """How many rows are `open`, `replayed` and `discarded`."""
+    """How many rows are `open`, which means that they wait, `replayed` and `discarded`."""
     rows: Sequence[LetterMatch] = ()
     why: str = ""
     """Why some of its rows, or all, cannot be searched."""
@@ -174,10 +174,12 @@ class FoundRows:
     dlq: DlqMatches
     kept: KeptMatches | None = None
     """None where the state keeps no filtered rows."""
+    not_compared: int = 0
+    """How many rows that were read have a value that cannot be compared. They do not match."""
     notices: Sequence[str] = ()
 
     def count(self, name: Literal["filtered", "rejected", "wanted"]) -> Mapping[str, int]:
-        """How many matching rows each stage filtered or rejects, or each destination wants, in all `batches`."""
+        """How many matching rows each stage filters or refuses, or go to each destination, in all `batches`."""
         found: Counter[str] = Counter()
         for batch in self.batches:
             found.update(getattr(batch, name))
@@ -203,11 +205,10 @@ class FoundRows:
 
     def _format_parts(self) -> Iterator[str]:
         read = f"{format_count(self.read)} in {format_batches(self.matching)}; searched {format_batches(self.searched)}"
+        failed = f"{format_count(self.not_compared)} could not be compared, and so did not match"
         named: list[tuple[str, Sequence[str]]] = [
-            ("read", [read]),
-            ("wanted", [f"{format_count(n)} by {name}" for name, n in self.count("wanted").items()]),
-            ("filtered", [f"{format_count(n)} by {name}" for name, n in self.count("filtered").items()]),
-            ("rejected", [f"{format_count(n)} by {name}" for name, n in self.count("rejected").items()]),
+            ("read", [read, *([failed] if self.not_compared else [])]),
+            ("today", [f"{format_count(rows)} would {what}" for what, rows in self._list_outcomes()]),
             *((name, list(_format_destination(each))) for name, each in self.destinations.items()),
             ("DLQ", list(_format_dlq(self.dlq))),
             ("kept", list(_format_kept(self.kept))),
@@ -222,10 +223,25 @@ class FoundRows:
             if left > 0 and batch.rows:
                 yield "\n".join(_format_batch(batch, left))
                 left -= len(batch.rows)
+        yield from _tell_more("rows that were read", self.read, SHOWN - max(left, 0))
         if self.dlq.rows:
             yield "\n".join(["In the DLQ", *map(_format_letter, self.dlq.rows)])
+        yield from _tell_more("rows of the DLQ", sum(self.dlq.states.values()), len(self.dlq.rows))
         if self.kept and self.kept.rows:
             yield "\n".join(["Kept filtered rows", *map(_format_kept_row, self.kept.rows)])
+            yield from _tell_more("kept rows", sum(self.kept.stages.values()), len(self.kept.rows))
+
+    def _list_outcomes(self) -> Iterator[tuple[str, int]]:
+        """What the definition of today does with the matching rows."""
+        yield from ((f"go to {name}", rows) for name, rows in self.count("wanted").items())
+        yield from ((f"be filtered by {name}", rows) for name, rows in self.count("filtered").items())
+        yield from ((f"be refused by {name}", rows) for name, rows in self.count("rejected").items())
+
+
+def _tell_more(what: str, rows: int, shown: int) -> Iterator[str]:
+    """That there are more rows than are shown; nothing if there are not."""
+    if rows > shown:
+        yield f"{rows - shown:,} more of the {what} are not shown. Narrow the search with --where or --since."
 
 
 def _format_batch(batch: BatchMatches, most: int) -> Iterator[str]:
@@ -242,10 +258,10 @@ def _describe_outcome(row: TracedRow) -> str:
     if row.outcome == "changed":
         return f"goes into {row.stage}, which makes other rows"
     if row.outcome == "rejected":
-        return f"rejected by {row.stage}"
+        return f"refused by {row.stage}"
     stages = [row.stage, *row.filtered_for.values()]
     filtered = ", ".join(dict.fromkeys(stage for stage in stages if stage))
-    parts = [f"wanted by {', '.join(row.destinations)}"] if row.destinations else []
+    parts = [f"goes to {', '.join(row.destinations)}"] if row.destinations else []
     return "; ".join([*parts, *([f"filtered by {filtered}"] if filtered else [])])
 
 
@@ -261,11 +277,14 @@ def _format_destination(found: DestinationMatches) -> Iterator[str]:
         yield f"{format_count(write.rows)} {how} {brought or 'a version without a batch label'}{version}"
 
 
+_STATES = {"open": "waiting"}
+"""The words for people, where a state has another name in JSON."""
+
+
 def _format_dlq(found: DlqMatches) -> Iterator[str]:
     if found.states:
-        yield ", ".join(f"{number:,} {state}" for state, number in found.states.items())
-    if found.why:
-        yield found.why
+        yield ", ".join(f"{number:,} {_STATES.get(state, state)}" for state, number in found.states.items())
+    yield from found.why.splitlines()
 
 
 def _format_kept(found: KeptMatches | None) -> Iterator[str]:
@@ -299,5 +318,5 @@ def _format_kept_row(row: KeptMatch) -> str:
 
 
 def _format_letter(row: LetterMatch) -> str:
-    line = f"  {row.state}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
+    line = f"  {_STATES.get(row.state, row.state)}, lane {row.lane}, batch {row.number}, {row.stage}: {row.message}"
     return f"{escape_line(line)}\n{escape_line(f'    {json.dumps(row.row, ensure_ascii=False)}')}"

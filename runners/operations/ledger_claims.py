@@ -12,7 +12,7 @@ from functools import cached_property
 
 from origins.batch import JSON
 from runners.model.entry import Settled
-from runners.model.pipeline_state import BACKFILL, PipelineState, is_aside
+from runners.model.pipeline_state import BACKFILL, PipelineState, is_aside, make_rows_key
 from runners.operations.audit_finding import ACCEPT, Finding
 from runners.state.journal import collect_decided
 
@@ -99,13 +99,6 @@ def count_decided_for(settled: Settled, name: str) -> int:
     """How many rows were decided for the destination; of a batch of which that was not known, all that were read."""
     branch = (settled.counts.get("branches") or {}).get(name)
     return branch["expected"] if branch else 0
-
-
-def make_rows_key(settled: Settled) -> str:
-    """What the batch is read from, so that a backfill of it has the same."""
-    lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
-    span = settled.span
-    return json.dumps([lane, span["start"], span["end"], span["parts"]], sort_keys=True)
 
 
 _GAP = (

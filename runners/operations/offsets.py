@@ -36,7 +36,7 @@ from runners.state.ledger import Conflict
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
-    from runners.running.backfill import Backfill
+    from runners.running.backfill import Backfill, PastBatch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Lanes:
         ]
         if not rows:
             return "No batch was processed yet."
-        open_batches = [escape_line(show_open_batch(batch)) for batch in self.open]
+        open_batches = [escape_line(show_open_batch(batch, self.lanes)) for batch in self.open]
         return "\n".join([table(["lane", "batch", "committed (UTC)", "offset"], rows), *open_batches])
 
     def _repr_html_(self) -> str:
@@ -229,10 +229,17 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
     """
     journal = open_state(pipeline)[1]
     left = backfill.list_left(pipeline, journal)
-    if not left and backfill.has_begun(journal):
-        raise Refusal("This backfill was completed already.", hint="Add --again to repeat it.")
-    if not left:
+    every = [each for batches in left.values() for each in batches]
+    if not every:
         raise Refusal("No settled batch is in this range.", hint=_describe_carried(journal.list_settled()))
+    carried = {lane: [each.settled for each in batches if each.lacking] for lane, batches in left.items()}
+    if not any(carried.values()):
+        names = list(dict.fromkeys(name for each in every for name in each.having))
+        raise Refusal(
+            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} all of this range already: "
+            f"{_count_batches([each.settled for each in every])}.",
+            hint="Add --again to deliver them once more.",
+        )
     lanes = {
         lane: LaneMove(
             before=batches[0].span["start"],
@@ -240,10 +247,30 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
             batches=len(batches),
             rows=sum(batch.counts["read"] for batch in batches),
         )
-        for lane, batches in left.items()
+        for lane, batches in carried.items()
+        if batches
     }
-    again = {name: what for name, what in _list_again(pipeline).items() if backfill.only in (None, name)}
-    return OffsetMove(lanes=lanes, destinations=again)
+    asked = {name for each in every for name in (*each.lacking, *each.having)}
+    again = {name: what for name, what in _list_again(pipeline).items() if name in asked}
+    return OffsetMove(
+        lanes=lanes, destinations={name: _describe_past(name, every, what) for name, what in again.items()}
+    )
+
+
+def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
+    """What a destination gets of the batches of a backfill, and what it has of them."""
+    gets = [each.settled for each in batches if name in each.lacking]
+    has = [each.settled for each in batches if name in each.having]
+    said = f"gets {_count_batches(gets) if gets else 'nothing'}"
+    if not has:
+        return said
+    if gets and any(name in each.lacking for each in batches if name in each.having):
+        return f"{said}; it has {_count_batches(has)} of these already: it {again}"
+    return f"{said}; {_count_batches(has)} that it has already are left out"
+
+
+def _count_batches(batches: Sequence[Settled]) -> str:
+    return f"{format_batches(len(batches))}, {format_count(sum(batch.counts['read'] for batch in batches))}"
 
 
 def _describe_carried(settled: Sequence[Settled]) -> str:

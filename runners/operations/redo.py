@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -11,11 +12,12 @@ from destinations.delta.delta import Delta
 from origins.batch import JSON, Batch
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
+from runners.model.text import format_count
 from runners.operations.dlq import choose_letters, discard
 from runners.operations.pipeline_access import open_session, open_state
 from runners.running.choice import Choice
 from runners.running.opening import find_recorded_schema
-from runners.running.redo import FileRedo, plan_redo
+from runners.running.redo import FileRedo, OldLetters, plan_redo
 from runners.state.location import find_dlq
 from runners.ways.stage_chain import name_destinations
 
@@ -38,6 +40,13 @@ class RedoPreview:
     """By which a destination tells the old rows."""
     letters: int = 0
     """How many refused rows of the old file wait in the DLQ, and are discarded."""
+    unsure: Sequence[str] = ()
+    """The ids of the rows that wait in the DLQ and may be of the old file. They stay."""
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What becomes of these rows."""
+        return [*_tell_old(self.file, self.letters, done=False), *_tell_unsure(self.file, self.unsure)]
 
     @property
     def does_nothing(self) -> bool:
@@ -51,6 +60,7 @@ class RedoPreview:
                 name: {"leaving": rows, "condition": self.conditions.get(name)} for name, rows in self.leaving.items()
             },
             "letters": self.letters,
+            "unsure": list(self.unsure),
         }
 
 
@@ -59,33 +69,66 @@ def check_redo(pipeline: PipelineSpec, file: str) -> None:
     _plan(pipeline, file)
 
 
-def preview_redo(pipeline: PipelineSpec, file: str) -> RedoPreview:
-    """What a redo of the file would do. Raises `Refusal` where a destination cannot tell the rows of the file."""
+def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
+    """What a redo of the file would do. `say` gets word of progress.
+
+    Raises `Refusal` where a destination cannot tell the rows of the file.
+    """
     journal, spark, plan = _plan(pipeline, file)
-    letters = len(choose_letters(pipeline, Choice(where=plan.letters))[1]) if _keeps_letters(pipeline, plan) else 0
+    say("looking for refused rows of the file in the DLQ")
+    found = _find_old_letters(pipeline, plan)
+    letters, unsure = len(found.old), found.unsure
     if plan.span is None:
-        return RedoPreview(file=plan.file, read=None, letters=letters)
+        return RedoPreview(file=plan.file, read=None, letters=letters, unsure=unsure)
     destinations = name_destinations(pipeline.every_destination)
     leaving: dict[str, int | None] = {}
     for name, old in plan.tables.items():
         each = destinations[name]
         assert isinstance(each, Delta)
+        say(f"counting the old rows in '{name}'")
         leaving[name] = spark.table(each.sql_name).where(old.condition).count() if old.condition else None
+    say(f"counting the rows that {plan.file} has now")
     return RedoPreview(
         file=plan.file,
         read=_count_rows(spark, plan, pipeline, journal),
         leaving=leaving,
         conditions={name: old.condition for name, old in plan.tables.items() if old.condition},
         letters=letters,
+        unsure=unsure,
     )
 
 
-def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> int:
-    """Discard the refused rows that the file left before it was redone; how many there were."""
+def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Sequence[str]:
+    """Discard the refused rows that the file left before it was redone; a sentence on them, and on those that stay."""
     _, _, plan = _plan(pipeline, file)
-    if plan.span is not None or not _keeps_letters(pipeline, plan):
-        return 0
-    return discard(pipeline, Choice(where=plan.letters), reason=reason or f"{plan.file} was redone")
+    if plan.span is not None:
+        return ()
+    found = _find_old_letters(pipeline, plan)
+    why = reason or f"{plan.file} was redone"
+    done = discard(pipeline, Choice(ids=found.old), reason=why) if found.old else 0
+    return [*_tell_old(plan.file, done, done=True), *_tell_unsure(plan.file, found.unsure)]
+
+
+def _tell_old(file: str, rows: int, *, done: bool) -> Sequence[str]:
+    """How many refused rows of the old file wait, or were discarded; nothing if there are none."""
+    counted = f"{format_count(rows, 'refused row', 'refused rows')} of the old {file}"
+    if not rows or done:
+        return [f"Discarded from the DLQ: {counted}."] if rows else []
+    return [
+        f"{counted} {'waits' if rows == 1 else 'wait'} in the DLQ. The redo discards {'it' if rows == 1 else 'them'}."
+    ]
+
+
+def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
+    """That these rows still wait, and what to type if the old file had them; nothing if there are none."""
+    if not ids:
+        return []
+    counted = format_count(len(ids), "refused row that still waits", "refused rows that still wait")
+    reason = shlex.quote(f"{file} was redone")
+    return [
+        f"The old {file} may have had {counted} in the DLQ. If so, discard:  wherry dlq discard FILE --reason {reason} "
+        f"--id {' --id '.join(ids)}"
+    ]
 
 
 def _plan(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
@@ -96,9 +139,13 @@ def _plan(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, Fil
     return journal, spark, plan_redo(pipeline, journal, spark, file)
 
 
-def _keeps_letters(pipeline: PipelineSpec, plan: FileRedo) -> bool:
-    """Whether the DLQ may have rows of the old file."""
-    return bool(plan.alone or plan.mixed) and isinstance(find_dlq(pipeline)[0], Delta)
+def _find_old_letters(pipeline: PipelineSpec, plan: FileRedo) -> OldLetters:
+    """The rows of the old file that wait in a DLQ that can be read."""
+    dlq, spark = find_dlq(pipeline)
+    if not (plan.alone or plan.mixed) or not isinstance(dlq, Delta):
+        return OldLetters()
+    waiting = choose_letters(pipeline, Choice())[1]
+    return plan.sort_letters(Choice().list_letters(dlq, spark), waiting) if waiting else OldLetters()
 
 
 def _count_rows(spark: SparkSession, plan: FileRedo, pipeline: PipelineSpec, journal: Journal) -> int:

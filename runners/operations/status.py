@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
+from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
@@ -31,12 +32,14 @@ from runners.model.timetable import describe_times
 from runners.operations.offsets import describe_open
 from runners.operations.pipeline_access import open_state
 from runners.running.activity import read_activities
+from runners.running.compatibility import resolve_names
 from runners.running.opening import survey_origin
 from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
 from runners.state.takeover import is_owner_alive, is_run
+from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +50,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
     the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
-    run is doing, as of `age` seconds ago."""
+    run is doing, as of `age` seconds ago. `removed` are destinations of the last run that the definition lacks."""
     place, journal = open_state(pipeline)
     state = journal.state
     how = describe_state(place, state)
@@ -72,11 +75,17 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
             if not is_aside(name)
         },
         "open": [describe_open(state, name) for name, lane in state.lanes.items() if lane.open],
+        "removed": _list_removed(pipeline, state),
         "dlq": {"rows": refused, "unreplayed": waits},
         "last_run": last,
         "first": coming.first,
         "next": coming.command.replace("FILE", shlex.quote(file)),
     }
+
+
+def _list_removed(pipeline: PipelineSpec, state: PipelineState) -> list[JSON]:
+    known = {*resolve_names(name_destinations(pipeline.every_destination)), DLQ, FILTERED}
+    return [name for name in state.opened.get("destinations", {}) if name not in known]
 
 
 def _count_waiting(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
@@ -147,7 +156,7 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None)
         return Advice("wherry status FILE")
     if how == "failed" and last is not None and last.get("error"):
         return find_advice(last["error"]["code"])
-    return Advice("wherry dlq show FILE" if how == "idle" and refused else "wherry run FILE")
+    return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused else "wherry run FILE")
 
 
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:

@@ -36,6 +36,7 @@ from runners.model.planned_batch import PlannedBatch, StageCount
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
 from runners.operations.preview import READ, BatchPreview, Preview, SeenRow, StageFailure, StagePreview
+from runners.operations.row_condition import MATCHES, RowCondition
 from runners.running.opening import (
     analyse_chain,
     check_protected,
@@ -161,7 +162,7 @@ class TrialRun:
         *,
         rows: int | None = None,
         shown: int,
-        wanted: str = "",
+        wanted: RowCondition | None = None,
     ) -> tuple[BatchPreview, Sequence[TracedRow]]:
         """What becomes of the batch's rows, and of some of them one by one.
 
@@ -295,7 +296,7 @@ class BatchTrial:
     """What masks the rows that are seen."""
     sieve: RowErrorIsolator | None = None
     """What finds the rows at which stages raise; None while none is known to."""
-    wanted: str = ""
+    wanted: RowCondition | None = None
     """A condition on the rows as read: only rows for which it is true are counted and seen. The other rows pass the
     stages too, since a stage may compare rows; but not where a stage changes rows, behind which none is known again."""
     sections: list[TrialSection] = field(default_factory=list)
@@ -354,12 +355,13 @@ class BatchTrial:
                 )
 
     def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
-        if not self.wanted:
+        if self.wanted is None:
             return rows
-        is_wanted = (F.col(STATE) != REFUSED_BY_ORIGIN) & F.coalesce(F.expr(self.wanted), F.lit(False))
+        frame = self.wanted.mark(rows.frame, F.col(STATE) != REFUSED_BY_ORIGIN)
+        frame = frame.withColumn(WANTED, F.coalesce(F.col(MATCHES), F.lit(False))).drop(MATCHES)
         if any(step.stage.changes_rows for step in self.line.steps):
-            return replace(rows, frame=rows.frame.where(is_wanted))
-        return replace(rows, frame=rows.frame.withColumn(WANTED, is_wanted), kept=(*rows.kept, WANTED))
+            return replace(rows, frame=frame.where(F.col(WANTED)).drop(WANTED))
+        return replace(rows, frame=frame, kept=(*rows.kept, WANTED))
 
     def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
         for step in steps:

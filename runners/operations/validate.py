@@ -20,12 +20,13 @@ from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
 from runners.model.masking import hide_secrets, warn_of_short_secrets
-from runners.model.spec import WAYS, BatchOptions, PipelineSpec, SchemaState
+from runners.model.spec import WAYS, BatchOptions, Hook, PipelineSpec, SchemaState, SparkOptions
 from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
 from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chain
+from runners.spark.warm import find_obstacle
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
 from runners.ways.straight import list_prepare_reasons
@@ -66,6 +67,8 @@ class Explanation:
     """When it runs by itself; nothing when it does not."""
     next: tuple[str, ...]
     """The next three times of that, in UTC."""
+    hooks: tuple[str, ...]
+    """What is called, and when."""
     notes: tuple[str, ...]
     """What is easily overlooked."""
 
@@ -122,6 +125,7 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
         state=_explain_state(pipeline),
         schedule=schedule,
         next=tuple(moment.isoformat() for moment in due),
+        hooks=tuple(map(_explain_hook, pipeline.hooks)),
         notes=tuple(_list_notes(pipeline)),
     )
 
@@ -253,6 +257,12 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
             yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
 
 
+def _explain_hook(hook: Hook) -> str:
+    """When a hook is called, and what it is; an address is a secret."""
+    what = {"webhook": "a webhook", "python": f"the function {hook.python}", "command": " ".join(hook.words)}[hook.kind]
+    return f"on {', '.join(hook.moments)}: {what}"
+
+
 def _list_stages(pipeline: PipelineSpec) -> Iterator[Stage]:
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     yield from pipeline.stages
@@ -292,6 +302,7 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     if pipeline.protect:
         shown = "are masked in every output; the DLQ keeps them (wherry dlq show FILE --reveal)"
         yield f"The values of {', '.join(pipeline.protect)} {shown}."
+    yield from _note_warmth(pipeline.spark)
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
     for origin in pipeline.every_origin:
@@ -300,6 +311,14 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:
             yield f"{stage.name}: it sees one batch at a time, so a key in two lanes may pass twice."
+
+
+def _note_warmth(options: SparkOptions) -> Iterator[str]:
+    """Whether a Spark that a command starts stays for the next one."""
+    if parse_seconds(options.keep_warm):
+        obstacle = find_obstacle(options)
+        stays = f"does not stay warm: {obstacle}" if obstacle else f"stays warm for {options.keep_warm} without work"
+        yield f"The Spark that a command starts {stays}."
 
 
 def _is_local_table(destination: Destination) -> bool:

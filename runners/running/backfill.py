@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TypeAlias
 
 from origins.batch import JSON, Limits, Span
-from origins.origin import Backlog, Origin
+from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import Entry, Settled
+from runners.model.entry import BegunBackfill, Entry, Settled
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import BACKFILL, is_aside
+from runners.model.pipeline_state import BACKFILL, is_aside, list_meant, make_rows_key
 from runners.model.spec import PipelineSpec
+from runners.running.compatibility import resolve_names
 from runners.state.journal import Journal
+from runners.ways.stage_chain import name_destinations
 
 Bound: TypeAlias = "int | datetime"
 """A batch's number in its lane, or when its offset was committed."""
@@ -35,7 +37,7 @@ class Backfill:
     lane: str | None = None
     """The one lane of which it is; by default all."""
     again: bool = False
-    """Whether to carry once more what the same backfill has carried."""
+    """Whether destinations get batches once more that they have already, by the ledger."""
     reason: str
 
     def __post_init__(self) -> None:
@@ -54,43 +56,76 @@ class Backfill:
         It goes on where an earlier run of the same backfill ended.
         """
         self._check(source.destinations, journal)
-        name, until = self._find_beginning(journal)
-        found = self.select_batches(journal.list_settled(), until)
+        begun = self._find_begun(pipeline, journal) or self._begin(journal)
+        name, found = begun["name"], self._list_begun(pipeline, journal, begun)
 
-        def past(feed: OriginFeed) -> OriginFeed:
-            origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
-            lanes = {lane: batches for lane, batches in found.items() if self._does_bring(pipeline, origin, lane)}
+        def make_feed(feed: OriginFeed, lane: str, batches: Sequence[PastBatch]) -> OriginFeed:
+            goes_to = {_make_key(each.settled.span["end"]): each.lacking for each in batches}
             return replace(
                 feed,
-                lanes={f"{name}/{lane}": lane for lane in lanes},
+                lanes={f"{name}/{lane}": lane},
                 backlog=PastBacklog(
-                    {lane: [_make_span(batch) for batch in batches] for lane, batches in lanes.items()}
+                    {lane: [_make_span(each.settled) for each in batches]},
+                    left_out={end for end, destinations in goes_to.items() if not destinations},
                 ),
-                destinations=None if self.only else feed.destinations,
+                destinations=lambda span: goes_to[_make_key(span.end)],
                 whole=False,
             )
 
-        return replace(
-            source,
-            destinations=(self.only,) if self.only else source.destinations,
-            feeds=[past(feed) for feed in source.feeds],
-        )
+        feeds = []
+        for feed in source.feeds:
+            origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
+            own = {lane: batches for lane, batches in found.items() if pipeline.owns(origin, lane)}
+            feeds += [make_feed(feed, lane, batches) for lane, batches in own.items()]
+        return replace(source, destinations=(self.only,) if self.only else source.destinations, feeds=feeds)
 
-    def list_left(self, pipeline: PipelineSpec, journal: Journal) -> Mapping[str, Sequence[Settled]]:
-        """The batches that it would carry if it were called now, lane by lane: an earlier call's are not among them."""
-        self._check([str(each.name) for each in pipeline.every_destination], journal)
-        known = None if self.again else journal.state.backfills.get(self.key)
-        until = datetime.fromisoformat(known["at"]) if known else datetime.now(timezone.utc)
+    def list_left(self, pipeline: PipelineSpec, journal: Journal) -> Mapping[str, Sequence[PastBatch]]:
+        """The batches that it has not carried yet, lane by lane, each with the destinations that lack it."""
+        self._check(list(name_destinations(pipeline.every_destination)), journal)
+        known = self._find_begun(pipeline, journal)
+        if known is None:
+            return self._list_past(pipeline, journal, datetime.now(timezone.utc), again=self.again)
+        return self._list_behind(pipeline, journal, known)
+
+    def _list_behind(
+        self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
+    ) -> Mapping[str, Sequence[PastBatch]]:
         found = {
-            lane: _select_behind(batches, journal.state.get_lane(f"{known['name']}/{lane}").offset if known else None)
-            for lane, batches in self.select_batches(journal.list_settled(), until).items()
-            if any(self._does_bring(pipeline, origin, lane) for origin in pipeline.every_origin)
+            lane: _select_behind(batches, journal.state.get_lane(f"{begun['name']}/{lane}").offset)
+            for lane, batches in self._list_begun(pipeline, journal, begun).items()
         }
         return {lane: batches for lane, batches in found.items() if batches}
 
-    def has_begun(self, journal: Journal) -> bool:
-        """Whether the same backfill has begun before, so that this call goes on with it."""
-        return not self.again and self.key in journal.state.backfills
+    def _list_begun(
+        self, pipeline: PipelineSpec, journal: Journal, begun: BegunBackfill
+    ) -> Mapping[str, Sequence[PastBatch]]:
+        until = datetime.fromisoformat(begun["at"])
+        return self._list_past(pipeline, journal, until, again=begun.get("again", True))
+
+    def _list_past(
+        self, pipeline: PipelineSpec, journal: Journal, until: datetime, *, again: bool
+    ) -> Mapping[str, Sequence[PastBatch]]:
+        """The batches in its range, lane by lane, as they were at this time."""
+        settled = [each for each in journal.list_settled() if _from(each, until) <= 0]
+        destinations = name_destinations(pipeline.every_destination)
+        today = resolve_names(destinations)
+        having: dict[str, set[str]] = {}
+        for each in settled:
+            names = [today[name] for name in list_meant(each) if name in today]
+            having.setdefault(make_rows_key(each), set()).update(names)
+        found = {}
+        for lane, batches in self.select_batches(settled, until).items():
+            origin = next((each for each in pipeline.every_origin if pipeline.owns(each, lane)), None)
+            asked = [
+                name
+                for name, each in destinations.items()
+                if origin is not None and self.only in (None, name) and each.takes(pipeline.lanes_of(origin))
+            ]
+            if asked:
+                found[lane] = [
+                    PastBatch.of(batch, asked, having.get(make_rows_key(batch), ()), again=again) for batch in batches
+                ]
+        return found
 
     def select_batches(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
         """The batches that it holds, lane by lane, in their order; none that was committed later than `until`."""
@@ -116,35 +151,51 @@ class Backfill:
                 hint="Choose one of them with --lane, or leave --lane out.",
             )
 
-    def _does_bring(self, pipeline: PipelineSpec, origin: Origin, lane: str) -> bool:
-        """Whether the lane is one of the origin, and a destination that gets the backfill wants its rows."""
-        asked = [each for each in pipeline.every_destination if self.only in (None, each.name)]
-        return pipeline.owns(origin, lane) and any(each.takes(pipeline.lanes_of(origin)) for each in asked)
-
-    def _find_beginning(self, journal: Journal) -> tuple[str, datetime]:
-        """What its lanes are called, and when it began for the first time."""
+    def _find_begun(self, pipeline: PipelineSpec, journal: Journal) -> BegunBackfill | None:
+        """The same backfill that has begun and is not complete."""
         known = journal.state.backfills.get(self.key)
-        if known is None or self.again:
-            entry = Entry(
-                kind="backfill",
-                body={"key": self.key, "name": f"{BACKFILL}{uuid.uuid4().hex[:8]}", "reason": self.reason},
-            )
-            journal.record(entry)
-            known = journal.state.backfills[self.key]
-        return known["name"], datetime.fromisoformat(known["at"])
+        if known is None or (self.again and not known.get("again", True)):
+            return None
+        left = self._list_behind(pipeline, journal, known)
+        return known if any(each.lacking for batches in left.values() for each in batches) else None
+
+    def _begin(self, journal: Journal) -> BegunBackfill:
+        name = f"{BACKFILL}{uuid.uuid4().hex[:8]}"
+        body = {"key": self.key, "name": name, "again": self.again, "reason": self.reason}
+        journal.record(Entry(kind="backfill", body=body))
+        return journal.state.backfills[self.key]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastBatch:
+    """A batch of the past, and which destinations a backfill brings it to."""
+
+    settled: Settled
+    lacking: Sequence[str]
+    """The destinations that get it."""
+    having: Sequence[str]
+    """The destinations that have it already, by the ledger."""
+
+    @staticmethod
+    def of(settled: Settled, asked: Sequence[str], had: Collection[str], *, again: bool) -> PastBatch:
+        having = [name for name in asked if name in had]
+        lacking = asked if again else [name for name in asked if name not in had]
+        return PastBatch(settled=settled, lacking=lacking, having=having)
 
 
 class PastBacklog(Backlog):
     """Spans that were carried before, just as they were then."""
 
-    def __init__(self, spans: Mapping[str, Sequence[Span]]) -> None:
+    def __init__(self, spans: Mapping[str, Sequence[Span]], left_out: Collection[str] = ()) -> None:
         self._spans = spans
+        self._left_out = left_out
+        """The ends of the spans that are not carried again."""
         self._next = {lane: {_make_key(span.end): at + 1 for at, span in enumerate(own)} for lane, own in spans.items()}
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         spans = self._spans[lane]
         at = 0 if start is None else self._next[lane][_make_key(start)]
-        return spans[at] if at < len(spans) else None
+        return next((span for span in spans[at:] if _make_key(span.end) not in self._left_out), None)
 
 
 def parse_bound(text: str, *, last: bool = False) -> Bound:
@@ -168,12 +219,12 @@ def _from(batch: Settled, bound: Bound) -> int:
     return (apart > timedelta()) - (apart < timedelta())
 
 
-def _select_behind(batches: Sequence[Settled], offset: JSON) -> Sequence[Settled]:
+def _select_behind(batches: Sequence[PastBatch], offset: JSON) -> Sequence[PastBatch]:
     """The batches behind the one that ended at the offset; all of them where none is carried yet."""
     done = [
         at
         for at, batch in enumerate(batches)
-        if offset is not None and _make_key(batch.span["end"]) == _make_key(offset)
+        if offset is not None and _make_key(batch.settled.span["end"]) == _make_key(offset)
     ]
     return batches[done[-1] + 1 :] if done else batches
 

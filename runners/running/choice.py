@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from destinations.dead_letters import SCHEMA, query_dlq
+from destinations.dead_letters import SCHEMA, lacks_replays, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.errors import has_condition, list_spark_errors
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LETTERS = (
-    "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, nacked_at "
-    "FROM {table}{where} ORDER BY nacked_at, lane, number, position, id"
+    "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, "
+    "nacked_at, {replays} FROM {table}{where} ORDER BY nacked_at, lane, number, position, id"
 )
 _COLUMNS = ", ".join(column.split(" ")[0] for column in SCHEMA.split(", "))
 
@@ -65,7 +65,7 @@ class Choice:
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
     ) -> list[Letter]:
-        """The chosen rows of the DLQ without a decision, the oldest first. Otherwise as `list_letters`."""
+        """The chosen rows of the DLQ that wait, the oldest first. Otherwise as `list_letters`."""
         return [letter for letter in self.list_letters(dlq, spark) if letter.id not in decided]
 
     def list_letters(self, dlq: Destination, spark: Callable[[], SparkSession]) -> list[Letter]:
@@ -77,6 +77,7 @@ class Choice:
         try:
             where = f" WHERE (\n{self.where}\n)" if self.where else ""
             query = _LETTERS.replace("{where}", where.replace("{", "{{").replace("}", "}}"))
+            query = query.replace("{replays}", "NULL AS replays" if lacks_replays(dlq) else "replays")
             rows = query_dlq(dlq, spark, query, in_sparks_words=bool(self.where))
         except list_spark_errors() as error:
             if not self.where or has_condition(error, "DELTA_MISSING"):
@@ -129,11 +130,13 @@ class Letter:
     part: str = ""
     """The file that it was in."""
     nacked_at: datetime = datetime(1970, 1, 1)
+    replays: str = ""
+    """The id of the row of which this is the replay that was refused again."""
 
     @staticmethod
     def of(row: Mapping[str, JSON]) -> Letter:
         """From the columns of the DLQ."""
-        texts = {name: row[name] or "" for name in ("code", "message", "part")}
+        texts = {name: row[name] or "" for name in ("code", "message", "part", "replays")}
         return Letter(**{**row, **texts, "delivered_to": tuple(row["delivered_to"] or ())})
 
 

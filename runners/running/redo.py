@@ -22,6 +22,7 @@ from runners.model.errors import Refusal
 from runners.model.pipeline_state import BACKFILL, is_replay
 from runners.model.spec import PipelineSpec
 from runners.running.backfill import PastBacklog
+from runners.running.choice import Letter
 from runners.running.compatibility import resolve_names
 from runners.running.opening import get_lane_read, list_carried_parts
 from runners.state.journal import DISCARDS, Journal, list_settled_ever
@@ -47,6 +48,16 @@ class OldRows:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OldLetters:
+    """The rows of the DLQ that wait, by their ids, and that an edited file may have left there."""
+
+    old: tuple[str, ...] = ()
+    """The old file had them."""
+    unsure: tuple[str, ...] = ()
+    """Nothing tells whether the old file or another one had them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FileRedo:
     """What a redo of a file does."""
 
@@ -65,17 +76,30 @@ class FileRedo:
     mixed: Sequence[str] = ()
     """The ids of those that brought it with others."""
 
-    @property
-    def letters(self) -> str:
-        """The condition for the rows of the DLQ that the old file left there."""
-        conditions = []
-        if self.alone:
-            plans = ", ".join(map(quote_text, self.alone))
-            conditions.append(f"plan IN ({plans}) OR substring_index(replays, '/', 1) IN ({plans})")
-        if self.mixed:
-            plans = ", ".join(map(quote_text, self.mixed))
-            conditions.append(f"(plan IN ({plans}) AND part = {quote_text(self.file)})")
-        return " OR ".join(conditions) or "false"
+    replayed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The ids of the rows of the DLQ that each batch of a replay took, by the id of the batch."""
+
+    def sort_letters(self, letters: Sequence[Letter], waiting: Sequence[Letter]) -> OldLetters:
+        """Which of the waiting rows of the DLQ, among all of its `letters`, the old file left there."""
+        known = {letter.id: letter for letter in letters}
+        found = {letter.id: self._is_old(letter.id, known) for letter in waiting}
+        return OldLetters(
+            old=tuple(letter for letter, is_old in found.items() if is_old),
+            unsure=tuple(letter for letter, is_old in found.items() if is_old is None),
+        )
+
+    def _is_old(self, letter: str, known: Mapping[str, Letter]) -> bool | None:
+        """Whether the old file had this row; None if nothing tells. A row that a replay refused is traced back to the
+        row that the replay took."""
+        plan, found = letter.rpartition("/")[0], known.get(letter)
+        if plan in self.alone:
+            return True
+        if plan in self.mixed:
+            return found.part == self.file if found and found.part else None
+        if found and found.replays:
+            return self._is_old(found.replays, known)
+        taken = {self._is_old(each, known) for each in self.replayed.get(plan, ())}
+        return None if len(taken) > 1 else True in taken or (None if None in taken else False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +173,11 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
         span=None if now in list_carried_parts(pipeline, origin, carried) else span,
         alone=[each.plan for each in old if _list_names(each) == [name]],
         mixed=[each.plan for each in old if len(_list_names(each)) > 1],
+        replayed={
+            each.plan: [str(letter) for letter in each.span["parts"]]
+            for each in settled
+            if is_replay(each.lane) and DISCARDS not in each.counts
+        },
     )
     _check_open_redos(journal, plan.key)
     if plan.span is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +15,14 @@ from origins.nack import RAW
 from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import REPLAY
+from runners.model.pipeline_state import REPLAY, is_replay, list_meant, make_rows_key
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.running.choice import Choice, Letter
+from runners.running.compatibility import resolve_names
 from runners.running.opening import make_chain
-from runners.state.journal import Journal, list_decided
+from runners.state.journal import Journal, list_decided, list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.stage_chain import StageChain, name_destinations
 
@@ -81,6 +83,37 @@ def sort(letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int |
             spans.setdefault(origin, []).append(span)
             wanted[str(span.end)] = names
     return SortedLetters(spans=spans, wanted=wanted, left=left)
+
+
+def leave_to_backfills(
+    letters: Sequence[Letter], journal: Journal, destinations: Mapping[str, Destination]
+) -> Sequence[Letter]:
+    """The rows, each without the destinations that another batch of the same rows was for.
+
+    A backfill that refused a row again left a row of its own in the DLQ, which goes to the backfill's destinations.
+    """
+    if not journal.state.backfills:
+        return letters
+    today = resolve_names(destinations)
+    settled = {each.plan: each for each in list_settled_ever(journal)}
+    meant = {plan: {today[name] for name in list_meant(each) if name in today} for plan, each in settled.items()}
+    by_rows: dict[str, set[str]] = {}
+    for plan, each in settled.items():
+        by_rows.setdefault(make_rows_key(each), set()).update(meant[plan])
+
+    @functools.cache
+    def find_others(plan: str) -> frozenset[str]:
+        each = settled.get(plan)
+        if each is None:
+            return frozenset()
+        if is_replay(each.lane):
+            return frozenset().union(*(find_others(str(part).rpartition("/")[0]) for part in each.span["parts"]))
+        return frozenset(by_rows[make_rows_key(each)] - meant[plan])
+
+    return [
+        replace(each, delivered_to=(*each.delivered_to, *sorted(find_others(each.id.rpartition("/")[0]))))
+        for each in letters
+    ]
 
 
 class ReplayBacklog(Backlog):
@@ -153,7 +186,8 @@ class Replay:
         spark: SparkSession,
     ) -> BatchPlanner:
         """What a run of it plans from, where one of the pipeline would plan from `make_source`."""
-        found = sort(self.choice.select_letters(dlq, lambda: spark, list_decided(journal)), lines, source.limits.rows)
+        letters_found = self.choice.select_letters(dlq, lambda: spark, list_decided(journal))
+        found = sort(leave_to_backfills(letters_found, journal, destinations), lines, source.limits.rows)
         found.check(destinations)
 
         def letters(feed: OriginFeed, notices: tuple[str, ...]) -> OriginFeed:
@@ -184,7 +218,8 @@ def plan_replay(pipeline: PipelineSpec, choice: Choice) -> SortedLetters:
     check_pipeline(pipeline, place, journal.state)
     destinations = name_destinations(pipeline.every_destination)
     lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
-    found = sort(choice.select_letters(*find_dlq(pipeline), list_decided(journal)), lines)
+    letters = choice.select_letters(*find_dlq(pipeline), list_decided(journal))
+    found = sort(leave_to_backfills(letters, journal, destinations), lines)
     found.check(destinations)
     return found
 

@@ -19,7 +19,7 @@ from origins.batch import JSON
 from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
-from origins.spark_private import find_jvm
+from origins.spark_private import find_jvm_number
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
@@ -62,6 +62,7 @@ from runners.spark.session import (
     measure_clock_offset,
     obtain_for,
 )
+from runners.spark.warm import begin_use, end_use
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal, Lease, find_newest_label, list_decided
 from runners.state.location import StateLocation, check_lasting, check_pipeline
@@ -197,7 +198,8 @@ class PipelineRun:
                     snapshot=self.snapshot,
                     timeline=self.timeline.json(),
                 ).mask(self.pipeline.secrets)
-                report = replace(report, causes=self._count_causes(report, spark))
+                left_open = len(journal.state.open_plans)
+                report = replace(report, causes=self._count_causes(report, spark), left_open=left_open)
                 if self.replay is not None and not errors:
                     kept = parse_seconds(self.pipeline.dlq.retain)
                     tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
@@ -300,6 +302,7 @@ class PipelineRun:
             "hash": self.hash,
             "follow": self.follow,
         }
+        begin_use(self.id)
         before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
@@ -307,9 +310,9 @@ class PipelineRun:
         self._before = before
 
     def _note_jvm(self) -> None:
-        jvm = find_jvm()
+        jvm = find_jvm_number()
         if jvm is not None:
-            note_jvm(self.place.lock, self.id, jvm.pid)
+            note_jvm(self.place.lock, self.id, jvm)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
@@ -426,6 +429,7 @@ class PipelineRun:
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.lines = opening.lines
             found = [*list_notices(source)] if source else opening.notices
+            found = [] if self.redo else found  # what waits in other files is not read
             for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))
@@ -538,6 +542,7 @@ class PipelineRun:
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
             forget_jvm(self.place.lock, self.id)
+            end_use(self.id)
         self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _emit(self, event: Event) -> None:

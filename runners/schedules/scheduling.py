@@ -14,6 +14,7 @@ from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener
 from runners.model.masking import without
 from runners.model.run_report import Report
+from runners.model.spec import SparkOptions
 from runners.model.text import summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
@@ -44,7 +45,7 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
             first.setdefault(key, name)
     packages = dict.fromkeys(each for definition in definitions for each in list_packages(definition.pipeline))
     starts = not is_given()
-    spark = obtain(conf, tuple(packages))
+    spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)), warm=False)
     if starts:
         for definition in definitions:
             check_lasting(definition.pipeline, spark)

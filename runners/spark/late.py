@@ -6,12 +6,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.lock import SparkCommits, get_commits
 from origins.spark_private import has_context, name_jobs
 from runners.model.errors import WorkCancelled
+from runners.spark.start import note_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +47,8 @@ class LateSpark:
         with self._starting:
             start = self._start
             if start is None:
+                with contextlib.suppress(ImportError):  # where it is needed, the start says that it is missing
+                    import_module("pyspark.sql")  # two threads that import it at the same time can stop each other
                 start = self._start = Future()
                 threading.Thread(target=self._run, args=[start], name="wherry-spark-start", daemon=True).start()
             return start
@@ -130,7 +134,7 @@ class LateSession:
         group, pool = getattr(self._thread, "tag", ("", ""))
         if self._made is None:
             given = self.late.get(group)
-            with self._making:
+            with self._making, note_start():
                 if self._made is None:
                     made = self.make(given)
                     for key, value in self._set.items():

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
+import logging
 import os
 import sys
 import threading
@@ -25,7 +26,7 @@ from origins.names import declare_one_disk
 from origins.object_store import canonicalise, is_store_url
 from origins.spark_private import (
     end_in_silence,
-    find_jvm,
+    find_jvm_number,
     get_hadoop_settings,
     get_java_session,
     get_jvm,
@@ -36,6 +37,7 @@ from origins.spark_private import (
     put_client,
 )
 from runners.model.error_kinds import classify
+from runners.model.spec import SparkOptions
 from runners.model.text import summarise_error
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.start import (
@@ -47,12 +49,15 @@ from runners.spark.start import (
     silence_loggers,
     start,
 )
+from runners.spark.warm import attach, find_obstacle, read_keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from runners.model.spec import PipelineSpec
 
+
+log = logging.getLogger("wherry")
 
 _MEANING = {
     "spark.sql.ansi.enabled": "true",
@@ -81,19 +86,21 @@ _PATIENCE = 60
 """How long a commit waits for another one of the JVM, in seconds."""
 
 
-def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
+def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSession:
     """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta: that one starts its
-    JVM when something is first asked of it."""
-    conf = conf or {}
+    JVM when something is first asked of it, or borrows one that stays `warm`."""
+    options = options or SparkOptions()
+    conf, packages = options.conf, options.packages
     if is_given() or is_set_elsewhere() or "spark.master" in conf:
         return obtain_now(conf, packages)
-    late = LateSpark(lambda: obtain_now(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
+    keep = _read_keep(options) if warm else 0.0
+    late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_local_settings(conf, packages), **_MEANING})
     return cast("SparkSession", LateSession(late, lambda given: given))
 
 
 def obtain_for(pipeline: PipelineSpec) -> SparkSession:
     """The same, with the pipeline's settings and the JARs for the object stores that it names."""
-    return obtain(pipeline.spark.conf, list_packages(pipeline))
+    return obtain(dataclasses.replace(pipeline.spark, packages=list_packages(pipeline)))
 
 
 def list_packages(pipeline: PipelineSpec) -> list[str]:
@@ -116,8 +123,22 @@ def _list_schemes(value: object) -> set[str]:
     return {scheme for each in inner for scheme in _list_schemes(each)}
 
 
-def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSession:
-    """The same session, up."""
+def _read_keep(options: SparkOptions) -> float | None:
+    """For how many seconds the Spark stays warm, as `read_keep`; 0 where something is in the way of that."""
+    keep = read_keep(options)
+    obstacle = find_obstacle(options) if keep != 0 else ""
+    if obstacle and keep is not None and obstacle not in _TOLD:
+        _TOLD.add(obstacle)
+        log.warning("This Spark does not stay warm: %s.", obstacle)
+    return 0.0 if obstacle else keep
+
+
+_TOLD: set[str] = set()
+"""Why Sparks of this process do not stay warm, as it was logged."""
+
+
+def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: float | None = 0.0) -> SparkSession:
+    """The same session, up. `keep` says for how many seconds it stays warm, as `read_keep`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -132,7 +153,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = ()) -> SparkSe
         silence_loggers()
         session = SparkSession.builder.getOrCreate()
         return _greet_server(session) if is_connect(session) and is_unasked(session) else session
-    return start(conf, packages)
+    return attach(conf, packages, keep) or start(conf, packages)
 
 
 def _greet_server(session: SparkSession) -> SparkSession:
@@ -406,11 +427,8 @@ def list_local_folders(spark: SparkSession) -> Sequence[str]:
 
 
 def find_jvm_process(spark: SparkSession) -> int | None:
-    """The id of the JVM's process if this Python started it; None where it did not."""
-    if is_connect(spark) or is_late(spark):
-        return None
-    process = find_jvm()
-    return process.pid if process is not None else None
+    """The id of the JVM's process if this Python started or borrowed it; None where it did not."""
+    return None if is_connect(spark) or is_late(spark) else find_jvm_number()
 
 
 def _clone_session(spark: SparkSession) -> SparkSession:

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
 from origins.object_store import HADOOP, make_spark_settings
-from origins.spark_private import find_jvm, launch_jvm
+from origins.spark_private import find_jvm, get_jvm, launch_jvm
+from runners.spark.quick_start import (
+    OPTIONS_OF_THE_JVM,
+    QuickStart,
+    find_quick_start,
+    list_environment,
+    make_archive_later,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,11 +65,16 @@ KEPT = "~/.ivy2.5.2"
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
 
-_OF_THE_JVM = "spark.driver.extraJavaOptions"
-
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 """What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
 takes several times as long."""
+
+_OPTIMISED_LATER = (
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
+    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
+)
+"""The JVM's second compiler begins after four times as many calls. Most methods that a start calls are not called much
+more often afterwards."""
 
 _NOISE = "wherry-spark-"
 """The prefix of a JVM's unwanted files."""
@@ -106,47 +118,88 @@ class SparkMissing(WherryError):
     code = "SPARK"
 
 
-def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
-    """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
-    check_java()
-    from pyspark.sql import SparkSession
-
-    silence_loggers()
-
-    settings, place = list_local_settings(conf, packages), f"local[{_count_cores()}]"
-    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
-    builder = builder.appName("wherry")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    with (
-        fetch_one_at_a_time(settings),
-        _divert_noise(connect=connect) as (log, noise),
-        _use_our_python(),
-        warnings.catch_warnings(),
-    ):
-        # The Connect client asks its own server again for what the server was started with, and is told no.
-        warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
-        _STARTING.set()
-        try:
-            if not connect:
-                # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-                at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
-                launch_jvm(at_launch, _delay_interrupt(), noise)
-            return builder.getOrCreate()
-        except list_spark_errors(RuntimeError) as error:
-            raise SparkMissing(
-                _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
-            ) from error
-        finally:
-            _STARTING.clear()
+_STARTS: set[object] = set()
 
 
-_STARTING = threading.Event()
+@contextlib.contextmanager
+def note_start() -> Iterator[None]:
+    """What is done in here is a part of the start of a Spark."""
+    mark = object()
+    _STARTS.add(mark)
+    try:
+        yield
+    finally:
+        _STARTS.discard(mark)
 
 
 def is_starting() -> bool:
     """Whether this process is starting a Spark now."""
-    return _STARTING.is_set()
+    return bool(_STARTS)
+
+
+@note_start()
+def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
+    """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
+    settings, java = list_local_settings(conf, packages), find_java()
+    quick = None if connect else find_quick_start(str(java) if java else None, settings)
+    if quick is None or quick.recipe is None:
+        check_java()
+    silence_loggers()
+    with (
+        fetch_one_at_a_time(settings),
+        _divert_noise(connect=connect) as (log, noise),
+        use_our_python(),
+        warnings.catch_warnings(),
+    ):
+        # The Connect client asks its own server again for what the server was started with, and is told no.
+        warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
+        try:
+            is_new = not connect and _launch(settings, quick, noise)
+            session = build_session(settings, connect=connect)
+        except list_spark_errors(RuntimeError) as error:
+            raise SparkMissing(
+                _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
+            ) from error
+    if quick is not None and is_new:
+        _prepare_next_start(session, settings, quick)
+    return session
+
+
+def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
+    """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
+    # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
+    at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+    if quick is not None and quick.recipe is not None:
+        try:
+            command = quick.build_command(at_launch)
+            return launch_jvm(at_launch, _delay_interrupt(), noise, command, list_environment())
+        except list_spark_errors(RuntimeError):
+            quick.forget()
+            check_java()
+    return launch_jvm(at_launch, _delay_interrupt(), noise)
+
+
+def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
+    """Keep what this start found out. The archive is made after the second one: many a machine sees no third."""
+    with contextlib.suppress(*list_spark_errors(OSError, ValueError, RuntimeError)):
+        if quick.recipe is None:
+            quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
+        else:
+            quick.note_use()
+            if quick.lacks_archive:
+                atexit.register(make_archive_later, quick, settings["spark.driver.memory"], os.getpid())
+
+
+def build_session(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession:
+    """A session with these settings, in the JVM of this process if it has one."""
+    from pyspark.sql import SparkSession
+
+    place = f"local[{_count_cores()}]"
+    builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
+    builder = builder.appName("wherry")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
@@ -171,7 +224,7 @@ def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
-        _OF_THE_JVM: f"{_LARGE_METHODS} {conf.get(_OF_THE_JVM, '')}".strip(),
+        OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
     }
 
 
@@ -190,18 +243,25 @@ def _count_cores() -> int:
     return os.cpu_count() or 2
 
 
-def check_java() -> str:
-    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+def find_java() -> Path | None:
+    """The program that starts the JVM here; None if it is missing."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
-    if not java or not Path(java).exists():
+    return Path(java) if java and Path(java).exists() else None
+
+
+def check_java() -> str:
+    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+    java = find_java()
+    if java is None:
+        home = os.environ.get("JAVA_HOME")
         where = f"JAVA_HOME is {home}, but bin/java is missing there" if home else "there is no `java` on the PATH"
         raise SparkMissing(
             f"Java is missing: {where}.",
             hint="Spark needs Java 17 or 21. Debian: apt-get install openjdk-17-jre-headless; "
             "macOS: brew install openjdk@17.",
         )
-    answer = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=False)
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     found = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
     if found is None or int(found.group(1)) not in (17, 21):
         version = found.group(1) if found else "a program that does not print its version"
@@ -278,7 +338,7 @@ def _name_file(package: str) -> str:
 
 
 @contextlib.contextmanager
-def _use_our_python() -> Iterator[None]:
+def use_our_python() -> Iterator[None]:
     """A Spark that starts in here gives Python functions the Python that runs us, unless the environment names
     another; by itself it takes the first `python3` on the PATH."""
     given = os.environ.get("PYSPARK_PYTHON")
@@ -311,9 +371,9 @@ def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
 
 
 def _remove_noise(log: Path, process: int) -> None:
-    """Remove the log at the end of the process that began it, unless the JVM has ended before it."""
+    """Remove the log at the end of the process that began it, unless the JVM has failed before it."""
     jvm = find_jvm()
-    if os.getpid() == process and (jvm is None or jvm.poll() is None):
+    if os.getpid() == process and (jvm is None or not jvm.poll()):
         log.unlink(missing_ok=True)
 
 

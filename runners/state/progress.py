@@ -234,7 +234,8 @@ def _set(state: PipelineState, entry: Entry) -> PipelineState:
 
 def _backfill(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, BackfillBody)
-    begun: dict[str, BegunBackfill] = {body["key"]: {"name": body["name"], "at": entry.at}}
+    again = body.get("again", True)  # an older version left nothing out
+    begun: dict[str, BegunBackfill] = {body["key"]: {"name": body["name"], "at": entry.at, "again": again}}
     return replace(state, backfills={**state.backfills, **begun})
 
 

@@ -17,12 +17,25 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import expectations, fan_out, folder, idle, large, ledger, listeners, merge, restart, shown, small
+from tests.benchmarks import (
+    expectations,
+    fan_out,
+    folder,
+    idle,
+    large,
+    ledger,
+    listeners,
+    merge,
+    restart,
+    shown,
+    small,
+    start,
+)
 from tests.benchmarks.case import Case, Result
 
 CASES: dict[str, Case] = {
     case.name: case
-    for module in (small, large, restart, ledger, fan_out, merge, idle, folder, expectations, listeners)
+    for module in (small, large, restart, start, ledger, fan_out, merge, idle, folder, expectations, listeners)
     for case in module.CASES
 }
 

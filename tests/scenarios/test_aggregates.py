@@ -84,7 +84,7 @@ def test_totals_over_all_layers_are_right_or_refused(place: Place) -> None:
     report = place.load(whole(OF_SILVER)).run()
     assert (report.batches, report.balanced, report.notices) == (1, True, ())
     assert totals(place) == counted(place, "tables/silver") == [("Bronx", 4), ("Queens", 2)]
-    again = place.load().backfill(Backfill(reason="once more"), check=False)
+    again = place.load().backfill(Backfill(again=True, reason="once more"), check=False)
     assert again.error is not None
     assert "a backfill processes each old batch alone" in again.error.message
 

@@ -201,10 +201,10 @@ def test_rows_that_a_vacuum_took_need_a_person(place: Place) -> None:
     done = place.load().repair(reason="a try")
     assert "cannot be put back" in done.failed[0]
     (problem,) = done.audit.problems
-    assert "wherry backfill FILE --from 1 --to 1 --only orders" in problem.repair
+    assert "wherry backfill FILE --from 1 --to 1 --only orders --again" in problem.repair
     from runners.running.backfill import Backfill
 
-    place.load().backfill(Backfill(start=1, end=1, only="orders", reason="as the audit says"))
+    place.load().backfill(Backfill(start=1, end=1, only="orders", again=True, reason="as the audit says"))
     assert (codes(place), place.ids("tables/orders")) == ([], [10, 11, 20, 21])
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from runners.model.events import BatchSettled, Event
 from runners.running.backfill import Backfill
+from runners.running.replay import Replay
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = [pytest.mark.spark]
@@ -38,6 +39,17 @@ def test_a_new_destination_is_filled_with_what_was_carried_before_it_came(place:
     assert (pipeline.run().read, place.ids("tables/other")) == (1, [1, 2, 3, 4, 5, 6])
 
 
+def test_a_row_that_was_refused_before_and_in_the_backfill_is_replayed_to_each_table_once(place: Place) -> None:
+    """The DLQ has it twice: once for each of the two."""
+    place.land("1.json", [order(1), order(2, amount="two")])
+    place.load(ORDERS).run()
+    place.load(TWO).backfill(Backfill(only="other", reason="a new table"))
+    mended = TWO.replace("  - cast:", "  - with_columns: {amount: \"replace(amount, 'two', '2.00')\"}\n  - cast:", 1)
+    report = place.load(mended).replay(Replay(reason="the amount is mended"))
+    assert (report.read, report.nacked) == (2, 0)
+    assert (place.ids("tables/orders"), place.ids("tables/other")) == ([1, 2], [1, 2])
+
+
 def test_the_offsets_of_an_origin_that_is_read_whole_stay_as_well(place: Place) -> None:
     """A backfill begins nothing anew; it finds what was carried and carries that."""
     place.land("1.json", [order(1)])
@@ -45,6 +57,6 @@ def test_the_offsets_of_an_origin_that_is_read_whole_stay_as_well(place: Place) 
     pipeline = place.load(text)
     pipeline.run()
     before = pipeline.status()["lanes"]
-    report = pipeline.backfill(Backfill(only="other", reason="once more"))
+    report = pipeline.backfill(Backfill(only="other", again=True, reason="once more"))
     assert (report.batches, place.ids("tables/orders"), place.ids("tables/other")) == (1, [1], [1, 1])
     assert pipeline.status()["lanes"] == before

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
 from runners.operations import find_rows
+from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from runners.spark.session import obtain
@@ -131,6 +132,9 @@ def test_a_line_that_cannot_be_read_matches_no_condition(place: Place) -> None:
     found = pipeline.find(where="email is null")
     assert (found.read, found.count("filtered"), found.count("rejected")) == (1, {"filter": 1}, {})
     assert sum(found.dlq.states.values()) == 0
+    assert found.dlq.why == (
+        "1 refused line could not be read, so it has no columns to search. See:  wherry dlq show FILE --code PARSE"
+    )
 
 
 def test_a_time_without_a_zone_is_in_utc(place: Place) -> None:
@@ -149,7 +153,7 @@ def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, mo
     pipeline = place.load(ORDERS)
     pipeline.run()
     fetched: list[Row] = []
-    kind = type(obtain({}, ()).range(0))
+    kind = type(obtain().range(0))
     collect = kind.collect
 
     def watch(frame: DataFrame) -> list[Row]:
@@ -174,8 +178,51 @@ def test_protected_columns_stay_masked(place: Place) -> None:
     assert "***" in said
 
 
+@pytest.mark.connect
+@pytest.mark.parametrize("where", ["amount = 2", "amount between 2 and 3 or id = 5", "cast(amount as int) = 2"])
+def test_a_row_whose_value_cannot_be_compared_does_not_match(place: Place, where: str) -> None:
+    """Neither in a batch, nor in a table, nor in the DLQ; and it is counted."""
+    text = TWO.replace("  - cast:", "  - filter: \"amount <> 'pack'\"\n  - cast:")
+    place.land("1.json", [order(1, amount="two"), order(2, amount="2"), order(3, amount=None), order(4, amount="pack")])
+    pipeline = place.load(text.replace("dlq:", "keep_filtered: 30d\ndlq:"))
+    pipeline.run()
+    found = pipeline.find(where=where)
+    assert (found.read, found.not_compared, found.count("wanted")) == (1, 2, {"orders": 1, "large": 0})
+    assert [row.row["id"] for row in found.batches[0].rows] == [2]
+    assert (found.destinations["orders"].rows, sum(found.dlq.states.values()), found.dlq.why) == (1, 0, "")
+    assert found.kept is not None
+    assert "2 rows could not be compared" in str(found)
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("where", ["100 / (id - 4) < 0", "element_at(array(7), cast(id as int)) = 7"])
+def test_a_row_at_which_a_function_raises_does_not_match(place: Place, where: str) -> None:
+    """Stages keep their own rules meanwhile: they refuse what they cannot convert."""
+    place.land("1.json", [order(4), order(1, amount="two")])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    found = pipeline.find(where=where)
+    assert (found.read, found.count("rejected"), found.dlq.states["open"]) == (1, {"cast": 1}, 1)
+
+
+def test_the_definition_that_init_writes_for_csv_can_be_searched_by_a_number(place: Place) -> None:
+    """Though a CSV file has text in every column, and one value is no number."""
+    landing = place.folder / "landing"
+    landing.mkdir()
+    lines = ["order_id,customer_id", *(f"{number},{number + 40}" for number in range(1, 9)), "9,forty-two"]
+    (landing / "sales.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    file = str(place.folder / "sales" / "sales.yaml")
+    command = CliRunner()
+    made = ["init", str(place.folder / "sales"), "--from", str(landing)]
+    assert command.invoke(wherry, made, catch_exceptions=False).exit_code == 0
+    Pipeline.load(file).run()
+    said = command.invoke(wherry, ["find", file, "--where", "customer_id = 42"], catch_exceptions=False).stdout
+    assert "1 row in 1 batch; searched 1 batch" in said
+    assert "1 row could not be compared, and so did not match" in said
+
+
 def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> None:
-    """One that fails at a row is refused as well."""
+    """One that raises on purpose is refused as well."""
     place.land("1.json", [order(1), order(2, amount="two")])
     pipeline = place.load(ORDERS)
     pipeline.run()
@@ -183,7 +230,7 @@ def test_a_condition_on_an_unknown_column_names_the_columns(place: Place) -> Non
         pipeline.find(where="customer = 42")
     assert "id, email, amount" in str(raised.value)
     with pytest.raises(Refusal, match="--where fails at a row"):
-        pipeline.find(where="cast(amount as int) = 2")
+        pipeline.find(where="raise_error(amount) is null")
 
 
 def test_the_command_prints_where_the_rows_are(place: Place) -> None:

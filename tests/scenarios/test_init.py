@@ -46,3 +46,27 @@ def test_a_file_of_ones_own_comes_into_a_table_with_its_bad_rows_refused(
     assert dict(table.dtypes) == {"id": "bigint", "amount": "decimal(18,2)", "day": "date"}
     shown = CliRunner().invoke(wherry, ["dlq", "show", "shop/shop.yaml"], standalone_mode=False)
     assert "column amount: 'zwei' is not a decimal(18,2)" in shown.stdout
+
+
+def test_a_text_among_the_numbers_of_json_is_refused_by_the_cast_and_can_be_replayed(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in CSV."""
+    monkeypatch.chdir(tmp_path)
+    orders = [*({"id": n, "amount": n + 0.25} for n in range(1, 21)), {"id": 21, "amount": "zwei"}]
+    Path("sales.json").write_text("".join(json.dumps(order) + "\n" for order in orders))
+    assert CliRunner().invoke(wherry, ["init", "shop", "--from", "sales.json"], standalone_mode=False).exception is None
+    result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
+    report = json.loads(result.stdout)
+    assert (report["read"], report["nacked"], report["delivered"]) == (21, 1, {"shop": 20})
+    text = Path("shop/shop.yaml").read_text()
+    put = "stages:\n  - with_columns: {amount: \"replace(amount, 'zwei', '2')\"}\n"
+    Path("shop/shop.yaml").write_text(text.replace("stages:\n", put))
+    words = ["dlq", "replay", "shop/shop.yaml", "--code", "CAST", "--reason", "zwei is 2", "--yes", "--json"]
+    report = json.loads(CliRunner().invoke(wherry, words, standalone_mode=False).stdout)
+    assert (report["read"], report["nacked"]) == (1, 0)
+    table = spark.read.format("delta").load(str(tmp_path / "shop" / "tables" / "shop"))
+    assert {row["id"]: str(row["amount"]) for row in table.collect()} == {
+        **{n: f"{n}.25" for n in range(1, 21)},
+        21: "2.00",
+    }

@@ -82,6 +82,7 @@ def test_the_old_rows_leave_in_the_commit_that_brings_the_new_ones(place: Place,
     before = place.commits("tables/orders")
     report = pipeline.redo("1.json")
     assert (report.read, report.nacked, place.ids("tables/orders")) == (3, 1, [3, 4, 20])
+    assert report.notices == ("Discarded from the DLQ: 1 refused row of the old 1.json.",)
     assert place.commits("tables/orders") == before + 1
     assert (pipeline.audit().problems, pipeline.redo("1.json").batches) == ([], 0)
     assert pipeline.run().notices == ()
@@ -122,6 +123,24 @@ def test_the_refused_rows_of_the_old_file_are_discarded(place: Place) -> None:
     pipeline.redo("1.json", reason="the shop sent it again")
     assert (sorted(waiting(pipeline)), place.ids("tables/orders")) == ([5, 30], [1, 4])
     assert pipeline.audit().problems == []
+
+
+def test_an_old_row_that_a_replay_refused_again_is_discarded(place: Place) -> None:
+    """Also if the batch of its file had other files as well; so no replay brings old rows beside the new ones."""
+    place.land("1.json", [order(1), order(3, amount="x")])
+    place.land("2.json", [order(4), order(5, amount="z")])
+    pipeline = place.load(BY_NAME)
+    pipeline.run()
+    for _ in range(2):
+        pipeline.replay(Replay(reason="try again"))
+    edit(place, "1.json", [order(1), order(3)])
+    assert preview_redo(pipeline, "1.json").notices == [
+        "1 refused row of the old 1.json waits in the DLQ. The redo discards it."
+    ]
+    assert "Discarded from the DLQ: 1 refused row of the old 1.json." in pipeline.redo("1.json").notices
+    assert waiting(pipeline) == [5]
+    pipeline.replay(Replay(reason="all that waits"))
+    assert (waiting(pipeline), place.ids("tables/orders"), pipeline.audit().problems) == ([5], [1, 3, 4], [])
 
 
 def test_a_file_that_is_empty_now_takes_its_rows_away(place: Place) -> None:

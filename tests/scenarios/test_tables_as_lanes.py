@@ -76,7 +76,7 @@ def test_refused_rows_are_carried_again_to_their_own_table(raw: Place) -> None:
 def test_one_table_alone_is_filled_again(raw: Place) -> None:
     """A backfill of its destination reads no other table."""
     raw.load(MIRROR).run()
-    report = raw.load().backfill(Backfill(only="people", reason="it was emptied"))
+    report = raw.load().backfill(Backfill(only="people", again=True, reason="it was emptied"))
     assert (report.read, report.delivered) == (1, {"sales": 0, "people": 1})
     assert (raw.ids("bronze/people"), raw.ids("bronze/sales")) == ([7, 7], [1, 2])
 

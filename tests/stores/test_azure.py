@@ -29,10 +29,10 @@ def test_obstore_creates_a_key_once(azure: Azure) -> None:
     endpoint = azure.storage_options["azure_storage_endpoint"]
     store = AzureStore(
         azure.container,
+        client_options={"allow_http": True},
         account_name=ACCOUNT,
         account_key=KEY,
         endpoint=endpoint,
-        client_options={"allow_http": True},
     )
     obstore.put(store, "a", b"1", mode="create")
     with pytest.raises(AlreadyExistsError):

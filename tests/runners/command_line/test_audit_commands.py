@@ -46,7 +46,20 @@ def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureF
     out = capsys.readouterr().out
     assert out.startswith("orders balances: every row is where it should be.\n")
     assert "6 rows in 2 batches; 1 refused" in out
-    assert "checked since batch 1 of lane 0: commit, row count and every file" in out
+    assert "5 rows delivered in all batches, 0 filtered" in out
+    assert "checked since batch 1: commit, row count and every file" in out
+
+
+def test_a_destination_that_the_definition_has_no_more_is_named(
+    carried: Carried, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the audit with what it got, and by the status before the next run."""
+    (carried.folder / "orders.yaml").write_text(DEFINITION.replace("path: orders", "path: other"))
+    assert cli.execute(["audit", "orders.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "5 rows in 2 batches; it is not in the definition any more" in out
+    assert cli.execute(["status", "orders.yaml"]) == 0
+    assert "orders: the next run delivers nothing to it; its rows stay" in capsys.readouterr().out
 
 
 def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +73,7 @@ def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: p
         "NOT_DELIVERED  batch 3 of lane 0, orders\n"
         "  the ledger counts 3 rows as delivered, but no commit here has them\n"
         "  Deliver it again, with today's definition:  "
-        'wherry backfill orders.yaml --from 3 --to 3 --only orders --reason "…"\n'
+        'wherry backfill orders.yaml --from 3 --to 3 --only orders --again --reason "…"\n'
     ) in out
 
 

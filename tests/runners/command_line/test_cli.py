@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import pytest
 import destinations
 import origins
 import stages
-from runners.command_line import cli
+from runners.command_line import carrying, cli
 from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.definitions.kinds import get_our_kinds
@@ -543,16 +543,18 @@ def test_a_redo_says_what_leaves_and_what_comes(
         read=2,
         leaving={"orders": 3, "latest": None},
         conditions={"orders": "file_name = 'monday.json'"},
-        letters=1,
+        letters=2,
+        unsure=["p/1"],
     )
     monkeypatch.setattr(Pipeline, "redo", redo)
-    monkeypatch.setattr("runners.operations.redo.preview_redo", lambda *_: found)
+    monkeypatch.setattr("runners.operations.redo.preview_redo", lambda *_, **__: found)
     assert cli.execute(["redo", file, "--file", "monday.json", "--quiet"]) == 2
     err = capsys.readouterr().err
     assert err.startswith("monday.json has 2 rows now.\n")
     assert "orders       3         replaces the rows where file_name = 'monday.json'\n" in err
     assert "latest                 merges the new rows" in err
-    assert "1 row of the old file in the DLQ will be discarded.\n" in err
+    assert "2 refused rows of the old monday.json wait in the DLQ. The redo discards them.\n" in err
+    assert "wherry dlq discard orders.yaml --reason 'monday.json was redone' --id p/1\n" in err
     assert calls == []
     assert cli.execute(["redo", file, "--file", "monday.json", "--reason", "sent again", "--quiet", "--yes"]) == 0
     found = RedoPreview(file="monday.json", read=None)
@@ -578,7 +580,7 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert (moves, calls) == ([], [])
     assert cli.execute(["run", file, "--from-beginning", "--reason", "again", "--yes"]) == 0
     said = capsys.readouterr().err
-    assert "5 → the beginning" in said
+    assert "5     the beginning" in said
     assert "Done." not in said
     assert (moves, len(calls)) == (["again"], 1)
     assert cli.execute(["offsets", "reset", file, "--reason", "once more", "--yes", "--json"]) == 0
@@ -626,8 +628,9 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     asked: list[int | None] = []
     revealed: list[bool] = []
 
-    def dead_letters(_: Pipeline, limit: int | None, *, choice: Choice, reveal: bool) -> list[Any]:
+    def dead_letters(_: Pipeline, limit: int | None, *, choice: Choice, reveal: bool, waiting: bool) -> list[Any]:
         assert choice.chooses_all
+        assert not waiting
         asked.append(limit)
         revealed.append(reveal)
         return []
@@ -762,7 +765,10 @@ def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipeline, "run", run)
 
 
-@pytest.mark.parametrize(("words", "lines"), [([], ["orders: starting", "orders: run 7f begins"]), (["--quiet"], [])])
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [([], ["orders: opening the state, origins and tables", "orders: run 7f begins"]), (["--quiet"], [])],
+)
 def test_progress_is_plain_lines_where_nothing_is_drawn(
     file: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -776,6 +782,67 @@ def test_progress_is_plain_lines_where_nothing_is_drawn(
     said = capsys.readouterr()
     assert said.err.splitlines() == lines
     assert "orders succeeded" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "work", "begins"),
+    [
+        (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows", "reading the ledger"),
+        (["preview"], "runners.operations.trial.preview", "trying the waiting rows"),
+        (["redo", "--file", "a.json"], "runners.operations.redo.preview_redo", "looking for the rows of a.json"),
+    ],
+)
+def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    work: str,
+    begins: str,
+) -> None:
+    """At the start, and then again and again until it is done."""
+    again: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def take(_: float, show: Callable[[], None]) -> Iterator[None]:
+        again.append(show)
+        yield
+
+    def do_it(*_: object, **how: Any) -> None:
+        how.get("say", lambda _: None)("counting rows")
+        again[0]()
+        raise Refusal("That is enough.")
+
+    monkeypatch.setattr(carrying, "call_every", take)
+    monkeypatch.setattr(work, do_it)
+    assert cli.execute([words[0], file, *words[1:]]) == 2
+    doing = begins if words[0] == "preview" else "counting rows"
+    assert capsys.readouterr().err.splitlines() == [
+        f"orders: {begins}",
+        f"orders: {doing} … 0 s",
+        "That is enough.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "work"),
+    [
+        (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows"),
+        (["preview"], "runners.operations.trial.preview"),
+        (["expect", "suggest"], "runners.operations.trial.read_next_rows"),
+    ],
+)
+def test_a_quiet_command_says_only_how_it_ended(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], work: str
+) -> None:
+    """Each command that shows progress takes `--quiet`."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise Refusal("That is enough.")
+
+    monkeypatch.setattr(work, refuse)
+    assert cli.execute([*words, "--quiet", "orders.yaml"]) == 2
+    assert capsys.readouterr().err.splitlines() == ["That is enough."]
 
 
 @pytest.mark.parametrize(("words", "drawn"), [([], True), (["--quiet"], False)])

@@ -85,11 +85,20 @@ def test_a_run_without_anything_new_says_so() -> None:
     assert said == "orders succeeded after 123 s: no new rows."
 
 
-def test_a_run_that_was_stopped_says_how_to_go_on() -> None:
-    """Though it carried nothing, something may wait."""
-    assert printing.format_report(carried(batches=0, status="stopped"), "orders.yaml").splitlines() == [
+@pytest.mark.parametrize(
+    ("left_open", "said"),
+    [
+        (0, "The next run continues:  wherry run orders.yaml"),
+        (1, "The next run finishes 1 open batch first, then continues:  wherry run orders.yaml"),
+        (2, "The next run finishes 2 open batches first, then continues:  wherry run orders.yaml"),
+    ],
+)
+def test_a_run_that_was_stopped_says_how_to_go_on(left_open: int, said: str) -> None:
+    """Though it carried nothing, something may wait; open batches are named if there are any."""
+    report = carried(batches=0, status="stopped", left_open=left_open)
+    assert printing.format_report(report, "orders.yaml").splitlines() == [
         "orders stopped after 1.3 s: no batch was processed.",
-        "The next run finishes open batches first, then continues:  wherry run orders.yaml",
+        said,
     ]
 
 
@@ -162,6 +171,20 @@ def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
     assert printing.format_status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
 
 
+@pytest.mark.parametrize(
+    ("waiting", "said"),
+    [
+        (2, ["refused  3 rows in the DLQ; 2 wait", "next     wherry dlq show orders.yaml --waiting"]),
+        (1, ["refused  3 rows in the DLQ; 1 waits", "next     wherry dlq show orders.yaml --waiting"]),
+        (0, ["refused  3 rows in the DLQ; none waits", "next     wherry dlq show orders.yaml --waiting"]),
+    ],
+)
+def test_a_command_that_comes_next_is_named_once(waiting: int, said: list[str]) -> None:
+    """How many rows of the DLQ wait stands above it."""
+    facts = {**FACTS, "dlq": {"rows": 3, "unreplayed": waiting}, "next": "wherry dlq show orders.yaml --waiting"}
+    assert printing.format_status(facts, "orders.yaml").splitlines()[2:] == said
+
+
 def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
     """And which of them was not heard for longer than its lease."""
     first = {"host": "a", "process": 7, "since": "noon", "heard": "one", "lanes": ["0", "2"], "lives": True}
@@ -184,7 +207,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
             "state": "running",
             "owner": {"host": "box", "process": 7, "since": AT, "heard": "2026-01-01T00:01:00.123+00:00"},
             "stopping": "lunch",
-            "lanes": {"0": {"offset": {"file": "a"}, "number": 3, "behind": "2 files"}},
+            "lanes": {"0": {"offset": {"file": "a", "modified": 1795512234000}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
             "dlq": {"rows": 1_200, "unreplayed": 1_000},
             "last_run": {
@@ -212,9 +235,11 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "            column amount: 'x'",
         "          see it  wherry preview orders.yaml",
         "          More:  wherry explain WINDOW",
-        'lanes     0: batch 3, offset {"file": "a"}, 2 files waiting',
-        "open      batch 4 of lane 0 (b.json) is being processed",
-        "refused   1,200 rows in the DLQ; 1,000 wait for a decision",
+        "progress  batch 3, read up to a, changed 2026-11-24",
+        "          09:23:54, 2 files waiting",
+        "open      batch 4 (b.json) is being processed",
+        "refused   1,200 rows in the DLQ; 1,000 wait",
+        "          See:  wherry dlq show orders.yaml --waiting",
         "next      wherry run orders.yaml",
     ]
 
@@ -232,7 +257,7 @@ def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
     said = printing.format_status(
         {**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]}
     )
-    assert "batch 4 of lane 0 (b.json) is open; the next run finishes it first" in " ".join(said.split())
+    assert "batch 4 (b.json) is open; the next run finishes it first" in " ".join(said.split())
 
 
 def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
@@ -249,7 +274,7 @@ def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_noth
         open=[{"lane": "0", "number": 4, "label": "", "owed": True}],
     )
     (told,) = str(lanes).splitlines()[2:]
-    assert told == "batch 4 of lane 0 is missing in some destinations; the next run delivers it first"
+    assert told == "batch 4 is missing in some destinations; the next run delivers it first"
 
 
 def test_offsets_are_a_table() -> None:
@@ -259,7 +284,7 @@ def test_offsets_are_a_table() -> None:
     assert str(Lanes(pipeline="orders", lanes=lanes, open=[open_batch])).splitlines() == [
         "lane  batch  committed (UTC)      offset",
         "0     3      2026-01-01 00:00:00  the beginning",
-        "batch 4 of lane 0 is open; the next run finishes it first",
+        "batch 4 is open; the next run finishes it first",
     ]
     assert str(Lanes(pipeline="orders", lanes={}, open=[])) == "No batch was processed yet."
 
@@ -271,15 +296,15 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
         destinations={"orders": "the rows will be there twice"},
     )
     assert printing.format_move(move).splitlines() == [
-        "lane  batches again  rows again  from → to",
-        "0     2              2,000       5 → the beginning",
+        "lane  from  to             batches again  rows again",
+        "0     5     the beginning  2              2,000",
         "",
         "orders        the rows will be there twice",
         "refused rows  stay in the DLQ; a row that is refused again",
         "              is added to it again",
     ]
     unknown = OffsetMove(lanes={"0": LaneMove(before=500, after=250, batches=None, rows=None)})
-    assert "0     not known      not known   500 → 250" in printing.format_move(unknown)
+    assert "0     500   250  not known      not known" in printing.format_move(unknown)
     assert printing.format_move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
 
 
@@ -325,13 +350,18 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
         "  name",
         "  Jürgen",
         "    cast: column amount: 'sieben' is no number",
-        "    id p/7  file a.csv",
+        "    waiting  id p/7  file a.csv",
     ]
-    again, away = printing.format_dead_letters([{**row, "replayed": True}, {**row, "discarded": True}]).split("\n\n")
-    assert again.splitlines()[0].endswith("batch 3, replayed")
-    assert away.splitlines()[0].endswith("batch 3, discarded")
+    decided = [{**row, "replayed": True}, {**row, "discarded": True}, {**row, "part": "", "replays": "p/3"}]
+    sources = [line.strip() for line in printing.format_dead_letters(decided).splitlines() if "id p/7" in line]
+    assert sources == [
+        "replayed  id p/7  file a.csv",
+        "discarded  id p/7  file a.csv",
+        "waiting  id p/7  refused before as p/3",
+    ]
     assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
-    assert printing.format_dead_letters([row, {**row, "row": "{broken"}]).count("lane 0") == 2
+    assert printing.format_dead_letters([row, {**row, "row": "{broken"}, row]).count("lane 0") == 1
+    assert printing.format_dead_letters([row, {**row, "number": 4}]).count("lane 0") == 2
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
 
 

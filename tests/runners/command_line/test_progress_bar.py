@@ -67,15 +67,15 @@ def started(**waiting: int) -> RunStarted:
 @pytest.mark.parametrize(
     ("events", "line"),
     [
-        ([], "orders: starting … 0 s"),
-        ([12.5], "orders: starting … 12 s"),
+        ([], "orders: opening the state, origins and tables … 0 s"),
+        ([12.5], "orders: opening the state, origins and tables … 12 s"),
         ([started()], "orders 0/4 batches 0:00:00"),
         ([started(), settled(read=1_000)], "orders 1/4 batches 1,000 rows 0:00:00"),
         (
             [started(), settled(read=1_000), 65.0, settled(read=1_000, nacked=3, lane="1")],
             "orders 2/4 batches 2,000 rows, 3 refused 0:01:05",
         ),
-        ([settled(read=9, owed=("copy",))], "orders: starting … 0 s"),
+        ([settled(read=9, owed=("copy",))], "orders: opening the state, origins and tables … 0 s"),
         ([started(), settled(read=9, owed=("copy",)), settled(read=9)], "orders 1/4 batches 9 rows 0:00:00"),
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 0 s"),
         (

@@ -33,6 +33,7 @@ from runners.model.errors import Owned
 from runners.model.events import BatchPlanned, Listener
 from runners.pipeline import Pipeline
 from runners.schedules.run_marks import FolderMarks
+from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.schedules.scheduler import Carry, RunOutcome, Stop
 from tests.runners.command_line.test_progress_bar import batch
 from tests.runners.engine.toys import TOYS
@@ -243,7 +244,7 @@ def test_figures_and_json_lines_of_a_scheduler(
 
 
 def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
-    """Five fields that cron knows, then a call that `wherry` understands."""
+    """Five fields that cron knows, then a call that `wherry` understands. They are examples."""
     from runners.model.timetable import parse
 
     lines = [line for line in render_example("cron", folder).splitlines() if line[:1] in "*0123456789"]
@@ -256,6 +257,60 @@ def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
         assert (program, name) == (schedule_command.find_command(), "run")
         given = called(name, words)
         assert (given["if_running"], given["quiet"], given["file"].parent) == ("skip", True, folder)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "line"),
+    [
+        ("{every: 5m}", "*/5 * * * *  "),
+        ("{every: 1m}", "* * * * *  "),
+        ("{every: 1h}", "0 * * * *  "),
+        ("{every: 6h}", "0 */6 * * *  "),
+        ("{every: 1d}", "0 0 * * *  "),
+        ("{cron: '30 2 * * mon-fri'}", "30 2 * * mon-fri  "),
+        ("{every: 7m}", "# orders runs every 7m. A crontab has no line for that"),
+        ("{every: 90s}", "# orders runs every 90s. A crontab has no line for that"),
+        ("{every: 36h}", "# orders runs every 36h. A crontab has no line for that"),
+    ],
+)
+def test_the_lines_for_cron_are_those_of_the_folder(
+    folder: Path, capsys: pytest.CaptureFixture[str], schedule: str, line: str
+) -> None:
+    """What follows another pipeline stands behind it; what has no schedule is no line of its own."""
+    (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {schedule}\n")
+    assert cli.execute(["schedule", str(folder), "--example", "cron"]) == 0
+    said = capsys.readouterr().out
+    (found,) = [each for each in said.splitlines() if each.startswith(line)]
+    programs = [shlex.split(each)[1:3] for each in found.removeprefix(line).split(" && ") if line[0] != "#"]
+    assert programs == [["run", str(folder / name)] for name in ("orders.yaml", "prices.yaml") if line[0] != "#"]
+    assert "# odd has no schedule." in said
+    assert "MAILTO=" in said
+    assert "examples" not in said
+
+
+def test_the_lines_for_cron_say_in_which_time_zone_they_are(folder: Path) -> None:
+    """That of the definition, and not the machine's."""
+    (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {{cron: '@daily', time_zone: Europe/Vienna}}\n")
+    lines = render_example("cron", folder, ScheduleCatalog.of(folder_of(folder).open())).splitlines()
+    at = lines.index("CRON_TZ=Europe/Vienna")
+    assert lines[at + 1].startswith("@daily  ")
+
+
+@pytest.mark.parametrize("words", [["--plan"], [], ["--pause", "orders"]])
+def test_a_file_or_a_folder_without_a_definition_ends_with_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Each says what to type."""
+    assert cli.execute(["schedule", str(folder / "orders.yaml"), *words]) == 2
+    assert f"wherry schedule {folder}\n" in capsys.readouterr().err
+    (folder / "above" / "pipelines").mkdir(parents=True)
+    assert cli.execute(["schedule", str(folder / "above"), *words]) == 2
+    assert "Write one:  wherry init" in capsys.readouterr().err
+    (folder / "orders.yaml").rename(folder / "above" / "pipelines" / "orders.yaml")
+    assert cli.execute(["schedule", str(folder / "above"), *words]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("There is no definition in")
+    assert f"wherry schedule {folder / 'above' / 'pipelines'}\n" in said
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 4), (["--if-running", "fail"], 4), (["--if-running", "skip"], 0)])

@@ -91,6 +91,30 @@ def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch:
     assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
 
 
+@pytest.mark.parametrize(
+    ("files", "typed"),
+    [
+        (["activate"], "source env/bin/activate "),
+        (["wherry"], "alias wherry={}/env/bin/wherry "),
+        (["activate", "on the PATH/wherry"], "wherry preview shop/shop.yaml "),
+    ],
+)
+def test_the_first_step_makes_a_shell_find_wherry(
+    files: list[str], typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no such step where the shell finds it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "env" / "bin" / "on the PATH"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "env" / "bin" / "python"))
+    for name in files:
+        file = tmp_path / "env" / "bin" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o755)
+    result = CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False)
+    steps = result.stdout.partition("type next")[2].splitlines()
+    assert steps[1].startswith(typed.format(tmp_path))
+
+
 def test_what_is_copied_is_packaged() -> None:
     """Every file of every example matches a pattern of the wheel's."""
     packaged = re.search(r"^runners = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)

@@ -76,7 +76,7 @@ CSV = {
         {"a.csv": 'id,name\n1,"Ada\n2,Bo\n3,Cy\n'},
         {},
         {"extra": "stop", "missing": "stop"},
-        "of these rows do not look like the others.",
+        "rows in the head of the file do not look like the others.",
     ),
     "semicolons": (
         {"a.csv": "id;name;fee\n1;Ada;2,5\n"},
@@ -217,7 +217,47 @@ def test_json(
 def test_a_column_of_json_has_the_widest_type(tmp_path: Path, values: list[object], kind: str | None) -> None:
     """Text holds what nothing else does; a column with no value at all is left for the run to learn."""
     lines = [json.dumps({"id": 1, "value": value}) for value in values]
-    assert propose(make_folder(tmp_path, {"a.json": "\n".join(lines)})).columns.get("value") == kind
+    proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
+    assert {**proposal.columns, **proposal.casts}.get("value") == kind
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "share"),
+    [
+        ([*range(30), "12,50"], "decimal(18,2)", 0),
+        ([*range(30), "abc"], "bigint", 1 / 31),
+        ([1.5, 2, "3.25"] * 10 + ["12,50", "abc"], "decimal(18,2)", 2 / 32),
+        ([True, False] * 20 + ["maybe"], "boolean", 1 / 41),
+        (["1.5"] * 30 + [2], "decimal(18,2)", 0),
+        ([1, "a"] * 20, None, 0),
+        ([{"a": 1}] * 20 + ["a"], None, 0),
+    ],
+)
+def test_a_column_of_json_with_texts_among_numbers_is_read_as_text_and_cast(
+    tmp_path: Path, values: list[object], kind: str | None, share: float
+) -> None:
+    """As a column of CSV is: then a value that does not fit is refused by the cast, and can be replayed."""
+    lines = [json.dumps({"id": 1, "value": value}) for value in values]
+    proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
+    pipeline = load_definition(proposal, tmp_path)
+    (origin,) = get_origins(pipeline)
+    assert proposal.casts.get("value") == kind
+    assert [stage.columns for stage in pipeline.stages if isinstance(stage, Cast)] == (
+        [{"value": kind}] if kind else []
+    )
+    assert isinstance(origin.schema, dict)
+    assert kind is None or origin.schema["value"] == "string"
+    assert proposal.bad_share == pytest.approx(share)
+
+
+def test_the_share_of_bad_rows_says_of_which_rows_it_is(tmp_path: Path) -> None:
+    """Of all that were looked at, or of those of the file with most of them."""
+    few = "id,n\n1,2\n" + "1,2\n" * 22 + "1,x\n"
+    proposal = propose(make_folder(tmp_path, {"a.csv": few, "b.csv": few}))
+    assert "# About 4 % of the 48 rows in the heads of 2 files look bad.\n" in proposal.write_definition(tmp_path, "s")
+    many = "id,n\n" + "1,2\n" * 190 + "1,x\n" * 10
+    found = list_findings(propose(make_folder(tmp_path, {"a.csv": few, "b.csv": many})))
+    assert [line for line in found if line.startswith("About 5 % of the first 200 rows of b.csv do not look")] != []
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,42 @@ def test_only_the_moments_that_a_hook_wants_are_told(web: Web) -> None:
     assert [facts["event"] for _, facts in web.sent] == ["success", "stop"]
 
 
+def test_a_run_that_refused_rows_is_told_however_it_ended(web: Web) -> None:
+    """Once, also to a hook that hears of each success; a run without refused rows is not."""
+    runs = [("succeeded", 3), ("failed", 2), ("succeeded", 0)]
+    ends = [
+        make_end_facts(Report(pipeline="orders", run="7f", status=status, nacked=rows).json(), "")
+        for status, rows in runs
+    ]
+    told(Hook(on="refused", webhook=f"{web.address}/refused"), START, *ends)
+    told(Hook(on=["success", "refused"], webhook=f"{web.address}/both"), START, *ends)
+    assert [(path, facts["event"], facts["nacked"]) for path, facts in web.sent] == [
+        ("/refused", "success", 3),
+        ("/refused", "failure", 2),
+        ("/both", "success", 3),
+        ("/both", "failure", 2),
+        ("/both", "success", 0),
+    ]
+
+
+def test_a_command_gets_the_counts_in_its_environment(tmp_path: Path) -> None:
+    """So that a line of shell needs no JSON."""
+    line = (
+        'echo "$WHERRY_PIPELINE $WHERRY_EVENT $WHERRY_READ $WHERRY_NACKED $WHERRY_BATCHES [$WHERRY_ERROR]" >> said.txt'
+    )
+    hook = Hook(on=["refused", "failure"], command=["sh", "-c", f"cd {tmp_path}; {line}"])
+    fell = RunError(cls="WindowTripped", code="WINDOW", message="too many")
+    told(
+        hook,
+        make_end_facts(Report(pipeline="orders", run="7f", status="succeeded", read=9, nacked=3, batches=2).json(), ""),
+        make_end_facts(Report(pipeline="orders", run="7f", status="failed", error=fell).json(), ""),
+    )
+    assert (tmp_path / "said.txt").read_text().splitlines() == [
+        "orders success 9 3 2 []",
+        "orders failure 0 0 0 [WINDOW]",
+    ]
+
+
 def test_what_fails_is_tried_again_with_longer_waits(web: Web) -> None:
     """Until it is told."""
     web.answers = [500, 503, 204]
@@ -212,7 +248,7 @@ def test_nobody_waits_for_a_hook_that_hangs(web: Web, caplog: pytest.LogCaptureF
         ("[{webhook: 'http://x', command: y}]", "expected one of command, webhook and python, got command and webhook"),
         ("[{webhook: 'ftp://x'}]", "hooks[0].webhook: expected an address that begins with https:// or http://"),
         ("[{on: crash, command: y}]", "hooks[0].on: expected"),
-        ("[{on: [], command: y}]", "hooks[0].on: expected start, success, failure or stop, got nothing"),
+        ("[{on: [], command: y}]", "hooks[0].on: expected start, success, failure, stop or refused, got nothing"),
         ("[{python: 'alerts'}]", "hooks[0].python: expected module:function"),
         ("[{command: y, wait: soon}]", "hooks[0].wait: expected"),
         ("[{command: y, attempts: 0}]", "hooks[0].attempts: expected at least 1, got 0"),

@@ -175,6 +175,8 @@ def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path:
     """Before anything is started."""
     with pytest.raises(Refusal, match=f"cannot be served at 127.0.0.1:{server.port}: Address already in use"):
         MetricsServer({}, host="127.0.0.1", port=server.port)
+    definition = "name: numbers\norigin: {generate: {rows: 1}}\ndestinations: [discard: {}]\nschedule: {every: 5m}\n"
+    (tmp_path / "numbers.yaml").write_text(definition, encoding="utf-8")
     assert cli.execute(["schedule", str(tmp_path), "--metrics-port", str(server.port)]) == 2
     assert "Choose another port with --metrics-port" in capsys.readouterr().err
 

@@ -40,18 +40,18 @@ def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
 @pytest.mark.parametrize(
     ("events", "line"),
     [
-        ([], "orders: starting … 12 s"),
+        ([], "orders: opening the state, origins and tables … 12 s"),
         ([RunStarted(pipeline="orders", run="r")], "orders, 0 batches, 0:00:12"),
         ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1))],
-         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0 (a.json)"),
+         "orders, 0 batches, 0:00:12; in flight: batch 1 (a.json)"),
         ([BatchPlanned(batch=batch(1)), RunStarted(pipeline="orders", run="r"), settled(1)],
          "orders, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
         ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1)), settled(1, owed=("copy",))],
-         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0 (a.json)"),
+         "orders, 0 batches, 0:00:12; in flight: batch 1 (a.json)"),
         ([RunStarted(pipeline="orders", run="r"), BatchPlanned(batch=batch(1, "")), BatchCancelled(batch=batch(1))],
          "orders, 0 batches, 0:00:12"),
         ([RunStarted(pipeline="orders", run="r"), *(BatchPlanned(batch=batch(number, "")) for number in range(1, 6))],
-         "orders, 0 batches, 0:00:12; in flight: batch 1 of lane 0, batch 2 of lane 0, batch 3 of lane 0, 2 more"),
+         "orders, 0 batches, 0:00:12; in flight: batch 1, batch 2, batch 3, 2 more"),
         ([RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")],
          "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
     ],
@@ -139,12 +139,12 @@ def test_a_notebook_shows_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
     """From the start, while nothing happens yet, and last how the run ended."""
     notebook = open_notebook(monkeypatch)
     with show_in_notebook("orders") as listeners:
-        assert notebook.lines[0] == "orders: starting"
+        assert notebook.lines[0] == "orders: opening the state, origins and tables"
         assert notebook.updated.wait(30)
         for event in (RunStarted(pipeline="orders", run="r"), settled(1), RunEnded(status="succeeded", reason="")):
             for listener in listeners:
                 listener(event)
-    assert notebook.lines[1] == "orders: starting … 0 s"
+    assert notebook.lines[1] == "orders: opening the state, origins and tables … 0 s"
     assert notebook.lines[-1] == "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:00"
 
 

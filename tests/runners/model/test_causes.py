@@ -119,6 +119,41 @@ def test_causes_are_told_in_words() -> None:
     }
 
 
+def test_a_file_in_front_of_a_message_does_not_tell_causes_apart() -> None:
+    """An origin writes it there; it is named once, where the files are counted."""
+    counter = CauseCounter()
+    parse = {"code": "PARSE", "stage": "origin"}
+    for number in (1, 2):
+        file = f"new/events-{number}.json"
+        counter.add({**parse, "message": f"{file}: this line is not one JSON object"}, files=[file], sample=file)
+        counter.add({**parse, "message": f"{file}: column amount: 'abc' is not a double"}, rows=2, files=[file])
+    counter.add({**parse, "message": "a.csv: this line has 3 fields, and 6 were expected"}, files=["b.csv", "a.csv"])
+    counter.add({**parse, "message": "c.csv: this line has 4 fields, and 6 were expected"}, files=["c.csv"])
+    lines = [
+        "amount is not a double: 4 rows like 'abc' in 2 files",
+        "this line has 3 fields, and 6 were expected: 2 rows in 3 files",
+        "this line is not one JSON object: 2 rows in 2 files",
+    ]
+    assert sorted(counter.count().describe(placed=False)) == lines
+    counter.put_messages({"new/events-1.json": "new/events-1.json: this line is not one JSON object"})
+    assert lines[2] in counter.count().describe(placed=False)
+
+
+def test_a_cause_says_how_many_of_its_rows_wait() -> None:
+    """Unless all of them do; a cause of rows that wait comes before one whose rows were all decided."""
+    counter = CauseCounter()
+    counter.add(refuse("26,58"), rows=9, waiting=0)
+    counter.add(refuse("n/a"), rows=3, waiting=1)
+    counter.add({"code": "pos", "stage": "rules", "message": "pos: a > 0 is false"}, rows=2, waiting=2)
+    assert counter.count().describe(placed=False) == [
+        "pos: a > 0 is false: 2 rows",
+        "fare is not a decimal(10,2): 3 rows like 'n/a' (1 waits); 9 like '26,58' (none wait)",
+    ]
+    printed = counter.count().json()
+    assert [each["waiting"] for each in printed] == [0, 1, 2]
+    assert Causes.of(printed) == counter.count()
+
+
 def test_memory_is_bounded_and_no_row_is_lost() -> None:
     """Causes beyond the limit are counted together, and so are those that a person does not see."""
     counter = CauseCounter(most=10)

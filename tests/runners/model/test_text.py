@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from origins.batch import Json
 from runners.model import text
 from runners.model.text import (
     ShownRow,
@@ -16,10 +18,13 @@ from runners.model.text import (
     format_rows,
     format_sections,
     measure_width,
+    name_batch,
     paint,
     paint_error,
     paint_hint,
     paint_word,
+    shorten_paths,
+    show_offset,
     table,
     with_file,
 )
@@ -198,3 +203,39 @@ def test_data_moves_no_cursor() -> None:
     lines = format_rows([ShownRow(row={hostile: hostile}, note=hostile)])
     assert len(lines) == 3
     assert not set("".join(lines)) & set("\x1b\n\u202e")
+
+
+@pytest.mark.parametrize(
+    ("offset", "shown"),
+    [
+        (None, "the beginning"),
+        ({"file": "a b.json", "modified": 1_767_225_600_999}, "a b.json, changed 2026-01-01 00:00:00"),
+        ({"version": 7, "table": "3f2c"}, "version 7"),
+        (12, "12"),
+        ({"partition": 3}, '{"partition": 3}'),
+    ],
+)
+def test_an_offset_is_shown_in_words(offset: Json, shown: str) -> None:
+    """A file with its time, or a version; one that an origin of another package made as it is."""
+    assert show_offset(offset) == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("{}/sub/../inbox/*.json → {}/x", "inbox/*.json → x"),
+        ("{}/a b/c/../../inbox", "inbox"),
+        ("../../inbox", "../../inbox"),
+        ("s3://bucket/a..b/../c", "s3://bucket/c"),
+    ],
+)
+def test_a_path_has_no_detours(path: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is relative to the working directory, as one would type it."""
+    monkeypatch.chdir(tmp_path)
+    assert shorten_paths(path.format(tmp_path, tmp_path)) == shown
+
+
+def test_a_batch_is_named_with_its_lane_where_there_are_others() -> None:
+    """The only lane says nothing."""
+    assert name_batch(3, "0", ["0"]) == name_batch(3, "0", []) == "batch 3"
+    assert name_batch(3, "0", ["0", "1"]) == "batch 3 of lane 0"

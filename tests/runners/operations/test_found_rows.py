@@ -81,30 +81,33 @@ def test_what_was_found_reads_from_the_counts_to_the_rows() -> None:
         "orders": DestinationMatches(rows=2, writes=writes),
         "large": DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched"),
     }
-    dlq = DlqMatches(states={"open": 1, "replayed": 0, "discarded": 0}, rows=(LETTER,))
-    assert str(make_found(destinations=destinations, dlq=dlq)).splitlines() == [
+    why = "1 refused row lacks the columns of --where."
+    dlq = DlqMatches(states={"open": 1, "replayed": 0, "discarded": 0}, rows=(LETTER,), why=why)
+    assert str(make_found(destinations=destinations, dlq=dlq, not_compared=1)).splitlines() == [
         "orders: rows with id < 4",
         "",
-        "read      3 rows in 1 batch; searched 12 batches",
-        "wanted    1 row by orders",
-        "          0 rows by large",
-        "filtered  1 row by only_paid",
-        "          1 row by large/filter",
-        "rejected  1 row by cast",
-        "orders    has 2 rows",
-        "          1 row from batch 3 of lane 0 (version 4)",
-        "          1 row from a version without a batch label",
-        "large     cannot be searched: only tables of the kind `delta` can be searched",
-        "DLQ       1 open, 0 replayed, 0 discarded",
+        "read    3 rows in 1 batch; searched 12 batches",
+        "        1 row could not be compared, and so did not match",
+        "today   1 row would go to orders",
+        "        0 rows would go to large",
+        "        1 row would be filtered by only_paid",
+        "        1 row would be filtered by large/filter",
+        "        1 row would be refused by cast",
+        "orders  has 2 rows",
+        "        1 row from batch 3 of lane 0 (version 4)",
+        "        1 row from a version without a batch label",
+        "large   cannot be searched: only tables of the kind `delta` can be searched",
+        "DLQ     1 waiting, 0 replayed, 0 discarded",
+        "        1 refused row lacks the columns of --where.",
         "",
         "Batch 3 of lane 0 (a.json), settled 2026-01-31 06:00:00: 3 rows",
-        '  wanted by orders; filtered by large/filter: {"id": 1}',
+        '  goes to orders; filtered by large/filter: {"id": 1}',
         '  filtered by only_paid: {"id": 2}',
-        '  rejected by cast: {"id": 3}',
+        '  refused by cast: {"id": 3}',
         "    no number",
         "",
         "In the DLQ",
-        "  open, lane 0, batch 3, cast: column amount: 'nine' is not a decimal(10,2)",
+        "  waiting, lane 0, batch 3, cast: column amount: 'nine' is not a decimal(10,2)",
         '    {"id": 3}',
     ]
 
@@ -143,11 +146,24 @@ def test_rows_of_a_table_belong_to_the_version_that_added_their_file() -> None:
     ]
 
 
-def test_only_so_many_rows_are_printed() -> None:
-    """Of all batches together."""
+def test_only_so_many_rows_are_printed_and_the_others_counted() -> None:
+    """Of all batches together, of the DLQ, and of kept rows."""
     row = TracedRow(row={"id": 1}, outcome="filtered", stage="only_paid")
     batches = [make_batch(number, rows=(row,) * 15) for number in (2, 1)]
-    assert str(make_found(batches=batches)).count("  filtered by only_paid: ") == SHOWN
+    dlq = DlqMatches(states={"open": 2, "replayed": 1, "discarded": 0}, rows=(LETTER,))
+    kept = KeptMatches(stages={"only_paid": 1_001}, rows=(KEPT,))
+    said = str(make_found(batches=batches, read=27, dlq=dlq, kept=kept))
+    assert said.count("  filtered by only_paid: ") == SHOWN
+    assert [line for line in said.splitlines() if " more of " in line] == [
+        "7 more of the rows that were read are not shown. Narrow the search with --where or --since.",
+        "2 more of the rows of the DLQ are not shown. Narrow the search with --where or --since.",
+        "1,000 more of the kept rows are not shown. Narrow the search with --where or --since.",
+    ]
+
+
+def test_nothing_is_said_where_every_row_is_shown() -> None:
+    """Neither of rows that were read, nor of rows of the DLQ."""
+    assert " more of " not in str(make_found(dlq=DlqMatches(states={"open": 1}, rows=(LETTER,))))
 
 
 KEPT = KeptMatch(
@@ -165,8 +181,8 @@ def test_kept_rows_read_as_counts_by_stage_and_then_as_rows() -> None:
     """With the batch of each, and the reason of one that was discarded."""
     discarded = replace(KEPT, stage="cast", message="'nine' is not an int")
     kept = KeptMatches(stages={"only_paid": 1, "cast": 1}, rows=(KEPT, discarded))
-    assert str(make_found(batches=(), kept=kept)).splitlines()[2:] == [
-        "read  3 rows in 1 batch; searched 12 batches",
+    assert str(make_found(read=0, matching=0, batches=(), kept=kept)).splitlines()[2:] == [
+        "read  0 rows in 0 batches; searched 12 batches",
         "kept  1 row filtered by only_paid",
         "      1 row filtered by cast",
         "",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,14 +33,15 @@ def orders(tmp_path: Path) -> Pipeline:
     return Pipeline.load(tmp_path / "orders.yaml")
 
 
-def carried(folder: Path, spans: dict[int, tuple[JSON, int]]) -> None:
+def carried(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequence[str] = ()) -> None:
     """A run that carried these batches, without Spark."""
     (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
     journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
     journal.record(Entry(kind="open", body={"pipeline": "orders"}))
     for number, (start, end) in spans.items():
-        name, counts = f"p{number}", {**settle().body["counts"], "read": 2}
+        name = f"p{number}"
+        counts = {**settle().body["counts"], "read": 2, "delivered": dict.fromkeys(delivered, 2)}
         planned = plan(number, start=start, end=end)
         journal.record(Entry(kind="plan", lane="0", plan=name, body=planned.json()))
         body = {**settle().body, "offset": end, "counts": counts}
@@ -107,7 +108,7 @@ def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) ->
 
 
 def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) -> None:
-    """Before a Spark is started for it: how much, which batches there were, or that it was carried already."""
+    """Before a Spark is started for it: how much, which batches there were, or that each destination has them."""
     assert again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
     with pytest.raises(Refusal, match="No settled batch is in this range") as caught:
         plan_backfill(orders, Backfill(start=9, reason="a test"))
@@ -116,7 +117,26 @@ def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) 
     body = {"key": Backfill(start=3, reason="a test").key, "name": "backfill-1", "reason": "a test"}
     journal.record(Entry(kind="backfill", body=body))
     assert again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
-    journal.record(Entry(kind="set", body={"lanes": {"backfill-1/0": {"offset": 6}}}))
-    with pytest.raises(Refusal, match="was completed already") as caught:
-        plan_backfill(orders, Backfill(start=3, reason="a test"))
-    assert caught.value.hint == "Add --again to repeat it."
+
+
+def test_a_backfill_counts_what_destinations_have_already(tmp_path: Path) -> None:
+    """It leaves that out, or says with `again` what becomes of it. Where they have everything it refuses."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    carried(tmp_path, {1: (None, 2), 2: (2, 4)}, delivered=["log"])
+    (tmp_path / "orders.yaml").write_text(DEFINITION.replace("]", ", {log: {}, name: b}]"))
+    carried(tmp_path, {3: (4, 6)}, delivered=["log", "b"])
+    orders = Pipeline.load(tmp_path / "orders.yaml")
+    planned = plan_backfill(orders, Backfill(reason="a test"))
+    assert (again(planned), planned.lanes["0"].after) == ((2, 4), 4)
+    assert planned.destinations == {
+        "log": "gets nothing; 3 batches, 6 rows that it has already are left out",
+        "b": "gets 2 batches, 4 rows; 1 batch, 2 rows that it has already are left out",
+    }
+    repeated = plan_backfill(orders, Backfill(only="b", again=True, reason="a test"))
+    assert again(repeated) == (3, 6)
+    assert repeated.destinations["b"].startswith(
+        "gets 3 batches, 6 rows; it has 1 batch, 2 rows of these already: it gets"
+    )
+    with pytest.raises(Refusal, match="log has all of this range already: 3 batches, 6 rows") as caught:
+        plan_backfill(orders, Backfill(only="log", reason="a test"))
+    assert caught.value.hint == "Add --again to deliver them once more."

@@ -308,6 +308,19 @@ def test_a_secret_is_not_explained(explained: Explained) -> None:
     assert "hunter2" not in str(said.json())
 
 
+def test_hooks_are_explained(explained: Explained) -> None:
+    """When each is called, and what it is; no address."""
+    hooks = """hooks:
+  - {on: [failure, stop], python: "alerts:page"}
+  - {on: refused, command: [notify, --urgent]}
+  - {on: start, webhook: "https://example.com/hunter2"}
+"""
+    said = explained(hooks).hooks
+    assert [line.partition(":")[0] for line in said] == ["on failure, stop", "on refused", "on start"]
+    assert said[0].endswith("alerts:page")
+    assert said[1:] == ("on refused: notify --urgent", "on start: a webhook")
+
+
 def test_a_short_secret_is_noted(explained: Explained) -> None:
     """By its reference, and not by its value."""
     assert explained(destinations="table: {table: 'main.${secret:KEY}'}").notes == ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
+from runners.model.pipeline_state import LaneState
 from runners.model.planned_batch import SpanBody
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
@@ -130,20 +133,81 @@ def test_what_is_left_of_it_is_what_it_would_carry() -> None:
 
     def left(backfill: Backfill) -> dict[str, list[int]]:
         return {
-            lane: [batch.number for batch in batches] for lane, batches in backfill.list_left(PIPELINE, journal).items()
+            lane: [batch.settled.number for batch in batches]
+            for lane, batches in backfill.list_left(PIPELINE, journal).items()
         }
 
     past = Backfill(reason="a test")
     assert left(past) == {"0": [1, 2], "1": [1, 2]}
-    assert not past.has_begun(journal)
+    assert not journal.state.backfills
     lanes = source(journal, past).lanes
-    assert past.has_begun(journal)
     lane = next(lane for lane in lanes if lane.endswith("/0"))
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 1}}}))
     assert left(past) == {"0": [2], "1": [1, 2]}
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 2}}}))
     assert left(past) == {"1": [1, 2]}
     assert left(Backfill(again=True, reason="a test")) == {"0": [1, 2], "1": [1, 2]}
+
+
+TWO = Pipeline(name="orders", origin=Generate(name="made"), destinations=[Memory(name="a"), Memory(name="b")])
+
+
+class Delivered(Remembering):
+    """A journal in which these destinations have these batches of lane 0, and a backfill brought the third to `b`."""
+
+    BATCHES = (("0", 1, ["a", "b"]), ("0", 2, ["a"]), ("0", 3, ["a"]), ("backfill-1/0", 3, ["b"]), ("0", 4, ["a"]))
+
+    def list_settled(self) -> list[Settled]:
+        return [
+            replace(settled(lane, number, number), counts={"read": 10, "delivered": dict.fromkeys(names, 10)})
+            for lane, number, names in self.BATCHES
+        ]
+
+
+@pytest.mark.parametrize(
+    ("given", "goes_to"),
+    [
+        ({}, {2: ["b"], 4: ["b"]}),
+        ({"only": "b"}, {2: ["b"], 4: ["b"]}),
+        ({"only": "a"}, {}),
+        ({"only": "b", "again": True}, {1: ["b"], 2: ["b"], 3: ["b"], 4: ["b"]}),
+    ],
+)
+def test_a_destination_gets_what_it_lacks(given: dict[str, Any], goes_to: dict[int, list[str]]) -> None:
+    """What it had from an ordinary run, or from another backfill, is left out; with `again` nothing is."""
+    journal, past = Delivered(MemoryLedger()), Backfill(**given, reason="a test")
+    lanes = {"0": "0"}
+    feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
+    usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
+    planner = past.make_source(usual, TWO, journal)
+    (lane,) = planner.lanes
+    found: dict[int, list[str]] = {}
+    state = LaneState()
+    while (span := planner.take(lane, state.offset, BatchSizing())) is not None:
+        planned = planner.plan(lane, state, span, NOON, first=False)
+        found[int(str(span.end))] = list(planned.destinations)
+        state = replace(state, offset=span.end)
+    assert found == goes_to
+
+
+def test_a_backfill_that_goes_on_carries_what_it_began_with() -> None:
+    """Though its destination has a part of that now, and though the call says nothing of `again`."""
+    ledger = MemoryLedger()
+    journal = Delivered(ledger)
+    begun = Backfill(only="b", again=True, reason="a test")
+
+    def left(backfill: Backfill) -> list[int]:
+        (batches,) = backfill.list_left(TWO, journal).values()
+        return [batch.settled.number for batch in batches if batch.lacking]
+
+    feed = OriginFeed(origin="made", lanes={"0": "0"}, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
+    usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
+    (lane,) = begun.make_source(usual, TWO, journal).lanes
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 2}}}))
+    assert left(begun) == left(replace(begun, again=False)) == [3, 4]
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {lane: {"offset": 4}}}))
+    assert left(begun) == [1, 2, 3, 4]
+    assert left(replace(begun, again=False)) == [2, 4]
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,21 @@ import pytest
 
 from destinations.delta import Delta
 from destinations.memory import Memory
-from origins.batch import Limits
+from origins.batch import Json, Limits
 from origins.nack import RAW
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
+from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal
 from runners.operations.dlq import summarise_causes
 from runners.running.choice import Choice, Letter, count_causes_of_run
-from runners.running.replay import MOST, ReplayBacklog, sort
-from runners.state.journal import DecidedLetters
+from runners.running.replay import MOST, ReplayBacklog, leave_to_backfills, sort
+from runners.state.journal import DecidedLetters, Journal
 from runners.ways.stage_chain import StageChain
 from stages.filter import Filter
 from stages.sql import Sql
 from tests.runners.running.letterbox import NOON, READ, letters, post
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
 
@@ -190,6 +192,36 @@ def test_rows_that_go_to_the_same_destinations_share_a_batch() -> None:
     parts = [span.parts for span in found.spans["origin"]]
     assert parts == [("p/1", "p/3"), ("p/2",), ("p/4", "p/5")]
     assert found.wanted == {"p/3": ("a", "b"), "p/2": ("a",), "p/5": ("a", "b")}
+
+
+def test_a_row_that_a_backfill_refused_too_goes_to_each_destination_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old row to those that it was for first, the backfill's row to the backfill's, also if it was replayed."""
+    brought: dict[str, tuple[str, list[str], list[Json], Json]] = {
+        "p": ("0", ["a"], [], 1),
+        "q": ("backfill-1/0", ["b"], [], 1),
+        "r": ("dlq/origin", ["b"], ["q/7"], "q/7"),
+    }
+    settled = [
+        Settled(
+            lane=lane,
+            number=1,
+            plan=plan,
+            run="r",
+            at="2026-01-01T00:00:00+00:00",
+            span={"start": None, "end": end, "parts": parts, "label": ""},
+            counts={"delivered": dict.fromkeys(names, 0)},
+        )
+        for plan, (lane, names, parts, end) in brought.items()
+    ]
+    monkeypatch.setattr("runners.running.replay.list_settled_ever", lambda _: settled)
+    journal = Journal(MemoryLedger())
+    body = {"key": "b", "name": "backfill-1", "again": False, "reason": "b is new"}
+    journal.acquire({"pipeline": "orders"})
+    journal.record(Entry(kind="backfill", body=body))
+    rows = [letter(id=f"{plan}/7") for plan in brought]
+    found = sort(leave_to_backfills(rows, journal, {"a": Memory(name="a"), "b": Memory(name="b")}), LINES)
+    assert found.wanted == {"p/7": ("a",), "r/7": ("b",)}
+    assert [span.parts for span in found.spans["origin"]] == [("p/7",), ("q/7", "r/7")]
 
 
 def test_a_batch_has_no_more_rows_than_batches_have_and_never_more_than_the_ledger_should_name() -> None:

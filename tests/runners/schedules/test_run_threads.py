@@ -88,6 +88,6 @@ def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark()
 def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings and packages of all of them."""
     wanted: list[object] = []
-    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda conf, packages: wanted.append((conf, packages)))
+    monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda options, *, warm: wanted.append((options, warm)))
     open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])
-    assert wanted == [({"spark.x": "1", "spark.y": "2"}, ())]
+    assert wanted == [(SparkOptions(conf={"spark.x": "1", "spark.y": "2"}, packages=()), False)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -114,6 +117,23 @@ def test_it_may_be_started_ahead(spark: Any, starts: Starts) -> None:
     going.set()
     assert spark.table("orders") == "rows of orders"
     assert starts.times == 1
+
+
+IMPORTS = """
+import sys
+from runners.spark.late import LateSpark
+
+there = []
+LateSpark(lambda: there.append("pyspark.sql" in sys.modules), {}).start_ahead().result(60)
+print(there)
+"""
+
+
+def test_pyspark_is_imported_before_the_thread_that_starts_it_begins() -> None:
+    """Two threads that import its parts at the same time stop each other, and one of them fails."""
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    ran = subprocess.run([sys.executable, "-c", IMPORTS], env=given, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "[True]\n"), ran.stderr
 
 
 def test_a_start_that_failed_ahead_is_told_where_it_is_needed(spark: Any, starts: Starts) -> None:

@@ -200,7 +200,7 @@ def test_neighbours_with_one_fate_are_one_finding(world: World) -> None:
     del world.brought["orders"][1:]
     (problem,) = world.audit().problems
     assert (problem.number, problem.last, len(problem.plans)) == (2, 4, 3)
-    assert "--from 2 --to 4 --only orders" in problem.repair
+    assert "--from 2 --to 4 --only orders --again" in problem.repair
     assert problem.message.endswith("(2 more like it, up to batch 4)")
 
 

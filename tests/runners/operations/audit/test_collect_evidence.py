@@ -79,7 +79,7 @@ def test_committed_but_not_delivered(carried: Carried) -> None:
         "orders",
     )
     assert "3 rows as delivered" in str(problem["message"])
-    assert "wherry backfill FILE --from 4 --to 4 --only orders" in str(problem["repair"])
+    assert "wherry backfill FILE --from 4 --to 4 --only orders --again" in str(problem["repair"])
     assert carried.pipeline.audit().destinations["orders"].delivered == 8
 
 

@@ -128,6 +128,35 @@ def test_the_rows_of_a_cause_are_told_apart_by_column_and_form(pipeline: Pipelin
     assert pipeline.dead_letter_causes(Choice(column="none")) == []
 
 
+def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: Path) -> None:
+    """As it was refused last, and there it waits."""
+    queue = tmp_path / "state" / "dlq"
+    post(queue, letters(1, plan="r", code="RULE", stage="rules", replays="p/1", message="too small"))
+    cast, parse, rule = sorted(pipeline.dead_letter_causes(), key=lambda cause: str(cause["code"]))
+    assert [cause["rows"] for cause in (cast, parse, rule)] == [1, 2, 1]
+    pipeline.discard_dead_letters(Choice(ids=("p/3",)), reason="a test")
+    (parse,) = pipeline.dead_letter_causes(Choice(code="PARSE"))
+    assert [(each["rows"], each["waiting"]) for each in parse["forms"]] == [(2, 1)]
+    assert [cause["rows"] for cause in pipeline.dead_letter_causes(Choice(ids=("p/1",)))] == [1]
+
+
+def test_rows_that_wait_are_shown_alone(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--limit` counts only these; where none waits, that is said."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    pipeline.discard_dead_letters(Choice(ids=("p/2", "p/4")), reason="a test")
+    assert [row["id"] for row in pipeline.dead_letters(waiting=True)] == ["p/1", "p/3"]
+    assert [row["id"] for row in pipeline.dead_letters(1, waiting=True, choice=Choice(code="CAST"))] == ["p/1"]
+    assert cli.execute(["dlq", "show", "orders.yaml", "--waiting"]) == 0
+    shown = capsys.readouterr().out
+    assert ("waiting  id p/1" in shown, "id p/2" in shown) == (True, False)
+    pipeline.discard_dead_letters(reason="a test")
+    assert cli.execute(["dlq", "show", "orders.yaml", "--waiting"]) == 0
+    assert capsys.readouterr().out == "No row waits in the DLQ.\n"
+
+
 def test_the_same_options_choose_rows_for_each_command(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,311 @@
+"""The quick start of a local Spark: Java itself, with the JARs and the classes that earlier starts found.
+
+Spark's script starts a JVM to put the command of another one together, that one has Ivy look for JARs that are there
+already, and then reads and checks thousands of classes. What comes of that is kept in the user's cache: as a recipe,
+and as an archive of classes that the JVM maps into its memory. Without them Spark starts as it does by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+SWITCH = "WHERRY_QUICK_START"
+"""The environment variable that switches it off, with the value `off`."""
+
+OPTIONS_OF_THE_JVM = "spark.driver.extraJavaOptions"
+
+_FORMAT = 1
+"""Another one for each change of what is kept."""
+
+_PACKAGES = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy")
+"""The settings that decide which JARs there are."""
+
+_SCRIPTED = (
+    *("spark.driver.default", "spark.driver.extra", "spark.driver.userClassPath", "spark.jars", "spark.files"),
+    *("spark.archives", "spark.submit.", "spark.master", "spark.executor.userClassPath", "spark.plugins"),
+)
+"""How settings begin that only Spark's script can take, but for those that are named above."""
+
+_HARMLESS = (
+    *("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"),
+    *("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"),
+)
+"""The variables of this kind that the script does not look at. pyspark itself sets the last two."""
+
+_ELSEWHERE = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
+
+_GIVES_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+"""The variables whose options Java takes by itself."""
+
+_VAGUE = ("SNAPSHOT", "latest", "+", "[", "(", ",")
+"""What the version of a package has in it that is another one tomorrow."""
+
+_LONGEST = 100_000
+"""No argument of a program may be much longer."""
+
+_ROOM = 1 << 30
+"""So many bytes are free before an archive of some 200 MB is made."""
+
+_ARCHIVES, _RECIPES, _TRIES = 2, 20, 3
+"""So many archives and recipes are kept at most; an archive is tried so often."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to start the JVM in one environment."""
+
+    java: str
+    options: Sequence[str]
+    """What Spark adds to the user's options for the JVM."""
+    class_path: Sequence[str]
+    files: Mapping[str, Sequence[int]]
+    """The size and the time of each JAR that was fetched."""
+    archive: Sequence[int] = ()
+    """The size and the time of the archive of classes, once it is whole."""
+    tries: int = 0
+    """How often its making has begun."""
+
+
+class QuickStart:
+    """The recipe and the archive of one environment: this Java, this pyspark, and these packages."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self.folder, self.key = folder, key
+        self._file = folder / f"{key}.json"
+        self._archive = folder / f"{key}.jsa"
+        self.recipe = self._read()
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Whether an archive should be made."""
+        return self.recipe is not None and not self._has_archive() and self.recipe.tries < _TRIES
+
+    def build_command(self, settings: Mapping[str, str], options: Sequence[str] = ()) -> list[str]:
+        """The command that starts Java with these settings, and with more options for the JVM."""
+        assert self.recipe is not None
+        recipe = self.recipe
+        # By default the JVM prints what it thinks of an archive on standard output, which is ours.
+        quiet = ["-Xlog:disable", "-Xlog:all=warning:stderr"]
+        shared = [*quiet, f"-XX:SharedArchiveFile={self._archive}"] if self._has_archive() and not options else []
+        memory = [f"-Xmx{settings['spark.driver.memory']}"] if "spark.driver.memory" in settings else []
+        theirs = settings.get(OPTIONS_OF_THE_JVM, "").split()
+        words = [recipe.java, "-cp", ":".join(recipe.class_path), *memory, *shared, *options, *theirs, *recipe.options]
+        words.append("org.apache.spark.deploy.SparkSubmit")
+        for key, value in settings.items():
+            words += ["--conf", f"{key}={value}"] if key not in _PACKAGES else []
+        return [*words, "pyspark-shell"]
+
+    def learn(self, settings: Mapping[str, str], jars: str, jvm: Any) -> None:
+        """Keep how the JVM was started that is up, and which JARs it was given."""
+        bean, system = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean(), jvm.java.lang.System
+        given = [word for name in _GIVES_OPTIONS for word in os.environ.get(name, "").split()]
+        given += settings.get(OPTIONS_OF_THE_JVM, "").split()
+        options = [str(each) for each in bean.getInputArguments()]
+        fetched = [unquote(urlsplit(each).path) for each in jars.split(",") if urlsplit(each).scheme in ("", "file")]
+        class_path = [*str(system.getProperty("java.class.path")).split(":"), *fetched]
+        if len(fetched) != len(jars.split(",")) or any(":" in each for each in fetched):
+            return
+        if sum(len(each) + 1 for each in class_path) > _LONGEST or any(map(_brings_python, fetched)):
+            return
+        self._write(
+            Recipe(
+                java=os.path.join(str(system.getProperty("java.home")), "bin", "java"),
+                options=[each for each in options if each not in given and not each.startswith("-Xmx")],
+                class_path=class_path,
+                files={each: _measure(Path(each)) for each in fetched},
+            )
+        )
+        self._tidy()
+
+    def forget(self) -> None:
+        """Remove what was of no use."""
+        for file in (self._file, self._archive):
+            with contextlib.suppress(OSError):
+                file.unlink()
+        self.recipe = None
+
+    def note_use(self) -> None:
+        """Let what is used most be kept longest."""
+        with contextlib.suppress(OSError):
+            os.utime(self._file)
+
+    @contextlib.contextmanager
+    def make_archive(self) -> Iterator[list[str]]:
+        """What comes out of this block must be the end of a JVM that was started with these options: then the archive
+        is there. Gives none if another process makes it, and where there is no room.
+
+        It takes the archive's name once it is whole and on the disk.
+        """
+        with self._lock() as alone:
+            self.recipe = self._read()
+            if not alone or not self.lacks_archive or shutil.disk_usage(self.folder).free < _ROOM:
+                yield []
+                return
+            assert self.recipe is not None
+            self._write(replace(self.recipe, tries=self.recipe.tries + 1))
+            part = self._archive.with_suffix(".part")
+            part.unlink(missing_ok=True)
+            try:
+                yield ["-Xlog:disable", f"-XX:ArchiveClassesAtExit={part}"]
+                with part.open("rb") as whole:
+                    os.fsync(whole.fileno())
+                part.replace(self._archive)
+                self._write(replace(self.recipe, archive=_measure(self._archive)))
+            finally:
+                part.unlink(missing_ok=True)
+        self._tidy()
+
+    @contextlib.contextmanager
+    def _lock(self) -> Iterator[bool]:
+        """Whether this process is the only one in here."""
+        handle = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(handle)
+
+    def _read(self) -> Recipe | None:
+        """The recipe, if all that it names is as it was."""
+        try:
+            found = Recipe(**json.loads(self._file.read_bytes()))
+            whole = all([*_measure(Path(file))] == [*then] for file, then in found.files.items())
+        except (OSError, ValueError, TypeError, AttributeError):
+            return None
+        return found if whole and os.access(found.java, os.X_OK) else None
+
+    def _has_archive(self) -> bool:
+        try:
+            return self.recipe is not None and [*self.recipe.archive] == [*_measure(self._archive)]
+        except OSError:
+            return False
+
+    def _write(self, recipe: Recipe) -> None:
+        part = self._file.with_name(f"{self._file.name}.{os.getpid()}")
+        try:
+            part.write_text(json.dumps(asdict(recipe)), encoding="utf-8")
+            part.replace(self._file)
+            self.recipe = recipe
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _tidy(self) -> None:
+        """Remove what was used longest ago, and archives that no recipe names."""
+        recipes = sorted(self.folder.glob("*.json"), key=lambda each: each.stat().st_mtime, reverse=True)
+        for old in recipes[_RECIPES:]:
+            old.unlink(missing_ok=True)
+        kept = [each for each in recipes[:_RECIPES] if each.with_suffix(".jsa").exists()][:_ARCHIVES]
+        for archive in self.folder.glob("*.jsa"):
+            if archive.with_suffix(".json") not in kept:
+                archive.unlink(missing_ok=True)
+
+
+def find_quick_start(java: str | None, settings: Mapping[str, str]) -> QuickStart | None:
+    """The quick start with this Java and these settings; None where only Spark's script can start it, and where there
+    is no place to keep anything."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false") or java is None:
+        return None
+    spark = _find_spark()
+    release = Path(java).resolve().parents[1] / "release"
+    folder = _find_folder()
+    if spark is None or folder is None or not _can_take(settings):
+        return None
+    try:
+        jars = sorted((each.name, *_measure(Path(each.path))) for each in os.scandir(spark / "jars"))
+        facts = [_FORMAT, str(spark), jars, str(release), release.read_text(encoding="utf-8")]
+    except (OSError, ValueError):
+        return None
+    facts += [settings.get(key, "") for key in _PACKAGES]
+    return QuickStart(folder, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16])
+
+
+def make_archive_later(quick: QuickStart, memory: str, process: int) -> None:
+    """Make the archive in a process of its own, which outlives this one. Called at the end of the process of this
+    number."""
+    if os.getpid() != process:
+        return
+    with contextlib.suppress(OSError):
+        subprocess.Popen(
+            [sys.executable, "-m", "runners.spark.make_archive", str(quick.folder), quick.key, memory],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def list_environment() -> dict[str, str]:
+    """What Spark's script adds to the environment of the JVM."""
+    spark = str(_find_spark())
+    loaded = {"SPARK_HOME": spark, "SPARK_CONF_DIR": f"{spark}/conf", "SPARK_ENV_LOADED": "1"}
+    return {**loaded, "SPARK_SCALA_VERSION": "2.13", "PYTHONHASHSEED": "0"}
+
+
+def _can_take(settings: Mapping[str, str]) -> bool:
+    """Whether a recipe starts with these settings what Spark's script would."""
+    given = {name: value for name, value in os.environ.items() if value and name not in _HARMLESS}
+    if any(name in given for name in _ELSEWHERE) or any(name.startswith("SPARK_") for name in given):
+        return False
+    if any(key.startswith(_SCRIPTED) and key not in (*_PACKAGES, OPTIONS_OF_THE_JVM) for key in settings):
+        return False
+    if any(sign in settings.get(OPTIONS_OF_THE_JVM, "") for sign in "'\"\\"):
+        return False
+    versions = [each.rpartition(":")[2] for each in settings.get("spark.jars.packages", "").split(",")]
+    return not any(sign in version for version in versions for sign in _VAGUE)
+
+
+def _find_spark() -> Path | None:
+    """The folder of the pyspark that is installed here, if nothing in it was configured."""
+    found = importlib.util.find_spec("pyspark")
+    folder = Path(found.origin).resolve().parent if found is not None and found.origin else None
+    if folder is None or not (folder / "bin" / "spark-submit").exists():
+        return None
+    conf = folder / "conf"
+    return None if conf.is_dir() and any(each.suffix != ".template" for each in conf.iterdir()) else folder
+
+
+def _find_folder() -> Path | None:
+    """The folder for what is kept; None unless it is this user's alone."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        folder = (base if base.is_absolute() else Path("~/.cache").expanduser()) / "wherry" / "spark"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except (OSError, RuntimeError):
+        return None
+    alone = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return folder if alone else None
+
+
+def _brings_python(jar: str) -> bool:
+    """Whether Spark puts the JAR on Python's path for modules that are nowhere else."""
+    try:
+        with zipfile.ZipFile(jar) as inside:
+            modules = {name.partition("/")[0].removesuffix(".py") for name in inside.namelist() if name.endswith(".py")}
+    except zipfile.BadZipFile:
+        return True
+    return any("." in module or importlib.util.find_spec(module) is None for module in modules)
+
+
+def _measure(file: Path) -> tuple[int, int]:
+    """The size and the time of a file."""
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns

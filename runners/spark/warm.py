@@ -1,0 +1,550 @@
+"""A Spark that stays warm between two processes of one user: where it is found, and how a process borrows it.
+
+`warm_keeper.py` is the process that keeps it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from origins.errors import WherryError, list_spark_errors
+from origins.quantities import parse_seconds
+from origins.secret import SECRET
+from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
+from runners.model.spec import SparkOptions
+from runners.model.text import find_version
+from runners.spark.start import (
+    SparkMissing,
+    check_java,
+    find_java,
+    is_set_elsewhere,
+    list_local_settings,
+    note_start,
+    silence_loggers,
+    use_our_python,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VARIABLE = "WHERRY_WARM"
+"""The environment variable that says how long a Spark stays warm; it wins over definitions, and `0s` forbids it."""
+
+SOCKET, NOTE, LOG = "socket", "keeper.json", "log"
+"""The files in the folder of a keeper."""
+
+ANSWERS = 5.0
+"""So many seconds a process waits for the answer of a keeper, which may be cleaning its Spark."""
+
+_LEAVES = 30.0
+"""So many seconds a keeper that was asked to end may take."""
+
+_FOR_JVM = re.compile(
+    "PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|CLASSPATH|LD_LIBRARY_PATH|LD_PRELOAD|_JAVA_OPTIONS"
+    "|(JAVA|JDK|SPARK|PYSPARK|HADOOP|KRB5|AWS|AZURE|GOOGLE)_.*"
+)
+"""The variables that Spark, Hadoop and the clients of object stores read. Others reach Python functions alone."""
+_NOT_FOR_JVM = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+"""What pyspark sets for its own process."""
+_CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
+_SECRET_VARIABLE = re.compile(r"(?i)(?!.*_(FILE|PATH)$).*(secret|passw|token|connection_string|_key(_|$))")
+_SECRET_SETTING = re.compile(r"(?i).*(secret|passw|token|access[.]?key)")
+_FOREIGN = ("spark.jars", "spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.plugins")
+"""The settings that bring programs that are neither Spark's nor Delta's into the JVM."""
+
+
+def read_keep(options: SparkOptions) -> float | None:
+    """For how many seconds a Spark with these options is to stay warm. 0 forbids it; None leaves it to `wherry warm`.
+
+    Raises `WarmError` for a variable that is no duration.
+    """
+    given = os.environ.get(VARIABLE)
+    if not given:
+        return parse_seconds(options.keep_warm) or None
+    try:
+        return parse_seconds(given)
+    except ValueError as error:
+        raise WarmError(
+            f"{VARIABLE}: {error}.", hint=f"Set it to how long an idle Spark stays warm:  {VARIABLE}=15m"
+        ) from error
+
+
+class WarmError(WherryError):
+    """A Spark cannot be kept warm here."""
+
+    code = "WARM"
+
+
+def find_obstacle(options: SparkOptions) -> str:
+    """Why a Spark with these options cannot stay warm, in words; empty if it can."""
+    conf = options.conf
+    if "spark.master" in conf:
+        return "spark.conf names a master"
+    if is_set_elsewhere():
+        return "files beside the definition configure Spark"
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        return "PYSPARK_PIN_THREAD is off"
+    held = [key for key, value in conf.items() if isinstance(value, SECRET) or _SECRET_SETTING.match(key)]
+    if held:
+        return f"spark.conf holds a secret, {held[0]}"
+    foreign = bool(options.packages) or any(key.startswith(_FOREIGN) for key in conf)
+    held = [name for name in sorted(os.environ) if _FOR_JVM.fullmatch(name) and _SECRET_VARIABLE.match(name)]
+    held = [name for name in held if foreign or not name.startswith(_CLOUDS)]
+    return f"Spark may read a secret from the environment, {held[0]}" if held else ""
+
+
+def list_jvm_environment() -> dict[str, str]:
+    """The environment of a JVM that stays warm. It has no secrets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if _FOR_JVM.fullmatch(name) and not _SECRET_VARIABLE.match(name) and name not in _NOT_FOR_JVM
+    }
+
+
+def find_base(*, make: bool = False) -> Path | None:
+    """The private folder of this user with a folder for each keeper; None where none is surely private."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    places = [Path(runtime, "wherry-warm")] if runtime and is_private(Path(runtime)) else []
+    for place in (*places, Path("~/.cache/wherry/warm").expanduser()):
+        with contextlib.suppress(OSError):
+            if make:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.mkdir(mode=0o700, exist_ok=True)
+            if is_private(place):
+                return place
+    return None
+
+
+def is_private(folder: Path) -> bool:
+    """Whether it is a folder, and no link, that only this user can enter."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def name_folder(conf: Mapping[str, str], packages: Sequence[str]) -> str:
+    """The name of the folder for all processes that may share a Spark: they would start the same one."""
+    java, here = find_java(), os.stat(".")
+    facts = {
+        "wherry": [find_version(), *map(_describe_file, sorted(Path(__file__).parent.glob("*.py")))],
+        "python": [sys.executable, sys.version, sys.prefix],
+        "packages": [_find_installed(name) for name in ("pyspark", "delta-spark", "py4j")],
+        "java": java and [str(java.resolve()), _describe_file(java)],
+        "settings": list_local_settings(conf, packages),
+        "environment": list_jvm_environment(),
+        "folder": [os.getcwd(), here.st_dev, here.st_ino],
+        "user": [os.geteuid(), os.getegid(), sorted(os.getgroups()), _read_umask()],
+        "machine": [socket.gethostname(), *map(_read_link, ("mnt", "net", "pid"))],
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _describe_file(file: Path) -> list[int]:
+    found = file.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _find_installed(name: str) -> str:
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _read_umask() -> str:
+    with contextlib.suppress(OSError):
+        return "".join(re.findall(r"^Umask:\s*(\d+)", Path("/proc/self/status").read_text(), re.MULTILINE))
+    return ""
+
+
+def _read_link(space: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/ns/{space}")
+    return ""
+
+
+def attach(conf: Mapping[str, str], packages: Sequence[str], keep: float | None) -> SparkSession | None:
+    """A session in a Spark that stays warm, which is started if `keep` says for how many seconds. None where this
+    process has to start a Spark of its own: others use the warm one, or it does not answer."""
+    if keep == 0 or has_jvm():
+        return None
+    base = find_base(make=keep is not None)
+    if base is None or (keep is None and not any(base.iterdir())):
+        return None
+    folder = base / name_folder(conf, packages)
+    try:
+        with note_start():
+            lent = _borrow(folder, keep, conf, packages)
+    except OSError:
+        return None
+    if lent is None:
+        return None
+    talk, answer = lent
+    silence_loggers()
+    environment = list_jvm_environment()
+    further = {name: value for name, value in os.environ.items() if environment.get(name) != value}
+    try:
+        with use_our_python():
+            session = attach_jvm(JvmAddress(**answer["address"]), further)
+    except list_spark_errors(AssertionError, AttributeError, KeyError, RuntimeError, TypeError):  # the JVM has ended
+        talk.close()
+        return None
+    _hold(talk)
+    return session
+
+
+def _borrow(
+    folder: Path, keep: float | None, conf: Mapping[str, str], packages: Sequence[str]
+) -> tuple[socket.socket, Mapping[str, Any]] | None:
+    """The lease of the Spark in this folder, and what its keeper says of it. Raises OSError without one."""
+    try:
+        talk, answer = ask(folder, {"want": "lease", "keep": keep, "process": os.getpid()})
+    except (FileNotFoundError, ConnectionRefusedError):
+        if keep is None:
+            return None
+        talk, answer = start_keeper(folder, conf, packages, keep=keep)
+    if answer.get("state") == "lent":
+        talk.settimeout(None)
+        return talk, answer
+    talk.close()
+    return None
+
+
+def start_keeper(
+    folder: Path, conf: Mapping[str, str], packages: Sequence[str], *, keep: float, lend: bool = True
+) -> tuple[socket.socket, Mapping[str, Any]]:
+    """Start a keeper, and let it `lend` its Spark to this process; what it says once the Spark is up, or failed."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    here, there = socket.socketpair()
+    code = "import sys; sys.path[:] = sys.argv[2:]; from runners.spark.warm_keeper import main; main(int(sys.argv[1]))"
+    paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path)]
+    log = os.open(folder / LOG, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        keeper = subprocess.Popen(
+            [sys.executable, "-c", code, str(there.fileno()), *paths],
+            env=list_jvm_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=[there.fileno()],
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
+        there.close()
+    _KEEPERS.append(keeper)
+    order = {"folder": str(folder), "conf": dict(conf), "packages": list(packages), "keep": keep, "lend": lend}
+    try:
+        send(here, {**order, "process": os.getpid()})
+        return here, receive(here)
+    except OSError:
+        return here, {}
+
+
+def keep_warm(options: SparkOptions, keep: float) -> str:
+    """Start a Spark with these options that stays warm, unless there is one: `started`, `warm` or `starting`.
+
+    Raises `WarmError` where none can, and `SparkMissing` where it does not start.
+    """
+    obstacle = find_obstacle(options)
+    if obstacle:
+        raise WarmError(f"This Spark cannot stay warm: {obstacle}.", hint=_HOWTO)
+    check_java()
+    base = find_base(make=True)
+    if base is None:
+        raise WarmError(
+            "There is no folder that surely only this user can read.",
+            hint="Wherry tries $XDG_RUNTIME_DIR and ~/.cache/wherry/warm. Own one of them, with mode 700.",
+        )
+    folder = base / name_folder(options.conf, options.packages)
+    try:
+        talk, answer = ask(folder, {"want": "status", "keep": keep})
+        talk.close()
+        return "warm"
+    except (FileNotFoundError, ConnectionRefusedError):
+        talk, answer = start_keeper(folder, options.conf, options.packages, keep=keep, lend=False)
+        talk.close()
+    except OSError as error:
+        raise WarmError(
+            f"The keeper of the warm Spark does not answer: {error}.", hint="End it:  wherry warm stop"
+        ) from error
+    if answer.get("state") == "busy":
+        return "starting"
+    if answer.get("state") != "idle":
+        raise SparkMissing(
+            str(answer.get("message") or "The warm Spark did not start."),
+            hint=str(answer.get("hint") or f"Read its log, {folder / LOG}."),
+        )
+    return "started"
+
+
+_HOWTO = "The page `howto/keep-spark-warm.md` of the documentation says what a warm Spark needs."
+
+_KEEPERS: list[subprocess.Popen[bytes]] = []
+"""Those that this process has started. They outlive it."""
+
+_UNFINISHED: set[str] = set()
+"""The runs of this process that a later run may find open."""
+
+
+def begin_use(run: str) -> None:
+    """From now on a later run may end the JVM of this process, because the ledger or a note names it."""
+    _UNFINISHED.add(run)
+
+
+def end_use(run: str) -> None:
+    """From now on this run gives no cause to end the JVM."""
+    _UNFINISHED.discard(run)
+
+
+def _hold(talk: socket.socket) -> None:
+    """Keep the lease until this process ends."""
+    _LEASES.append(talk.detach())
+    atexit.register(_say_goodbye)
+
+
+_LEASES: list[int] = []
+"""The lease of this process, as an open file. The system closes it at the end of the process."""
+
+
+def _say_goodbye() -> None:
+    """Give the Spark back, unless a run of this process is unfinished: then the keeper ends the JVM."""
+    for lease in _LEASES if not _UNFINISHED else ():
+        leave_jvm()
+        with contextlib.suppress(OSError):
+            os.write(lease, GOODBYE)
+
+
+def _let_go_in_child() -> None:
+    """A child made by `fork` has its parent's files, and would keep a lease beyond the parent's end."""
+    while _LEASES:
+        os.close(_LEASES.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+GOODBYE = b"goodbye\n"
+
+
+def send(talk: socket.socket, facts: Mapping[str, Any]) -> None:
+    """Send one message."""
+    talk.sendall(json.dumps(facts).encode() + b"\n")
+
+
+def receive(talk: socket.socket) -> Mapping[str, Any]:
+    """The next message. Raises ConnectionError at the end, and for what is none."""
+    text = b""
+    while not text.endswith(b"\n"):
+        more = talk.recv(65_536)
+        text += more
+        if not more or len(text) > _LONGEST:
+            raise ConnectionResetError("the other process ended")
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ConnectionAbortedError("the other process speaks another language") from error
+    if not isinstance(found, dict):
+        raise ConnectionAbortedError("the other process speaks another language")
+    return found
+
+
+_LONGEST = 1 << 20
+
+
+def ask(folder: Path, question: Mapping[str, Any]) -> tuple[socket.socket, Mapping[str, Any]]:
+    """Ask the keeper of this folder; the connection, and its answer. Raises OSError unless it answers in time."""
+    note = read_note(folder)
+    talk = socket.socket(socket.AF_UNIX)
+    try:
+        talk.settimeout(ANSWERS)
+        with short_path(folder) as place:
+            talk.connect(f"{place}/{SOCKET}")
+        check_peer(talk)
+        send(talk, {**question, "token": note["token"]})
+        return talk, receive(talk)
+    except BaseException:
+        talk.close()
+        raise
+
+
+@contextlib.contextmanager
+def short_path(folder: Path) -> Iterator[str]:
+    """A way to this folder that fits into the address of a socket, which has 100 characters."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        quick = f"/proc/self/fd/{handle}"
+        yield quick if os.path.isdir(quick) else str(folder)
+    finally:
+        os.close(handle)
+
+
+def check_peer(talk: socket.socket) -> None:
+    """Raises PermissionError if another user is at the other end."""
+    if hasattr(socket, "SO_PEERCRED"):
+        _, user, _ = struct.unpack("3i", talk.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
+            raise PermissionError("another user is at the other end")
+
+
+def read_note(folder: Path) -> Mapping[str, Any]:
+    """What a keeper says of itself. Raises OSError unless it is there and nobody else can have written or read it."""
+    if not is_private(folder):
+        raise FileNotFoundError(f"{folder} is not there, or is not private")
+    handle = os.open(folder / NOTE, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(handle, encoding="utf-8") as file:
+        found = os.fstat(handle)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+            raise PermissionError(f"{folder / NOTE} is not private")
+        try:
+            note: Mapping[str, Any] = json.load(file)
+            return {**note, "token": str(note["token"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConnectionAbortedError(f"{folder / NOTE} is broken") from error
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path) -> Iterator[bool]:
+    """While in here no other process keeps a Spark in this folder; False if one does."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        yield False
+        return
+    try:
+        yield is_at(folder, handle)
+    finally:
+        os.close(handle)
+
+
+def is_at(folder: Path, handle: int) -> bool:
+    """Whether the path still leads to this open folder."""
+    try:
+        return os.path.samestat(folder.lstat(), os.fstat(handle))
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmSpark:
+    """A Spark that stays warm, or is about to."""
+
+    state: str
+    """`starting`, `idle`, `busy`, or `frozen` if its keeper does not answer."""
+    folder: str
+    """Runs in this folder can use it."""
+    seconds: float | None
+    """So long it stays if it is idle."""
+    used_by: int | None
+    """The process that uses it."""
+    keeper: int
+    """The process that keeps it."""
+    jvm: int | None
+    memory: int | None
+    """In bytes."""
+    place: str
+    """The folder of its keeper."""
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return asdict(self)
+
+
+def list_warm() -> list[WarmSpark]:
+    """The Sparks of this user that stay warm. What keepers that are gone have left is removed."""
+    base = find_base()
+    folders = sorted(base.iterdir()) if base is not None else []
+    return [found for folder in folders if (found := _look(folder)) is not None]
+
+
+def _look(folder: Path) -> WarmSpark | None:
+    try:
+        with lock_folder(folder) as mine:
+            if mine:
+                shutil.rmtree(folder, ignore_errors=True)
+                return None
+        note = read_note(folder)
+    except OSError:
+        return None
+    try:
+        talk, answer = ask(folder, {"want": "status"})
+        talk.close()
+    except (FileNotFoundError, ConnectionRefusedError):
+        answer = {"state": "starting"}
+    except OSError:
+        answer = {"state": "frozen"}
+    jvm = answer.get("jvm")
+    return WarmSpark(
+        state=str(answer.get("state")),
+        folder=str(note.get("cwd")),
+        seconds=answer.get("seconds"),
+        used_by=answer.get("used_by"),
+        keeper=int(note.get("keeper", 0)),
+        jvm=jvm,
+        memory=_read_memory(jvm) if jvm else None,
+        place=str(folder),
+    )
+
+
+def _read_memory(process: int) -> int | None:
+    with contextlib.suppress(OSError):
+        found = re.search(r"^VmRSS:\s*(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+        return int(found.group(1)) * 1024 if found else None
+    return None
+
+
+def end_warm(spark: WarmSpark) -> str:
+    """Ask the keeper to end: `ended`, or `busy` if it ends once the process that uses it has ended. One that does not
+    answer is killed."""
+    folder = Path(spark.place)
+    try:
+        talk, answer = ask(folder, {"want": "stop"})
+        with talk:
+            talk.settimeout(_LEAVES)
+            if answer.get("state") == "busy":
+                return "busy"
+            with contextlib.suppress(ConnectionError):
+                receive(talk)  # it ends, and the connection with it
+            return "ended"
+    except OSError:
+        return "ended" if _kill(folder) else "alive"
+
+
+def _kill(folder: Path) -> bool:
+    """Kill the keeper that has locked this folder; its JVM ends with it."""
+    try:
+        process = os.pidfd_open(int(read_note(folder)["keeper"]))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return not folder.exists()
+    try:
+        with lock_folder(folder) as mine:
+            if not mine:
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        return True
+    except OSError:
+        return not folder.exists()
+    finally:
+        os.close(process)

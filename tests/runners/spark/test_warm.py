@@ -1,0 +1,726 @@
+"""The Spark that stays warm: who may borrow it, and when it ends. Nothing here starts a Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from origins.secret import SecretText
+from origins.spark_private import JvmAddress
+from runners.model.spec import SparkOptions
+from runners.spark import session, warm, warm_keeper
+from runners.spark.late import LateSession
+from runners.spark.start import SparkMissing
+from runners.spark.warm import (
+    GOODBYE,
+    NOTE,
+    SOCKET,
+    WarmError,
+    ask,
+    attach,
+    begin_use,
+    end_use,
+    end_warm,
+    find_base,
+    find_obstacle,
+    keep_warm,
+    list_jvm_environment,
+    list_warm,
+    lock_folder,
+    name_folder,
+    read_keep,
+    receive,
+    send,
+    short_path,
+)
+from runners.spark.warm_keeper import Keeper
+from tests.manual_clock import ManualClock
+
+TOKEN = "right"  # noqa: S105
+ADDRESS = {"port": 1, "secret": "s", "number": 2}
+
+
+class Lent:
+    """Stands for the Spark that is lent."""
+
+    def __init__(self) -> None:
+        self.address = JvmAddress(**ADDRESS)  # type: ignore[arg-type]
+        self.alive = threading.Event()
+        self.alive.set()
+        self.ended = threading.Event()
+        self.renewals = 0
+        self.freezes = self.stays_at_work = False
+
+    def is_alive(self) -> bool:
+        return self.alive.is_set()
+
+    def check(self) -> None:
+        if self.freezes:
+            self.ended.wait(60)
+            raise ConnectionResetError
+
+    def renew(self) -> None:
+        if self.stays_at_work:
+            raise WarmError("it works")
+        self.renewals += 1
+
+    def kill(self) -> None:
+        self.alive.clear()
+        self.ended.set()
+
+    def end(self) -> None:
+        self.kill()
+
+
+class Kept:
+    """A keeper with a Spark that is none, in a thread, and what it is asked by processes that are none."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder, self.spark, self.clock = folder, Lent(), ManualClock()
+        self.is_there = True
+        self.door = socket.socket(socket.AF_UNIX)
+        with short_path(folder) as place:
+            self.door.bind(f"{place}/{SOCKET}")
+        self.door.listen()
+        write_note(folder)
+        self.keeper = Keeper(self.spark, self.door, TOKEN, keep=60, is_there=lambda: self.is_there, clock=self.clock)
+        self.thread = threading.Thread(target=self.keeper.serve, daemon=True)
+
+    def begin(self) -> None:
+        """Let it answer."""
+        self.thread.start()
+
+    def close(self) -> None:
+        """End it."""
+        self.spark.kill()
+        with contextlib.suppress(RuntimeError):  # it was not begun
+            self.thread.join()
+        self.keeper.close()
+        self.door.close()
+
+    def borrow(self) -> tuple[socket.socket, Any]:
+        """Ask for the lease."""
+        return ask(self.folder, {"want": "lease", "keep": 60, "process": 7})
+
+    def look(self) -> Any:
+        """Its state."""
+        talk, answer = ask(self.folder, {"want": "status"})
+        talk.close()
+        return answer["state"]
+
+    def has_ended(self) -> bool:
+        """Whether it ends within a while."""
+        self.thread.join(30)
+        return not self.thread.is_alive()
+
+
+def write_note(folder: Path, **given: Any) -> None:
+    """What a keeper says of itself."""
+    note = {"token": TOKEN, "keeper": os.getpid(), "cwd": str(folder), **given}
+    handle = os.open(folder / NOTE, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        json.dump(note, file)
+
+
+@pytest.fixture(autouse=True)
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The private folder of this user, for one test."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv(warm.VARIABLE, raising=False)
+    monkeypatch.setattr(warm, "has_jvm", lambda: False)
+    monkeypatch.setattr(warm_keeper, "EVERY", 0.01)
+    base = find_base(make=True)
+    assert base is not None
+    return base
+
+
+@pytest.fixture
+def kept(base: Path) -> Iterator[Kept]:
+    """A keeper that ends with the test."""
+    kept = Kept(base / name_folder({}, ()))
+    yield kept
+    kept.close()
+
+
+@pytest.fixture
+def serving(kept: Kept) -> Kept:
+    """The same, while it answers."""
+    kept.begin()
+    return kept
+
+
+class Attaches:
+    """Stands for the way into the JVM, and for the start of a keeper."""
+
+    def __init__(self) -> None:
+        self.to: list[JvmAddress] = []
+        self.environment: Any = None
+        self.started: list[Path] = []
+        self.held: list[socket.socket] = []
+
+    def attach(self, there: JvmAddress, environment: Any) -> Any:
+        """Say that it is a session."""
+        self.to.append(there)
+        self.environment = environment
+        return "a session"
+
+    def start(self, folder: Path, conf: Any, packages: Any, *, keep: float, lend: bool = True) -> Any:
+        """Say that the keeper has failed."""
+        self.started.append(folder)
+        here, there = socket.socketpair()
+        there.close()
+        return here, {}
+
+
+@pytest.fixture
+def attaches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attaches]:
+    """Nothing is started and nothing attached, in a process that has no lease."""
+    stands = Attaches()
+    monkeypatch.setattr(warm, "attach_jvm", stands.attach)
+    monkeypatch.setattr(warm, "start_keeper", stands.start)
+    monkeypatch.setattr(warm, "silence_loggers", lambda: None)
+    monkeypatch.setattr(warm, "_hold", stands.held.append)
+    yield stands
+    for each in stands.held:
+        each.close()
+
+
+def test_a_process_borrows_the_spark(serving: Kept, attaches: Attaches) -> None:
+    """It gets the address of the JVM, and holds the lease."""
+    assert attach({}, (), 60) is not None
+    assert [each.port for each in attaches.to] == [1]
+    assert len(attaches.held) == 1
+    assert serving.look() == "busy"
+
+
+def test_a_process_that_asks_for_no_warmth_borrows_it_too(serving: Kept, attaches: Attaches) -> None:
+    """Somebody has chosen to keep it."""
+    assert attach({}, (), None) is not None
+
+
+def test_a_second_process_starts_its_own(serving: Kept, attaches: Attaches) -> None:
+    """The Spark is lent to one process at a time."""
+    first, _ = serving.borrow()
+    assert attach({}, (), 60) is None
+    assert attaches.started == []
+    first.close()
+
+
+def test_a_process_with_other_settings_starts_its_own(serving: Kept, attaches: Attaches) -> None:
+    """Without a wish for warmth it starts no keeper either."""
+    assert attach({"spark.sql.shuffle.partitions": "7"}, (), None) is None
+    assert attaches.started == []
+
+
+def test_a_spark_that_came_back_is_cleaned_and_lent_again(serving: Kept) -> None:
+    """It is cleaned once its process has ended, and not before."""
+    first, _ = serving.borrow()
+    first.sendall(GOODBYE)
+    assert serving.look() == "busy"
+    assert serving.spark.renewals == 0
+    first.close()
+    second, answer = serving.borrow()
+    assert answer == {"state": "lent", "address": ADDRESS}
+    assert serving.spark.renewals == 1
+    second.close()
+
+
+def test_the_jvm_of_a_killed_process_ends(serving: Kept) -> None:
+    """Its last write may still go on."""
+    first, _ = serving.borrow()
+    first.close()
+    assert serving.has_ended()
+    assert not serving.spark.alive.is_set()
+    assert serving.spark.renewals == 0
+
+
+def test_the_jvm_of_a_killed_process_ends_before_anybody_else_is_heard(kept: Kept) -> None:
+    """Also if the keeper slept when the process was killed and another one came."""
+    lease, other = socket.socketpair()
+    kept.keeper.lend(lease, {})
+    with socket.socket(socket.AF_UNIX) as comes, short_path(kept.folder) as place:
+        comes.connect(f"{place}/{SOCKET}")
+        other.close()
+        kept.keeper.step()
+    assert not kept.spark.alive.is_set()
+
+
+def test_a_spark_that_cannot_be_cleaned_ends(serving: Kept) -> None:
+    """For example because a thread of the JVM still works for the process that has ended."""
+    serving.spark.stays_at_work = True
+    first, _ = serving.borrow()
+    first.sendall(GOODBYE)
+    first.close()
+    assert serving.has_ended()
+
+
+def test_a_keeper_ends_with_its_jvm(serving: Kept) -> None:
+    """Whoever used it hears that of the JVM."""
+    serving.spark.kill()
+    assert serving.has_ended()
+
+
+def test_a_jvm_that_does_not_answer_is_killed_and_not_lent(
+    kept: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process starts its own."""
+    monkeypatch.setattr(warm_keeper, "_CHECK", 0.01)
+    kept.spark.freezes = True
+    kept.begin()
+    assert attach({}, (), 60) is None
+    assert kept.has_ended()
+    assert attaches.to == []
+
+
+def test_a_keeper_that_is_frozen_is_not_waited_for(
+    kept: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process starts its own, and no second keeper."""
+    monkeypatch.setattr(warm, "ANSWERS", 0.05)
+    assert attach({}, (), 60) is None
+    assert attaches.started == []
+
+
+def test_a_socket_that_was_left_behind_is_no_spark(kept: Kept, attaches: Attaches) -> None:
+    """A process that wishes for warmth starts a keeper in its place."""
+    kept.door.close()
+    assert attach({}, (), 60) is None
+    assert attaches.started == [kept.folder]
+    assert attach({}, (), None) is None
+    assert attaches.started == [kept.folder]
+
+
+def test_a_jvm_that_ends_at_the_handover_is_left(
+    serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process starts its own."""
+
+    def fail(there: JvmAddress, environment: Any) -> Any:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(warm, "attach_jvm", fail)
+    assert attach({}, (), 60) is None
+    assert serving.has_ended()
+
+
+def test_a_process_that_has_a_jvm_keeps_it(serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Spark was stopped, and starts again in it."""
+    monkeypatch.setattr(warm, "has_jvm", lambda: True)
+    assert attach({}, (), 60) is None
+
+
+def test_a_variable_forbids_a_warm_spark(serving: Kept, attaches: Attaches) -> None:
+    """Also one that is there."""
+    assert attach({}, (), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    "said", [b'{"want": "lease", "token": "wrong"}\n', b'{"want": "lease"}\n', b"hello\n", b"[]\n"]
+)
+def test_a_process_without_the_token_gets_nothing(serving: Kept, said: bytes) -> None:
+    """The connection ends, and the Spark stays for others."""
+    with socket.socket(socket.AF_UNIX) as talk, short_path(serving.folder) as place:
+        talk.connect(f"{place}/{SOCKET}")
+        talk.sendall(said)
+        with pytest.raises(ConnectionError):
+            receive(talk)
+    assert serving.look() == "idle"
+
+
+def test_another_user_gets_nothing(serving: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system says who is at the other end of a socket."""
+    theirs = os.geteuid() + 1
+    talk, other = socket.socketpair()
+    monkeypatch.setattr(os, "geteuid", lambda: theirs)
+    with talk, other, pytest.raises(PermissionError, match="another user"):
+        warm.check_peer(talk)
+
+
+def test_a_spark_ends_after_its_idle_time(serving: Kept) -> None:
+    """The time begins again when it comes back."""
+    first, _ = serving.borrow()
+    serving.clock.move(1_000)
+    assert serving.look() == "busy"
+    first.sendall(GOODBYE)
+    first.close()
+    assert serving.look() == "idle"
+    serving.clock.move(59)
+    assert serving.look() == "idle"
+    serving.clock.move(2)
+    assert serving.has_ended()
+
+
+def test_a_spark_ends_with_its_folder(serving: Kept) -> None:
+    """That of a user who logs out is removed. A process that uses the Spark ends first."""
+    first, _ = serving.borrow()
+    serving.is_there = False
+    assert serving.look() == "busy"
+    first.sendall(GOODBYE)
+    first.close()
+    assert serving.has_ended()
+
+
+def test_a_spark_that_is_asked_to_stop_ends_after_its_process(serving: Kept) -> None:
+    """An idle one ends at once."""
+    first, _ = serving.borrow()
+    (found,) = list_warm_at(serving)
+    assert end_warm(found) == "busy"
+    assert serving.spark.alive.is_set()
+    first.sendall(GOODBYE)
+    first.close()
+    assert serving.has_ended()
+    assert serving.spark.renewals == 0
+
+
+def list_warm_at(kept: Kept) -> list[warm.WarmSpark]:
+    """What is warm, while the folder of this keeper is locked as that of a process that lives."""
+    handle = os.open(kept.folder, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        return list_warm()
+    finally:
+        os.close(handle)
+
+
+def test_the_list_says_who_uses_a_spark(serving: Kept) -> None:
+    """And how long an idle one stays."""
+    (idle,) = list_warm_at(serving)
+    assert (idle.state, idle.seconds, idle.used_by, idle.jvm) == ("idle", 60.0, None, 2)
+    first, _ = serving.borrow()
+    (busy,) = list_warm_at(serving)
+    assert (busy.state, busy.seconds, busy.used_by) == ("busy", None, 7)
+    first.close()
+
+
+def test_the_list_removes_what_a_keeper_has_left(kept: Kept) -> None:
+    """A keeper that lives has locked its folder."""
+    assert list_warm() == []
+    assert not kept.folder.exists()
+
+
+def test_a_folder_has_one_keeper(base: Path) -> None:
+    """A second one finds it locked."""
+    folder = base / "one"
+    folder.mkdir()
+    with lock_folder(folder) as mine, lock_folder(folder) as second:
+        assert (mine, second) == (True, False)
+    with lock_folder(folder) as again:
+        assert again
+
+
+def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock of its folder, so that no other process is killed."""
+    monkeypatch.setattr(warm, "ANSWERS", 0.05)
+    folder = base / "one"
+    folder.mkdir(mode=0o700)
+    process = os.fork()
+    if process == 0:
+        with lock_folder(folder):
+            write_note(folder)
+            signal.pause()
+        os._exit(0)
+    handle = os.pidfd_open(process)
+    spark = warm.WarmSpark(
+        state="frozen", folder="", seconds=None, used_by=None, keeper=process, jvm=None, memory=None, place=str(folder)
+    )
+    with socket.socket(socket.AF_UNIX) as door, short_path(folder) as place:
+        door.bind(f"{place}/{SOCKET}")
+        door.listen()
+        while not (folder / NOTE).exists() or not (folder / NOTE).read_text():
+            select.select([handle], [], [], 0.01)
+        assert end_warm(spark) == "ended"
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    os.close(handle)
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_folder_that_others_can_enter_is_not_used(base: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that of the session nor that of the home."""
+    monkeypatch.setenv("HOME", str(base.parent / "nowhere"))
+    base.chmod(mode)
+    assert find_base() is None
+
+
+def test_a_folder_of_another_user_is_not_used(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after `sudo` with the variables of the first user."""
+    monkeypatch.setenv("HOME", str(base.parent / "nowhere"))
+    theirs = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: theirs)
+    assert find_base() is None
+
+
+def test_a_link_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lead anywhere."""
+    home = tmp_path / "home"
+    (home / ".cache" / "wherry").mkdir(parents=True)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (home / ".cache" / "wherry" / "warm").symlink_to(tmp_path / "private")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("HOME", str(home))
+    assert find_base(make=True) is None
+
+
+def test_a_home_is_used_without_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is made for this user alone."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = find_base(make=True)
+    assert found == tmp_path / ".cache" / "wherry" / "warm"
+    assert found.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_note_that_others_can_read_is_not_trusted(serving: Kept, attaches: Attaches) -> None:
+    """Its token may be known."""
+    (serving.folder / NOTE).chmod(0o644)
+    assert attach({}, (), 60) is None
+    assert attaches.started == []
+
+
+def test_a_broken_note_is_not_trusted(serving: Kept, attaches: Attaches) -> None:
+    """The process starts its own."""
+    (serving.folder / NOTE).write_text("{")
+    assert attach({}, (), 60) is None
+
+
+def test_a_folder_with_a_long_name_works(base: Path) -> None:
+    """An address of a socket has about a hundred characters."""
+    kept = Kept(base / ("x" * 200))
+    kept.begin()
+    assert kept.look() == "idle"
+    kept.close()
+
+
+CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Path], object]] = {
+    "version": lambda patch, _: patch.setattr(warm, "find_version", lambda: "9.9"),
+    "java": lambda patch, path: patch.setattr(warm, "find_java", lambda: Path(os.__file__)),
+    "folder": lambda patch, path: patch.chdir(path),
+    "path": lambda patch, _: patch.setenv("PATH", f"{os.environ['PATH']}:/other"),
+    "cloud": lambda patch, _: patch.setenv("AWS_REGION", "eu-north-1"),
+    "python": lambda patch, _: patch.setattr(sys, "executable", "/other/python"),
+    "user": lambda patch, _: patch.setattr(os, "geteuid", lambda: 77),
+    "umask": lambda patch, _: patch.setattr(warm, "_read_umask", lambda: "0077"),
+    "machine": lambda patch, _: patch.setattr(socket, "gethostname", lambda: "other"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_processes_that_would_start_another_spark_share_none(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of the folder tells them apart."""
+    before = name_folder({}, ())
+    assert name_folder({}, ()) == before
+    CHANGES[change](monkeypatch, tmp_path)
+    assert name_folder({}, ()) != before
+
+
+def test_processes_with_other_settings_share_none() -> None:
+    """Also those that want other JARs."""
+    assert len({name_folder({}, ()), name_folder({"spark.a": "1"}, ()), name_folder({}, ("a:b:1",))}) == 3
+
+
+def test_a_variable_of_a_function_is_none_of_the_jvm(
+    serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process gives its functions its own, and all share a Spark."""
+    monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    assert {"SHOP_PASSWORD", "AWS_SECRET_ACCESS_KEY", "PYTHONPATH"} & set(list_jvm_environment()) == set()
+    assert attach({}, (), 60) is not None
+    wanted = {"SHOP_PASSWORD": "hunter2", "AWS_SECRET_ACCESS_KEY": "hunter3", "PYTHONPATH": "/mine"}
+    assert wanted.items() <= attaches.environment.items()
+    assert "PATH" not in attaches.environment
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "obstacle"),
+    [
+        (SparkOptions(), "", ""),
+        (SparkOptions(conf={"spark.sql.mapKeyDedupPolicy": "LAST_WIN"}), "AWS_SECRET_ACCESS_KEY", ""),
+        (SparkOptions(packages=("a:b:1",)), "SHOP_PASSWORD", ""),
+        (SparkOptions(packages=("a:b:1",)), "AWS_WEB_IDENTITY_TOKEN_FILE", ""),
+        (
+            SparkOptions(packages=("a:b:1",)),
+            "AWS_SECRET_ACCESS_KEY",
+            "Spark may read a secret from the environment, AWS_SECRET_ACCESS_KEY",
+        ),
+        (
+            SparkOptions(),
+            "HADOOP_CREDSTORE_PASSWORD",
+            "Spark may read a secret from the environment, HADOOP_CREDSTORE_PASSWORD",
+        ),
+        (SparkOptions(conf={"spark.master": "local[1]"}), "", "spark.conf names a master"),
+        (SparkOptions(conf={"spark.a.password": "x"}), "", "spark.conf holds a secret, spark.a.password"),
+        (SparkOptions(conf={"spark.a": SecretText("x", "${secret:X}")}), "", "spark.conf holds a secret, spark.a"),
+    ],
+)
+def test_a_spark_with_a_secret_does_not_stay(
+    options: SparkOptions, variable: str, obstacle: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence names what is in the way, and not the secret."""
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HADOOP_CONF_DIR", "SPARK_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable or "UNUSED", "hunter2")
+    assert find_obstacle(options) == obstacle
+
+
+@pytest.mark.parametrize(
+    ("given", "written", "seconds"),
+    [("", "0s", None), ("", "15m", 900.0), ("2m", "0s", 120.0), ("2m", "15m", 120.0), ("0s", "15m", 0.0)],
+)
+def test_the_variable_wins_over_the_definition(
+    given: str, written: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sits at a machine knows what it can hold."""
+    monkeypatch.setenv(warm.VARIABLE, given)
+    assert read_keep(SparkOptions(keep_warm=written)) == seconds
+
+
+def test_a_variable_that_is_no_duration_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says how to write one."""
+    monkeypatch.setenv(warm.VARIABLE, "yes")
+    with pytest.raises(WarmError, match=r"WHERRY_WARM: expected a duration such as .*, got 'yes'"):
+        read_keep(SparkOptions())
+
+
+def test_one_log_line_says_why_a_spark_does_not_stay(caplog: pytest.LogCaptureFixture) -> None:
+    """Once in a process."""
+    session._TOLD.clear()
+    options = SparkOptions(keep_warm="15m", conf={"spark.a.password": "x"})
+    assert session._read_keep(options) == session._read_keep(options) == 0.0
+    assert caplog.messages == ["This Spark does not stay warm: spark.conf holds a secret, spark.a.password."]
+
+
+def test_a_run_that_needs_no_spark_borrows_none(
+    serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is borrowed where it would be started."""
+    monkeypatch.setattr(session, "is_given", lambda: False)
+    given = session.obtain(SparkOptions(keep_warm="15m"))
+    assert isinstance(given, LateSession)
+    assert serving.look() == "idle"
+
+
+@pytest.fixture
+def lease(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """What the keeper hears of a process that holds its lease."""
+    here, there = socket.socketpair()
+    monkeypatch.setattr(warm, "_LEASES", [there.detach()])
+    monkeypatch.setattr(warm, "leave_jvm", lambda: None)
+    here.setblocking(False)
+    yield here
+    here.close()
+    for each in warm._LEASES:
+        os.close(each)
+
+
+def test_a_process_gives_the_spark_back(lease: socket.socket) -> None:
+    """At its end, when its runs have let their pipelines go."""
+    begin_use("one")
+    end_use("one")
+    warm._say_goodbye()
+    assert lease.recv(100) == GOODBYE
+
+
+def test_a_process_with_an_unfinished_run_does_not_give_the_spark_back(lease: socket.socket) -> None:
+    """A later run ends the JVM that the unfinished one has named: nobody else may have it by then."""
+    begin_use("one")
+    warm._say_goodbye()
+    end_use("one")
+    with pytest.raises(BlockingIOError):
+        lease.recv(100)
+
+
+def test_a_forked_child_has_no_lease(lease: socket.socket) -> None:
+    """Else the keeper would take its parent for alive."""
+    process = os.fork()
+    if process == 0:
+        os._exit(len(warm._LEASES))
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+    assert len(warm._LEASES) == 1
+
+
+def test_a_spark_that_is_there_is_not_started_again(serving: Kept, attaches: Attaches) -> None:
+    """It stays as long as was asked for now."""
+    assert keep_warm(SparkOptions(), 600.0) == "warm"
+    serving.clock.move(599)
+    assert serving.look() == "idle"
+    assert attaches.started == []
+
+
+def test_a_spark_that_fails_to_start_says_why(base: Path, attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of the keeper."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        here, there = socket.socketpair()
+        there.close()
+        return here, {"state": "failed", "message": "no JARs", "hint": "look"}
+
+    monkeypatch.setattr(warm, "start_keeper", fail)
+    monkeypatch.setattr(warm, "check_java", lambda: "Java 17")
+    with pytest.raises(SparkMissing, match="no JARs") as found:
+        keep_warm(SparkOptions(), 60.0)
+    assert found.value.hint == "look"
+
+
+def test_a_machine_without_java_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Before a keeper is started."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissing, match="Java is missing"):
+        keep_warm(SparkOptions(), 60.0)
+
+
+def test_a_machine_without_java_lends_nothing(
+    base: Path, attaches: Attaches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The start of an own Spark says what is missing."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert attach({}, (), 60) is None
+
+
+def test_a_keeper_that_cannot_start_spark_says_why_and_leaves_nothing(
+    base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is a process of its own; here it has no Java."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    talk, answer = warm.start_keeper(base / "one", {}, (), keep=60.0)
+    talk.close()
+    warm._KEEPERS.pop().wait(60)
+    assert (answer["state"], answer["hint"][:22]) == ("failed", "Spark needs Java 17 or")
+    assert "JAVA_HOME is" in answer["message"]
+    assert list(base.iterdir()) == []
+
+
+def test_a_second_keeper_ends_at_once(base: Path) -> None:
+    """The first one has the folder."""
+    folder = base / "one"
+    folder.mkdir(mode=0o700)
+    with lock_folder(folder):
+        talk, answer = warm.start_keeper(folder, {}, (), keep=60.0)
+        talk.close()
+        warm._KEEPERS.pop().wait(60)
+    assert answer == {"state": "busy"}
+
+
+def test_two_messages_are_two() -> None:
+    """What is sent is received."""
+    here, there = socket.socketpair()
+    with here, there:
+        send(here, {"a": 1})
+        assert receive(there) == {"a": 1}
+        send(there, {"b": "ü\n"})
+        assert receive(here) == {"b": "ü\n"}

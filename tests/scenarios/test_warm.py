@@ -1,0 +1,276 @@
+"""A Spark that stays warm between commands, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+ROOT = Path(__file__).parents[2]
+
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - python: {function: "tag:tag", columns: {tag: string, secret: string, place: string}}
+destinations:
+  - delta: {path: tables/orders}
+spark: {keep_warm: 10m}
+"""
+
+TAG = """
+import os
+
+
+def tag(row):
+    gate = os.environ.get("GATE")
+    if gate:
+        open(f"{gate}.reached", "w").close()
+        open(gate).read()
+    return {"tag": "TAG", "secret": os.environ.get("SHOP_SECRET"), "place": os.getcwd()}
+"""
+
+
+@dataclass
+class Shop:
+    """A folder with a pipeline, and a private folder for warm Sparks."""
+
+    folder: Path
+    begun: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def begin(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        """A command in a process of its own."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from runners.command_line.cli import main; main()", *words],
+            cwd=self.folder,
+            env={**kept, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(self.folder / "private"), **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.begun.append(process)
+        return process
+
+    def wherry(self, *words: str, **variables: str) -> str:
+        """What a command prints that ends well."""
+        process = self.begin(*words, **variables)
+        said, told = process.communicate(timeout=600)
+        assert process.returncode == 0, told + said
+        return said
+
+    def list_warm(self) -> list[dict[str, Any]]:
+        """The Sparks that are warm."""
+        return list(json.loads(self.wherry("warm", "--json"))["sparks"])
+
+    def find_jvm(self) -> int:
+        """The process of the one Spark that is warm."""
+        (found,) = self.list_warm()
+        return int(found["jvm"])
+
+    def land(self, *numbers: int) -> None:
+        """A file with these orders."""
+        landing = self.folder / "landing"
+        landing.mkdir(exist_ok=True)
+        rows = [json.dumps({"id": number, "amount": f"{number}.50"}) for number in numbers]
+        (landing / f"{numbers[0]:04}.json").write_text("\n".join(rows))
+
+    def read(self, column: str = "id") -> list[Any]:
+        """A column of the table, by id."""
+        from deltalake import DeltaTable
+
+        rows = DeltaTable(str(self.folder / "tables" / "orders")).to_pyarrow_table().to_pylist()
+        return [row[column] for row in sorted(rows, key=lambda row: row["id"])]
+
+    def hold(self) -> tuple[subprocess.Popen[str], Path]:
+        """A run that waits in the middle of its write, and what it waits at."""
+        gate = self.folder / "gate"
+        os.mkfifo(gate)
+        process = self.begin("run", GATE=str(gate))
+        await_true(lambda: gate.with_suffix(".reached").exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        return process, gate
+
+
+def open_gate(gate: Path) -> None:
+    """Let the run that waits there go on, and all that come."""
+    with gate.open("r+b"):
+        Path(f"{gate}.open").touch()
+        Path(f"{gate}.open").replace(gate)
+
+
+def await_true(holds: Any, seconds: float = 300) -> None:
+    """Return once this holds."""
+    last = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < last
+        select.select([], [], [], 0.05)
+
+
+def await_end(process: int) -> None:
+    """Return once this process, which is no child of ours, has ended."""
+    await_true(lambda: not Path(f"/proc/{process}").exists() or "Z" in read_state(process))
+
+
+def read_state(process: int) -> str:
+    """The letter of its state; Z once it is gone."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose Sparks end with the test."""
+    shop = Shop(tmp_path)
+    (tmp_path / "private").mkdir(mode=0o700)
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    (tmp_path / "tag.py").write_text(TAG)
+    yield shop
+    for process in shop.begun:
+        process.kill()
+        for stream in (process.stdout, process.stderr):
+            close(stream)
+        process.wait()
+    keepers = [each["keeper"] for each in shop.list_warm()]
+    shop.wherry("warm", "stop")
+    for keeper in keepers:
+        await_end(keeper)
+
+
+def close(stream: IO[str] | None) -> None:
+    """Close what a process has printed."""
+    if stream is not None:
+        stream.close()
+
+
+def test_two_runs_use_one_spark_and_the_second_sees_nothing_of_the_first(shop: Shop) -> None:
+    """The second has new code, another secret or none, and the same folder."""
+    shop.land(1, 2)
+    shop.wherry("run", SHOP_SECRET="hunter2")  # noqa: S106
+    jvm = shop.find_jvm()
+    environment = Path(f"/proc/{jvm}/environ").read_bytes()
+    (shop.folder / "tag.py").write_text(TAG.replace("TAG", "new"))
+    shop.land(3)
+    shop.wherry("run")
+    assert shop.find_jvm() == jvm
+    assert b"hunter2" not in environment
+    assert shop.read("tag") == ["TAG", "TAG", "new"]
+    assert shop.read("secret") == ["hunter2", "hunter2", None]
+    assert shop.read("place") == [str(shop.folder)] * 3
+
+
+def test_no_process_of_a_run_stays(shop: Shop) -> None:
+    """Python workers end when the run has ended; the JVM stays, for a preview that shows rows."""
+    shop.land(1)
+    shop.wherry("run")
+    jvm = shop.find_jvm()
+    children = Path(f"/proc/{jvm}/task/{jvm}/children")
+    await_true(lambda: children.read_text() == "")
+    shop.land(2)
+    assert "2.50" in shop.wherry("preview")
+    assert shop.find_jvm() == jvm
+
+
+def test_a_killed_run_takes_the_spark_with_it(shop: Shop) -> None:
+    """Killed in the middle of its write; the next run delivers each row once."""
+    shop.land(1, 2)
+    run, _ = shop.hold()
+    jvm = shop.find_jvm()
+    run.kill()
+    await_end(jvm)
+    shop.wherry("run")
+    assert shop.find_jvm() != jvm
+    assert shop.read() == [1, 2]
+
+
+def test_a_killed_keeper_takes_the_spark_with_it(shop: Shop) -> None:
+    """The run fails, and the next one delivers each row once."""
+    shop.land(1, 2)
+    run, _ = shop.hold()
+    (found,) = shop.list_warm()
+    os.kill(found["keeper"], signal.SIGKILL)
+    await_end(found["jvm"])
+    run.communicate(timeout=300)
+    assert run.returncode == 1
+    shop.wherry("run")
+    assert shop.read() == [1, 2]
+
+
+def test_a_run_and_its_keeper_killed_together_leave_no_spark(shop: Shop) -> None:
+    """Nobody is left who could say goodbye."""
+    shop.land(1, 2)
+    run, _ = shop.hold()
+    (found,) = shop.list_warm()
+    os.kill(found["keeper"], signal.SIGKILL)
+    run.kill()
+    await_end(found["jvm"])
+    shop.wherry("run")
+    assert shop.read() == [1, 2]
+
+
+def test_a_run_survives_the_kill_of_a_spark_that_was_idle(shop: Shop) -> None:
+    """It starts another one."""
+    shop.land(1)
+    shop.wherry("run")
+    jvm = shop.find_jvm()
+    os.kill(jvm, signal.SIGKILL)
+    await_true(lambda: shop.list_warm() == [])
+    shop.land(2)
+    shop.wherry("run")
+    assert shop.read() == [1, 2]
+
+
+def test_a_run_whose_warm_jvm_is_killed_fails_and_the_next_one_finishes(shop: Shop) -> None:
+    """As with a Spark of its own."""
+    shop.land(1, 2)
+    run, _ = shop.hold()
+    os.kill(shop.find_jvm(), signal.SIGKILL)
+    run.communicate(timeout=300)
+    assert run.returncode == 1
+    shop.wherry("run")
+    assert shop.read() == [1, 2]
+
+
+def test_a_second_command_at_the_same_time_has_its_own_spark(shop: Shop) -> None:
+    """The first one keeps the warm one."""
+    shop.land(1, 2)
+    run, gate = shop.hold()
+    (found,) = shop.list_warm()
+    assert (found["state"], found["used_by"]) == ("busy", run.pid)
+    assert "1.50" in shop.wherry("preview")
+    open_gate(gate)
+    _, told = run.communicate(timeout=300)
+    assert run.returncode == 0, told
+    assert shop.read() == [1, 2]
+
+
+def test_a_frozen_keeper_keeps_nobody_waiting(shop: Shop) -> None:
+    """The command starts its own Spark, and `wherry warm stop` ends the keeper with its JVM."""
+    shop.land(1)
+    shop.wherry("run")
+    (found,) = shop.list_warm()
+    await_true(lambda: shop.list_warm()[0]["state"] == "idle")
+    os.kill(found["keeper"], signal.SIGSTOP)
+    shop.land(2)
+    shop.wherry("run")
+    assert shop.read() == [1, 2]
+    assert [each["state"] for each in shop.list_warm()] == ["frozen"]
+    shop.wherry("warm", "stop")
+    await_end(found["jvm"])
+    assert shop.list_warm() == []
