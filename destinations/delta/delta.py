@@ -38,6 +38,7 @@ from destinations.destination import (
 )
 from origins.batch_rows import BatchRows
 from origins.names import quote_name, quote_text
+from origins.object_store import is_read_here
 from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import list_columns
@@ -105,7 +106,8 @@ class Delta(DeltaOptions):
         return OpenDelta(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
-        return make_account(self.sql_name, self.folder, self.mode, spark, pipeline)
+        url = self.place if self.path and is_read_here(self.place) else None
+        return make_account(self.sql_name, self.folder or url, self.mode, spark, pipeline)
 
 
 @dataclass(eq=False)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from destinations.destination import LANE, Destination
 from origins.names import SCHEME, TABLE, quote_name
+from origins.object_store import make_place
 from stages.expressions import check_condition, check_names
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class DeltaOptions(Destination):
         if self.table:
             return self.table
         assert self.path is not None
-        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
+        return make_place(self.path) if SCHEME.match(self.path) else os.path.abspath(self.path)
 
     @property
     def folder(self) -> Path | None:

@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
 from origins.names import get_last_part
+from origins.object_store import find_problem, is_store_url
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
@@ -197,8 +198,12 @@ def _check_component_names(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
-    if isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
-        message = "expected a directory of this machine or {schema: catalog.schema}"
+    if is_store_url(pipeline.state):
+        problem = find_problem(str(pipeline.state))
+        if problem:
+            yield "state", problem
+    elif isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
+        message = "expected a directory of this machine, s3://, abfss:// or gs://, or {schema: catalog.schema}"
         yield "state", f"{message}, got {shorten(pipeline.state)}"
     if isinstance(pipeline.state, SchemaState):
         if not _SCHEMA.fullmatch(pipeline.state.schema):

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.errors import WherryError
 from origins.names import GivenPath
+from origins.object_store import StoreUrl, canonicalise, is_secret_setting, is_store_url
 from origins.origin import Origin
-from origins.secret import SECRET
+from origins.secret import SECRET, SecretText
 from runners.definitions.checks import complete_pipeline, list_problems
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
@@ -94,7 +96,9 @@ def load(
             file.name,
             [_mask_problem(problem, parameters.secrets) for problem in problems],
         )
-    return _make_definition(pipeline, file, reader.directory, kinds)
+    definition = _make_definition(pipeline, file, reader.directory, kinds)
+    tell_secrets(definition.pipeline.secrets)
+    return definition
 
 
 def definition_of(
@@ -127,11 +131,37 @@ def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
 
 def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path, kinds: Kinds | None) -> Definition:
     state = f".wherry/{pipeline.name}" if pipeline.state is None else pipeline.state
-    if isinstance(state, str) and not os.path.isabs(state):
+    if isinstance(state, str) and is_store_url(state):
+        state = canonicalise(state)
+    elif isinstance(state, str) and not os.path.isabs(state):
         state = GivenPath(str(directory.absolute() / state), state)
-    pipeline = dataclasses.replace(pipeline, state=state)
+    pipeline = _give_access(dataclasses.replace(pipeline, state=state))
     text = json.dumps(to_definition(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
     return Definition(pipeline=pipeline, path=path, text=text, hash=hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
+    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose tables know them."""
+    plain = {
+        key: SecretText(value, f"${{secret:{key}}}")
+        for key, value in pipeline.spark.conf.items()
+        if is_secret_setting(key) and value and not isinstance(value, SecretText)
+    }
+    conf: dict[str, str] = {**pipeline.spark.conf, **plain}
+
+    def give(destination: Destination) -> Destination:
+        if isinstance(destination, Delta) and destination.path and is_store_url(destination.path):
+            return dataclasses.replace(destination, path=StoreUrl(destination.path, conf))
+        return destination
+
+    dead = pipeline.dlq.destination
+    return dataclasses.replace(
+        pipeline,
+        destinations=tuple(map(give, pipeline.destinations)),
+        dlq=dataclasses.replace(pipeline.dlq, destination=give(dead) if dead else None),
+        spark=dataclasses.replace(pipeline.spark, conf=conf),
+        secrets={**{str(value): value.reference for value in plain.values()}, **pipeline.secrets},
+    )
 
 
 def _read_text(file: Path) -> str:

@@ -157,7 +157,7 @@ class PipelineSpec:
     protect: Sequence[str] = ()
     """Columns whose values are never shown. Wherry masks them in errors, logs, previews and reports."""
     state: str | SchemaState | None = field(default=None, metadata={"path": True})
-    """The folder or schema of the state. The default is `.wherry/<name>` beside the definition."""
+    """The folder, URL or schema of the state. The default is `.wherry/<name>` beside the definition."""
     run_options: RunOptions = RunOptions()
     """How a run works on batches. In a definition the word is `run`."""
     spark: SparkOptions = SparkOptions()

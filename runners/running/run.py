@@ -60,7 +60,7 @@ from runners.spark.session import (
     list_local_folders,
     make_own_session,
     measure_clock_offset,
-    obtain,
+    obtain_for,
 )
 from runners.spark.warm import begin_use, end_use
 from runners.state.background_writer import BackgroundWriter
@@ -173,9 +173,8 @@ class PipelineRun:
             log.warning("%s: %s", self.pipeline.name, notice)
         with self._hold_lock() as taking, hide_in_logs(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._open_journal(None, taking)
-            options = self.pipeline.spark
             starts = self.spark is None and not is_given()
-            given = self.spark or obtain(options)
+            given = self.spark or obtain_for(self.pipeline)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)

@@ -6,6 +6,7 @@ The only file that asks what classic Spark has and Spark Connect has not; `spark
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import logging
@@ -15,13 +16,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
 from origins.names import declare_one_disk
+from origins.object_store import canonicalise, is_store_url
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -42,6 +44,7 @@ from runners.spark.start import (
     DELTA_CATALOG,
     SparkMissing,
     is_set_elsewhere,
+    list_connectors,
     list_local_settings,
     silence_loggers,
     start,
@@ -50,6 +53,8 @@ from runners.spark.warm import attach, find_obstacle, read_keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from runners.model.spec import PipelineSpec
 
 
 log = logging.getLogger("wherry")
@@ -91,6 +96,31 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
     keep = _read_keep(options) if warm else 0.0
     late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_local_settings(conf, packages), **_MEANING})
     return cast("SparkSession", LateSession(late, lambda given: given))
+
+
+def obtain_for(pipeline: PipelineSpec) -> SparkSession:
+    """The same, with the pipeline's settings and the JARs for the object stores that it names."""
+    return obtain(dataclasses.replace(pipeline.spark, packages=list_packages(pipeline)))
+
+
+def list_packages(pipeline: PipelineSpec) -> list[str]:
+    """The JARs that a Spark of ours needs beside Delta's: those that the pipeline names, and those for its stores."""
+    parts = [pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq]
+    given = list(pipeline.spark.packages)
+    return [*given, *list_connectors(_list_schemes(parts), [*given, pipeline.spark.conf.get("spark.jars", "")])]
+
+
+def _list_schemes(value: object) -> set[str]:
+    """The schemes of the object stores that are named somewhere in a value."""
+    if isinstance(value, str):
+        return {canonicalise(value).partition(":")[0]} if is_store_url(value) else set()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner: Iterable[object] = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        inner = value.values()
+    else:
+        inner = value if isinstance(value, list | tuple) else ()
+    return {scheme for each in inner for scheme in _list_schemes(each)}
 
 
 def _read_keep(options: SparkOptions) -> float | None:

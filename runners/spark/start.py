@@ -16,11 +16,12 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
+from origins.object_store import HADOOP, make_spark_settings
 from origins.spark_private import find_jvm, get_jvm, launch_jvm
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
@@ -35,6 +36,28 @@ if TYPE_CHECKING:
 
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
+
+_SDK = "2.35.4"
+"""The version of Amazon's libraries with which Hadoop in Spark 4.2 was built."""
+
+_S3 = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+    *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
+)
+"""The few JARs with which Spark reaches S3. Hadoop's own choice is a bundle of all of Amazon's services, 690 MB."""
+
+_CONNECTORS = {
+    "s3a": _S3,
+    "abfs": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
+    "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
+}
+"""The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
+
+_EXCLUDED = (
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
+    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+)
+"""What these packages name and Spark does without. It has the second line's libraries itself."""
 
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
@@ -179,10 +202,24 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
     return builder.getOrCreate()
 
 
+def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
+    """The JARs for the stores of these schemes, without those of which `named` brings the main one."""
+    found: dict[str, None] = {}
+    for scheme in sorted(schemes):
+        jars = _CONNECTORS.get(scheme, ())
+        if jars and not any(jars[0].split(":")[1] in name for name in named):
+            found.update(dict.fromkeys(jars))
+    return list(found)
+
+
 def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """The settings that `start` gives to a session."""
+    s3 = any("hadoop-aws" in name for name in (*packages, conf.get("spark.jars", "")))
+    ours = any({*jars} <= {*packages} for jars in _CONNECTORS.values())
     return {
         **_LOCAL,
+        **(make_spark_settings() if s3 else {}),
+        **({"spark.jars.excludes": ",".join(_EXCLUDED)} if ours else {}),
         "spark.sql.shuffle.partitions": str(_count_cores()),
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),

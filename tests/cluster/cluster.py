@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.child import Child, clean_environment, list_descendants
+from tests.child import LONGEST, Child, clean_environment, list_descendants
 
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Begins a process with mounts and processes of its own. All of them end with it."""
@@ -97,12 +98,24 @@ class Cluster:
 
     def kill_executors(self, number: int) -> int:
         """End the executors of a worker, which starts others; the number of those that were killed."""
-        child = self._children[number]
-        assert child is not None
-        executors = [each for each in list_descendants(child.pid) if _is_executor(each)]
+        executors = self.list_executors(number)
         for each in executors:
             os.kill(each, signal.SIGKILL)
         return len(executors)
+
+    def list_executors(self, number: int) -> list[int]:
+        """The processes of a worker's executors."""
+        child = self._children[number]
+        assert child is not None
+        return [each for each in list_descendants(child.pid) if _is_executor(each)]
+
+    def wait_for_executor(self, number: int) -> None:
+        """Return once a worker has an executor."""
+        end = time.monotonic() + LONGEST
+        while not self.list_executors(number):
+            if time.monotonic() > end:
+                raise RuntimeError(f"worker {number} has started no executor for {LONGEST:.0f} s:\n{self.read_logs()}")
+            time.sleep(0.05)
 
     def read_logs(self) -> str:
         """What the master, the workers and the executors have printed."""

@@ -20,7 +20,7 @@ Kind = Literal["PUT", "COPY", "GET", "HEAD", "LIST", "DELETE", "POST"]
 """LIST is a GET of a listing, COPY a PUT of what is there. DELETE is also a POST that deletes; the other POSTs begin
 and complete uploads in parts."""
 
-Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "delay", "hold", "hold_answer"]
+Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "deny", "delay", "hold", "hold_answer"]
 """What becomes of a request:
 
 - `slow_down`: it is answered with 503 SlowDown and does nothing.
@@ -28,6 +28,7 @@ Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "delay",
 - `hide`: it is answered with 404, if the key was written before.
 - `reset`: its connection is reset, and it does nothing.
 - `lose_answer`: it is carried out; then its connection is reset.
+- `deny`: it is carried out, and answered with 503 SlowDown.
 - `delay`: it is carried out after some seconds.
 - `hold`, `hold_answer`: it is carried out, or answered, once the test lets it go.
 """
@@ -233,6 +234,8 @@ class _Handler(BaseHTTPRequestHandler):
                 fault.wait()
             if effect == "lose_answer":
                 self._reset()
+            elif effect == "deny":
+                self._refuse(503, "SlowDown", "Please reduce your request rate.")
             else:
                 self._pass_on(status, answer, content)
 

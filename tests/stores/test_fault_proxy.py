@@ -127,6 +127,13 @@ def test_a_reset_connection_says_nothing_of_what_was_done(
     assert look("GET", "/a")[0] == landed
 
 
+def test_a_request_that_is_denied_was_carried_out(s3: S3, ask: Ask, look: Ask) -> None:
+    """A client that believes the answer tries again, and finds its own key."""
+    s3.proxy.add(Fault("deny", "PUT"))
+    said = [ask("PUT", "/a", b"x", if_none_match="*")[0] for _ in range(2)]
+    assert (said, look("GET", "/a")) == ([503, 412], (200, b"x"))
+
+
 def test_a_key_that_was_written_is_hidden_for_a_while(s3: S3, ask: Ask) -> None:
     """One that was not is missing anyway, and does not count."""
     fault = s3.proxy.add(Fault("hide", key="/a$", times=2))

@@ -288,7 +288,10 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("schedule: {every: 1d, catch_up: twice}", "schedule.catch_up: expected 'none' or 'once' or 'all'"),
         ("schedule: {every: 1d, on_overlap: kill}", "schedule.on_overlap: expected 'skip' or 'queue'"),
         ("schedule: nightly", "schedule: expected a mapping, got the text 'nightly'"),
-        ("state: s3://bucket/state", "state: expected a directory of this machine or {schema: catalog.schema}"),
+        (
+            "state: hdfs://bucket/state",
+            "state: expected a directory of this machine, s3://, abfss:// or gs://",
+        ),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
         ("stages: {keep: a}", "stages: expected a list, got a mapping; put a dash before each"),
