@@ -60,6 +60,15 @@ class Child:
         self._process.wait()
 
 
+def run(
+    command: Sequence[str], env: Mapping[str, str], seconds: float = 2 * LONGEST
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. It is killed after so many seconds, and when the thread that started it ends."""
+    return subprocess.run(
+        [*_tie(), *command], capture_output=True, text=True, env=dict(env), timeout=seconds, check=False
+    )
+
+
 def list_descendants(pid: int) -> list[int]:
     """The processes below this one, those nearest to it first."""
     parents: dict[int, list[int]] = {}

@@ -1,5 +1,5 @@
 """A Spark cluster on this machine: a standalone master, and workers that see neither the driver's folders nor its
-processes."""
+processes, nor each other's disks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.child import Child, clean_environment, list_descendants
+from tests.child import LONGEST, Child, clean_environment, list_descendants
 
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Begins a process with mounts and processes of its own. All of them end with it."""
@@ -29,7 +30,7 @@ while [ "$1" != -- ]; do
 done
 shift
 mkdir -p "$work"
-mount --bind /proc/self/fd/9 "$work"
+mount --no-canonicalize --bind /proc/self/fd/9 "$work"
 exec 9<&-
 cd "$work"
 exec "$@"
@@ -76,10 +77,11 @@ class Cluster:
         work = self._folder / f"worker-{number}"
         work.mkdir(parents=True, exist_ok=True)
         worker = [_find_spark_class(), "org.apache.spark.deploy.worker.Worker", self.master]
-        worker += ["-h", "127.0.0.1", "-c", "1", "-m", "1g", "-d", str(work), "--webui-port", "0"]
+        host = f"127.0.0.{2 + number}"  # on one host, executors read each other's disks
+        worker += ["-h", host, "-c", "1", "-m", "1g", "-d", str(work), "--webui-port", "0"]
         hide = ["bash", "-c", HIDE, "hide", str(work), *map(str, self._hidden), "--"]
         log = self._folder / f"worker-{number}.log"
-        return Child([*APART, *hide, *worker], log, _make_environment(work))
+        return Child([*APART, *hide, *worker], log, _make_environment(work, host))
 
     def kill_worker(self, number: int) -> None:
         """End a worker with all its executors, as when its machine is lost; return once the master has seen it."""
@@ -96,12 +98,24 @@ class Cluster:
 
     def kill_executors(self, number: int) -> int:
         """End the executors of a worker, which starts others; the number of those that were killed."""
-        child = self._children[number]
-        assert child is not None
-        executors = [each for each in list_descendants(child.pid) if _is_executor(each)]
+        executors = self.list_executors(number)
         for each in executors:
             os.kill(each, signal.SIGKILL)
         return len(executors)
+
+    def list_executors(self, number: int) -> list[int]:
+        """The processes of a worker's executors."""
+        child = self._children[number]
+        assert child is not None
+        return [each for each in list_descendants(child.pid) if _is_executor(each)]
+
+    def wait_for_executor(self, number: int) -> None:
+        """Return once a worker has an executor."""
+        end = time.monotonic() + LONGEST
+        while not self.list_executors(number):
+            if time.monotonic() > end:
+                raise RuntimeError(f"worker {number} has started no executor for {LONGEST:.0f} s:\n{self.read_logs()}")
+            time.sleep(0.05)
 
     def read_logs(self) -> str:
         """What the master, the workers and the executors have printed."""
@@ -168,10 +182,10 @@ def _find_home() -> Path:
     return Path(pyspark.__file__).parent
 
 
-def _make_environment(scratch: Path) -> dict[str, str]:
+def _make_environment(scratch: Path, host: str = "127.0.0.1") -> dict[str, str]:
     return clean_environment(
         SPARK_HOME=str(_find_home()),
-        SPARK_LOCAL_IP="127.0.0.1",
+        SPARK_LOCAL_IP=host,
         SPARK_LOCAL_DIRS=str(scratch),
         SPARK_DAEMON_MEMORY="256m",
         SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -1,4 +1,4 @@
-"""The JARs with which Spark reaches object stores: `python -m tests.stores.jars` fetches those that are missing.
+"""The JARs with which Spark reaches object stores.
 
 Hadoop's own choice for S3 is a bundle of all of Amazon's services, 690 MB. These are the few that it needs, 18 MB.
 """
@@ -6,8 +6,6 @@ Hadoop's own choice for S3 is a bundle of all of Amazon's services, 690 MB. Thes
 from __future__ import annotations
 
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 from runners.spark.start import DELTA, DELTA_CATALOG, KEPT, fetch_one_at_a_time
@@ -32,11 +30,10 @@ EXCLUDED = (
 FOLDER = Path(KEPT).expanduser() / "jars"
 
 
-def fetch() -> float:
-    """Fetch what is missing into the folder where Spark looks for it; the seconds that it took."""
+def fetch() -> None:
+    """Fetch what is missing into the folder where Spark looks for it."""
     from pyspark.find_spark_home import _find_spark_home
 
-    start = time.monotonic()
     settings = {"spark.jars.packages": ",".join([DELTA, *S3, *AZURE])}
     command = [f"{_find_spark_home()}/bin/spark-submit", "--packages", settings["spark.jars.packages"]]
     command += ["--exclude-packages", ",".join(EXCLUDED), "--class", "org.apache.hadoop.util.VersionInfo"]
@@ -45,15 +42,12 @@ def fetch() -> float:
             done = subprocess.run([*command, "spark-internal"], capture_output=True, text=True, check=False)
             if done.returncode:
                 raise RuntimeError(f"The JARs for object stores could not be fetched:\n{done.stderr}")
-    return time.monotonic() - start
 
 
 def are_there() -> bool:
     """Whether nothing is missing: Spark puts the JARs there once it has them all."""
-    files = (
-        f"{group}_{artifact}-{version}.jar" for group, artifact, version in (each.split(":") for each in (*S3, *AZURE))
-    )
-    return all((FOLDER / file).exists() for file in files)
+    named = (each.split(":") for each in (*S3, *AZURE))
+    return all((FOLDER / f"{group}_{artifact}-{version}.jar").exists() for group, artifact, version in named)
 
 
 def list_delta_jars() -> list[Path]:
@@ -65,22 +59,18 @@ def list_store_jars() -> list[Path]:
     """The JARs for S3 and Azure that no other part of Spark brings."""
     names = [
         *("org.apache.hadoop_hadoop-aws-3.5.0", "org.apache.hadoop_hadoop-azure-3.5.0"),
-        *(
-            f"software.amazon.awssdk_*-{SDK}",
-            "software.amazon.eventstream_*",
-            "software.amazon.s3.analyticsaccelerator_*",
-        ),
-        *("org.reactivestreams_*", "org.wildfly.openssl_*", "org.apache.hadoop.thirdparty_hadoop-shaded-guava-*"),
-        "org.hdrhistogram_*",
+        *(f"software.amazon.awssdk_*-{SDK}", "software.amazon.eventstream_*", "software.amazon.s3.*"),
+        *("org.reactivestreams_*", "org.wildfly.openssl_*", "org.apache.hadoop.thirdparty_*", "org.hdrhistogram_*"),
     ]
     return sorted(file for name in names for file in FOLDER.glob(f"{name}.jar"))
 
 
 def make_spark_settings() -> dict[str, str]:
-    """The settings of a plain Spark with Delta and with the JARs for object stores. Its executors may be elsewhere.
+    """The settings of a plain Spark with Delta and with the JARs for object stores, whose executors may be elsewhere.
 
-    The JARs are named as files, since Spark looks up for seconds what `spark.jars.packages` names.
+    Missing JARs are fetched. They are named as files: Spark looks up for seconds what `spark.jars.packages` names.
     """
+    fetch()
     return {
         "spark.jars.packages": DELTA,
         "spark.jars": ",".join(map(str, list_store_jars())),
@@ -92,8 +82,3 @@ def make_spark_settings() -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-
-
-if __name__ == "__main__":
-    seconds = fetch()
-    sys.stdout.write(f"The JARs for object stores are there; that took {seconds:.0f} s.\n")

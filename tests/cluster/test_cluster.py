@@ -1,0 +1,73 @@
+"""A cluster whose workers are as far from the driver as those on other machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.child import clean_environment, run
+from tests.cluster.cluster import Cluster
+from tests.stores.azure import Azure
+from tests.stores.jars import make_spark_settings
+from tests.stores.s3 import S3
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+
+def drive(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) -> dict[str, Any]:
+    """What `plain_driver` finds on the cluster."""
+    settings = {**make_spark_settings(), **cluster.settings, **settings}
+    command = [sys.executable, "-m", "tests.cluster.plain_driver", json.dumps(settings), table, str(folder)]
+    done = run(command, clean_environment(PYSPARK_PYTHON=sys.executable))
+    assert done.returncode == 0, done.stderr[-8_000:] + cluster.read_logs()[-8_000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_plain_spark_writes_to_s3_from_workers_that_see_no_folder_of_the_driver(
+    cluster: Cluster, s3: S3, tmp_path: Path
+) -> None:
+    """The table is whole, and each executor finds the test's folder missing, which the driver finds full."""
+    (tmp_path / "mine").touch()
+    found = drive(cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
+    assert found == {
+        "rows": 1_500,
+        "sum": 1_500 * 1_499 // 2,
+        "here": "mine",
+        "there": ["missing"],
+        "master": cluster.master,
+    }
+    counted = s3.proxy.count()
+    assert counted["PUT"] >= 8  # six files and two commits
+    assert counted["GET"] >= 6
+
+
+@pytest.mark.long
+def test_a_lost_executor_costs_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
+    """Its worker starts another one, and Spark does again what it had."""
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(drive, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
+        cluster.wait_for_executor(0)
+        assert cluster.kill_executors(0) == 1
+        assert (found.result()["rows"], found.result()["sum"]) == (1_500, 1_500 * 1_499 // 2)
+
+
+def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:
+    """The master knows another one in its place."""
+    cluster.kill_worker(0)
+    assert cluster.count_workers() == 1
+    cluster.start_missing_workers()
+    assert cluster.count_workers() == 2
+
+
+@pytest.mark.long
+def test_plain_spark_writes_to_azure_from_workers(cluster: Cluster, azure: Azure, tmp_path: Path) -> None:
+    """Through the Blob endpoint."""
+    found = drive(cluster, azure.spark_settings, azure.make_url("table"), tmp_path)
+    assert (found["rows"], found["sum"]) == (1_500, 1_500 * 1_499 // 2)
+    assert azure.proxy.count()["PUT"] >= 8

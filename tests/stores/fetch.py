@@ -1,0 +1,25 @@
+"""Fetches what the tests of object stores need beside Python: `python -m tests.stores.fetch`.
+
+The tests fetch it themselves too, once; but tests that run side by side wait for each other then.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from tests.stores import azure, jars
+
+
+def main() -> None:
+    """Fetch what is missing, and say how long that took."""
+    start = time.monotonic()
+    jars.fetch()
+    why = azure.say_why_not()
+    if why is None:
+        azure.install()
+    sys.stdout.write(f"{why or 'Azurite is there'}. That and the JARs took {time.monotonic() - start:.0f} s.\n")
+
+
+if __name__ == "__main__":
+    main()
