@@ -31,20 +31,23 @@ def format_java_frames(throwable: Any) -> str:
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
-def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None], noise: int) -> None:
-    """Start the JVM of this process with these settings, unless it has one. `waiting` is entered for as long.
+def launch_jvm(settings: Mapping[str, str], waiting: AbstractContextManager[None], noise: int) -> bool:
+    """Start the JVM of this process with these settings, unless it has one; whether it was started.
 
-    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM.
+    `waiting` is entered for as long. The open file `noise` is the standard error of the JVM. No signal for this
+    process's group reaches the JVM.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is None:
-        conf = SparkConf(loadDefaults=False, _jvm=None)
-        conf.setAll(list(settings.items()))
-        with waiting:
-            gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)
+    if SparkContext._gateway is not None:
+        return False
+    conf = SparkConf(loadDefaults=False, _jvm=None)
+    conf.setAll(list(settings.items()))
+    with waiting:
+        gateway = launch_gateway(conf, {"start_new_session": True, "stderr": noise})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)
+    return True
 
 
 def has_context() -> bool:
@@ -117,3 +120,15 @@ def put_client(session: SparkSession, client: Any) -> None:
     """Let a Connect session speak through this client from now on."""
     weakref.finalize(session, client.close)
     session._client, session._session_id = client, client._session_id  # type: ignore[attr-defined,unused-ignore]
+
+
+def delete_folder(spark: SparkSession, folder: str) -> None:
+    """Delete a folder with all that is in it, wherever a classic Spark's Hadoop finds it."""
+    path = get_jvm(spark).org.apache.hadoop.fs.Path(folder)
+    path.getFileSystem(get_hadoop_settings(spark)).delete(path, True)  # noqa: FBT003 -- with all that is in it
+
+
+def count_executors(spark: SparkSession) -> int:
+    """How many executors a classic Spark has now."""
+    jvm_context: Any = spark.sparkContext._jsc
+    return int(jvm_context.sc().getExecutorIds().size())

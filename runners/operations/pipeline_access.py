@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def open_session(pipeline: PipelineSpec) -> SparkSession:
     """A session of our own, with the pipeline's time zone."""
-    return make_own_session(obtain(pipeline.spark.conf, pipeline.spark.packages), pipeline.run_options.time_zone)
+    return make_own_session(obtain(pipeline.spark.settings, pipeline.spark.packages), pipeline.run_options.time_zone)
 
 
 def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:

@@ -154,7 +154,7 @@ def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON
     """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
     place = StateLocation.of(pipeline)
     spark = pipeline.spark
-    history = place.open_history(pipeline, lambda: make_own_session(obtain(spark.conf, spark.packages)))
+    history = place.open_history(pipeline, lambda: make_own_session(obtain(spark.settings, spark.packages)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
     begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=wanted.archived))

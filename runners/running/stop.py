@@ -153,7 +153,7 @@ class _StopWatch:
 def stop(pipeline: PipelineSpec, reason: str, *, force: bool = False, within: str = "") -> bool:
     """Ask a run of this pipeline, in any process, to stop; whether there was a run."""
     place = StateLocation.of(pipeline)
-    spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if place.needs_spark else None
+    spark = obtain(pipeline.spark.settings, pipeline.spark.packages) if place.needs_spark else None
     after = parse_seconds(within) if within else None
     return ask_to_stop(place.open_ledger(spark), reason, force=force, within=after).owner is not None
 

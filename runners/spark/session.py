@@ -34,13 +34,15 @@ from origins.spark_private import (
     put_client,
 )
 from runners.model.error_kinds import classify
+from runners.model.spec import MASTER
 from runners.model.text import summarise_error
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.start import (
     DELTA_CATALOG,
     SparkMissing,
+    is_one_machine,
     is_set_elsewhere,
-    list_local_settings,
+    list_settings,
     silence_loggers,
     start,
 )
@@ -77,12 +79,12 @@ _PATIENCE = 60
 
 
 def obtain(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
-    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta: that one starts its
-    JVM when something is first asked of it."""
+    """The active session, that of `SPARK_REMOTE` or spark-submit, or else one with Delta, here or on the cluster that
+    `spark.master` names: that one starts its JVM when something is first asked of it."""
     conf = conf or {}
-    if is_given() or is_set_elsewhere() or "spark.master" in conf:
+    if is_given() or is_set_elsewhere():
         return obtain_now(conf, packages)
-    late = LateSpark(lambda: obtain_now(conf, packages), {**list_local_settings(conf, packages), **_MEANING})
+    late = LateSpark(lambda: obtain_now(conf, packages), {**list_settings(conf, packages), **_MEANING})
     return cast("SparkSession", LateSession(late, lambda given: given))
 
 
@@ -161,7 +163,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
         note_session(session, settings, of=spark)
     else:
         say_commits(session, _JvmCommits(session))
-        if is_here(spark) and _find_default_scheme(spark) == "file":
+        if is_here(spark) and find_default_scheme(spark) == "file":
             declare_one_disk(session)
     return session
 
@@ -171,7 +173,7 @@ def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
     session = cast("SparkSession", late)
     session.conf.set("spark.sql.session.timeZone", time_zone)
     say_commits(session, LateCommits(late))
-    if spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
+    if is_here(session) and spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
         declare_one_disk(session)
     return session
 
@@ -252,7 +254,7 @@ class _JvmCommits(SparkCommits):
             lock.unlock()
 
 
-def _find_default_scheme(spark: SparkSession) -> str:
+def find_default_scheme(spark: SparkSession) -> str:
     """The scheme of a path that names none, for a classic Spark."""
     place = get_hadoop_settings(spark).get("fs.defaultFS")
     return str(place).partition(":")[0]
@@ -271,8 +273,18 @@ def is_connect(spark: SparkSession) -> bool:
 def is_here(spark: SparkSession) -> bool:
     """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
     if isinstance(spark, LateSession):
-        return True
-    return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+        return is_one_machine(spark.late.settings.get(MASTER, "local"))
+    return not is_connect(spark) and is_one_machine(find_master(spark))
+
+
+def find_master(spark: SparkSession) -> str:
+    """The machine or the cluster that a classic Spark works on, as `spark.master` names it."""
+    return str(spark.sparkContext.master)
+
+
+def count_slots(spark: SparkSession) -> int:
+    """How many tasks a classic Spark works on at a time by default."""
+    return int(spark.sparkContext.defaultParallelism)
 
 
 def is_late(spark: SparkSession) -> bool:

@@ -100,7 +100,7 @@ class StateLocation:
 
     def open_journal(self, pipeline: PipelineSpec) -> Journal:
         """The ledger, read to its end. Spark is obtained only where the ledger is a table of a catalog."""
-        spark = obtain(pipeline.spark.conf, pipeline.spark.packages) if self.needs_spark else None
+        spark = obtain(pipeline.spark.settings, pipeline.spark.packages) if self.needs_spark else None
         return Journal(self.open_ledger(spark))
 
     def store(self) -> PreparedStore:
@@ -133,7 +133,7 @@ class StateLocation:
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:
     """The pipeline's DLQ, and what obtains a Spark to ask it with."""
-    spark = partial(obtain, pipeline.spark.conf, pipeline.spark.packages)
+    spark = partial(obtain, pipeline.spark.settings, pipeline.spark.packages)
     return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), spark
 
 
