@@ -22,6 +22,7 @@ from runners.spark.executors import ask_executors, ask_python, try_store
 from runners.spark.session import find_master, is_connect, is_here
 from runners.spark.session_pool import cancel, tag_work
 from runners.spark.start import DELTA, find_executor_python
+from runners.state.location import find_dlq
 from stages.python import Handler, find_takes
 
 if TYPE_CHECKING:
@@ -159,8 +160,9 @@ def _check_stores(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
     places = {
         each.name or "": each.path for each in pipeline.every_destination if isinstance(each, Delta) and each.path
     }
-    if isinstance(pipeline.dlq.destination, Delta) and pipeline.dlq.destination.path:
-        places["dlq"] = pipeline.dlq.destination.path
+    dlq, _ = find_dlq(pipeline)  # which is in the state unless the definition says otherwise
+    if isinstance(dlq, Delta) and dlq.path:
+        places["dlq"] = dlq.path
     for name, path in places.items():
         if not SCHEME.match(path) or path.startswith("file:"):
             continue
