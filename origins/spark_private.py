@@ -276,3 +276,15 @@ def list_context_settings() -> dict[str, str]:
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     active = context._active_spark_context if context is not None else None
     return dict(active.getConf().getAll()) if active is not None else {}
+
+
+def delete_folder(spark: SparkSession, folder: str) -> None:
+    """Delete a folder with all that is in it, wherever a classic Spark's Hadoop finds it."""
+    path = get_jvm(spark).org.apache.hadoop.fs.Path(folder)
+    path.getFileSystem(get_hadoop_settings(spark)).delete(path, True)  # noqa: FBT003 -- with all that is in it
+
+
+def count_executors(spark: SparkSession) -> int:
+    """How many executors a classic Spark has now."""
+    jvm_context: Any = spark.sparkContext._jsc
+    return int(jvm_context.sc().getExecutorIds().size())

@@ -48,6 +48,7 @@ from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
 from runners.running.replay import Replay
+from runners.running.shared_folders import check_shared
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
     check_alive,
@@ -180,6 +181,7 @@ class PipelineRun:
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
             journal = journal or self._open_journal(spark, taking)
             with hear_start(spark, self._note_jvm):
+                check_shared(self.pipeline, spark)
                 self._acquire(journal, spark, taking)
                 began_row, scribe = self._record_begin(spark)
                 herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)

@@ -36,7 +36,7 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
     first: dict[str, str] = {}
     for definition in definitions:
         name, wanted = definition.pipeline.name, definition.pipeline.spark
-        for key, value in wanted.conf.items():
+        for key, value in wanted.settings.items():
             if conf.setdefault(key, value) != value:
                 raise Refusal(
                     f"{first[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",

@@ -15,7 +15,12 @@ from pathlib import Path
 
 import pytest
 
+import destinations
+import origins
+import runners
+import stages
 from tests.child import LONGEST, Child, clean_environment, list_descendants
+from tests.stores.jars import FOLDER
 
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Begins a process with mounts and processes of its own. All of them end with it."""
@@ -156,12 +161,13 @@ def say_why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all tests; its workers see none of the tests' folders."""
+    """One cluster for all tests; its workers see neither the tests' folders, nor Wherry, nor the JARs that Spark
+    fetched for the driver."""
     why = say_why_not()
     if why:
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("cluster")
-    with start_cluster(folder, [tmp_path_factory.getbasetemp()]) as cluster:
+    with start_cluster(folder, [tmp_path_factory.getbasetemp(), FOLDER, *_list_packages()]) as cluster:
         yield cluster
 
 
@@ -170,6 +176,10 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     """The cluster with all its workers, whichever one a test before has killed."""
     shared_cluster.start_missing_workers()
     return shared_cluster
+
+
+def _list_packages() -> list[Path]:
+    return [Path(each.__path__[0]) for each in (origins, stages, destinations, runners)]
 
 
 def _find_spark_class() -> str:

@@ -51,7 +51,7 @@ def are_there() -> bool:
 
 
 def list_delta_jars() -> list[Path]:
-    """Delta's own JARs. An executor needs them on its class path, and breaks with all the others there."""
+    """Delta's own JARs."""
     return sorted(FOLDER.glob("io.delta_*.jar"))
 
 
@@ -68,13 +68,12 @@ def list_store_jars() -> list[Path]:
 def make_spark_settings() -> dict[str, str]:
     """The settings of a plain Spark with Delta and with the JARs for object stores, whose executors may be elsewhere.
 
-    Missing JARs are fetched. They are named as files: Spark looks up for seconds what `spark.jars.packages` names.
+    Missing JARs are fetched. All of them are named as files: Spark looks up for seconds what `spark.jars.packages`
+    names, and a driver in Python that sets both takes the packages away from its executors.
     """
     fetch()
     return {
-        "spark.jars.packages": DELTA,
-        "spark.jars": ",".join(map(str, list_store_jars())),
-        "spark.executor.extraClassPath": ":".join(map(str, list_delta_jars())),
+        "spark.jars": ",".join(map(str, [*list_delta_jars(), *list_store_jars()])),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
         "spark.databricks.delta.snapshotPartitions": "1",

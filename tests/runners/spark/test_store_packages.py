@@ -11,7 +11,7 @@ from destinations.dlq import Dlq
 from origins.files.files import Files
 from runners.model.spec import PipelineSpec, SparkOptions
 from runners.spark.session import list_packages
-from runners.spark.start import list_local_settings
+from runners.spark.start import list_settings
 
 HOST = "acc.dfs.core.windows.net"
 
@@ -37,7 +37,7 @@ def test_a_place_on_s3_brings_the_jars_for_it(place: str) -> None:
     """Wherever it is named, and without Amazon's bundle."""
     names = list_names(**{place: "s3://bucket/folder"})
     assert names == ["hadoop-aws", "s3", "sts", "s3-transfer-manager", "apache-client"]
-    settings = list_local_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
+    settings = list_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
     assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"]
 
 
@@ -49,7 +49,7 @@ def test_a_place_on_azure_brings_the_jars_for_it() -> None:
 def test_places_on_this_machine_bring_none() -> None:
     """As before."""
     assert list_names() == []
-    assert "spark.jars.excludes" not in list_local_settings({})
+    assert "spark.jars.excludes" not in list_settings({})
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> N
     """As a package, or as a file."""
     packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
     assert packages == list(spark.packages)
-    assert "spark.jars.excludes" not in list_local_settings(spark.conf, packages)
+    assert "spark.jars.excludes" not in list_settings(spark.conf, packages)
