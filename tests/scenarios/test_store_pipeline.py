@@ -18,10 +18,7 @@ from tests.child import clean_environment
 from tests.stores import jars
 from tests.stores.s3 import S3
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(not jars.are_there(), reason="python -m tests.stores.jars fetches the JARs for S3"),
-]
+pytestmark = pytest.mark.spark
 
 TEXT = """
 name: orders
@@ -38,6 +35,7 @@ HIDDEN = "q7Zp2wJrT9xKsecretV4"
 
 def define(folder: Path, s3: S3) -> Path:
     """The definition, whose Spark has the JARs as files."""
+    jars.fetch()
     (folder / "landing").mkdir()
     for number, rows in enumerate(["1,1.50\n2,2.50", "3,much\n4,4.50", "5,5.50"]):
         (folder / "landing" / f"{number}.csv").write_text(f"id,amount\n{rows}\n")
