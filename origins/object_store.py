@@ -89,17 +89,22 @@ def canonicalise(url: str) -> str:
     return f"{'s3a' if scheme == 's3' else scheme}://{bucket}{'/' if key else ''}{key}"
 
 
-def make_place(url: str) -> str:
-    """The same place by its one URL, with what is known of access to it."""
-    return StoreUrl(url, getattr(url, "settings", {})) if is_store_url(url) else url
-
-
 def is_read_here(place: object) -> bool:
     """Whether a place in a store is read by this process rather than by Spark, which on a cluster may have a right that
-    this process has not."""
-    elsewhere = os.environ.get("SPARK_REMOTE") or os.environ.get("DATABRICKS_RUNTIME_VERSION")
+    this process has not. Spark alone reads a place that `deltalake` would look for elsewhere."""
+    elsewhere = any(os.environ.get(name) for name in _ELSEWHERE)
     local = list_context_settings().get("spark.master", "local").startswith("local")
-    return is_store_url(place) and local and not elsewhere
+    return is_store_url(place) and not _find_unusable(str(place)) and local and not elsewhere
+
+
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
+"""What says that this process speaks to a Spark somewhere else."""
+
+
+def _find_unusable(url: str) -> str:
+    """The first character of it that Spark and `deltalake` read differently."""
+    found = _UNUSABLE.search(canonicalise(url).partition("://")[2])
+    return found[0] if found else ""
 
 
 def find_problem(url: str) -> str | None:
@@ -111,9 +116,9 @@ def find_problem(url: str) -> str | None:
         return f"expected {'abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER' if azure else 's3://BUCKET/FOLDER'}"
     if (at and not azure) or ":" in before:
         return "expected a URL without a user or a secret; credentials belong into the environment or `spark.conf`"
-    unusable = _UNUSABLE.search(canonicalise(url).partition("://")[2])
+    unusable = _find_unusable(url)
     if unusable:
-        return f"expected a URL without {unusable[0]!r}, which Spark and deltalake read differently"
+        return f"expected a URL without {unusable!r}, which Spark and deltalake read differently"
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
         return "expected a folder below the bucket"
     return None

@@ -111,6 +111,14 @@ def test_what_tells_of_a_pipeline_reads_the_store(tmp_path: Path, s3: S3, scheme
     assert pipeline.audit().json()["problems"] == []
 
 
+def test_a_run_needs_no_spark_where_its_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
+    """It finds the DLQ in the store, carries a small file, and has nothing to do the next time."""
+    land(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    land(tmp_path, 2)
+    assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
+
+
 def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:
     """The batches after it are read again."""
     land(tmp_path, 1, 2)
