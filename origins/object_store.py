@@ -377,11 +377,7 @@ class ObjectStore:
                 raise
             holds = False
         if not holds:
-            raise StoreError(
-                f"{self.url} lets a new object replace another one, so Wherry cannot keep two writers apart there.",
-                hint="Use a store with conditional writes (Amazon S3, Azure, Google, MinIO, Ceph since Tentacle), or "
-                "keep the state in a directory or with `state: {schema: …}` in a catalog.",
-            )
+            raise StoreError(f"{self.url} cannot be written: {_KEEPS_NONE}.", hint=_CONDITIONAL)
 
     def _make_error(self, done: str, error: Exception) -> StoreError:
         reason, hint = describe_store_error(error, self.url)
@@ -392,6 +388,11 @@ class ObjectStore:
 _PROBE = "_taken"
 """The key of an object that only shows that a key stays taken."""
 _UNSUPPORTED = re.compile(r"NotImplemented|501 Not Implemented|not implemented|NotSupported", re.IGNORECASE)
+_KEEPS_NONE = "the store lets a new object replace another one, so Wherry cannot keep two writers apart there"
+_CONDITIONAL = (
+    "Use a store with conditional writes (Amazon S3, Azure, Google, MinIO, Ceph since Tentacle), or keep the state in "
+    "a directory or with `state: {schema: …}` in a catalog."
+)
 
 
 def _find_provider() -> dict[str, Any]:
@@ -467,6 +468,7 @@ def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
             f"{endpoint} does not answer",
             "Check the endpoint, the network and the proxy.",
         ),
+        (_UNSUPPORTED, _KEEPS_NONE, _CONDITIONAL),
         (_BUSY, f"the store asks for fewer requests ({_find_code(text)})", "Wait a little, and run again."),
     )
     for pattern, reason, hint in known:
