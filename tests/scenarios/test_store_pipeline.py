@@ -140,10 +140,10 @@ def carry_all(files: Sequence[Path]) -> dict[str, str]:
 
 
 WORDS = {
-    "missing": "nowhere-there",
-    "forbidden": "AccessDenied",
-    "elsewhere": "eu-west-1",
-    "skewed": "RequestTimeTooSkewed",
+    "missing": "the bucket nowhere-there does not exist",
+    "forbidden": "these credentials have no right to do that",
+    "elsewhere": "is in eu-west-1, not in us-east-1",
+    "skewed": "the clock of this machine differs too much",
 }
 """What is said of a table that a store refuses."""
 
@@ -168,7 +168,9 @@ def test_a_table_that_the_store_refuses_gets_each_row_once_it_is_taken(tmp_path:
     s3.proxy.add(Fault("hide", key=r"/tables/hidden/_delta_log/0+2\.json", times=4))
 
     said = carry_all(files)
-    assert {name: words in said[name] for name, words in WORDS.items()} == dict.fromkeys(WORDS, True), said
+    assert {name: words in said[name] for name, words in WORDS.items()} == dict.fromkeys(WORDS, True), json.dumps(
+        said, indent=1
+    )
     assert (said["versioned"], said["odd"]) == ("read 5", "read 5")
     s3.proxy.clear()
     make_bucket(s3.behind, "nowhere-there")

@@ -10,7 +10,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from destinations.delta.log import StoreLog, format_tag
 from destinations.delta.table import TargetTable
-from destinations.destination import BatchLabel
+from destinations.destination import BatchLabel, DestinationError
 from origins.object_store import StoreUrl
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3
@@ -88,6 +88,20 @@ def test_what_this_process_may_not_read_is_asked_of_spark(s3: S3, url: StoreUrl)
         TargetTable.find(SPARK, NAME, url)
     with pytest.raises(Asked, match="DESCRIBE HISTORY"):
         list(log.list_commits(SPARK, 0))
+
+
+def test_what_refuses_spark_too_is_said_in_plain_words(s3: S3, url: StoreUrl) -> None:
+    """With what to do."""
+
+    class Refused(NoSpark):
+        def sql(self, query: str) -> NoReturn:
+            raise OSError("Status Code: 400")
+
+    spark: Any = Refused()
+    s3.proxy.add(Fault("send_away", times=None))
+    with pytest.raises(DestinationError, match="the bucket test-.* is in eu-west-1, not in us-east-1") as raised:
+        TargetTable.find(spark, NAME, url)
+    assert "AWS_REGION=eu-west-1" in raised.value.hint
 
 
 def test_a_table_that_is_missing_here_is_asked_of_spark(s3: S3) -> None:
