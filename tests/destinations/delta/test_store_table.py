@@ -99,7 +99,7 @@ def test_what_refuses_spark_too_is_said_in_plain_words(s3: S3, url: StoreUrl) ->
 
     spark: Any = Refused()
     s3.proxy.add(Fault("send_away", times=None))
-    with pytest.raises(DestinationError, match="the bucket test-.* is in eu-west-1, not in us-east-1") as raised:
+    with pytest.raises(DestinationError, match=r"the bucket test-.* is in eu-west-1, not in us-east-1") as raised:
         TargetTable.find(spark, NAME, url)
     assert "AWS_REGION=eu-west-1" in raised.value.hint
 
