@@ -15,6 +15,7 @@ from destinations.destination import Destination, DestinationError, Identity, Mi
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.names import quote_text
+from origins.object_store import StoreError, open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
 
 if TYPE_CHECKING:
@@ -176,8 +177,8 @@ def read_dead_letters(
     """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes; `replayed` and
     `discarded` are the ids of those of which that is to be said. With `ids` only rows that have one of them.
 
-    A table on this machine is read without Spark; `spark` is called only where there is no other way. Raises
-    `DestinationError` for a DLQ that cannot be read again.
+    A table in a folder or an object store is read without Spark; `spark` is called only where there is no other way.
+    Raises `DestinationError` for a DLQ that cannot be read again.
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
@@ -191,8 +192,9 @@ def read_dead_letters(
 def query_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it lies on this
-    machine, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot be read again."""
+    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it is in a
+    folder or an object store, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot
+    be read again."""
     if not isinstance(dlq, Delta):
         raise DestinationError(
             f"The DLQ keeps refused rows in {dlq.place}.",
@@ -226,40 +228,43 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
 
 
 def lacks_replays(dlq: Destination) -> bool:
-    """Whether this is a table on this machine of before replays were known."""
-    from deltalake import DeltaTable
+    """Whether this is a table of before replays were known, as far as that is known without Spark."""
     from deltalake.exceptions import DeltaError
 
-    if not isinstance(dlq, Delta) or dlq.folder is None or not dlq.folder.exists():
+    place = dlq.found_here if isinstance(dlq, Delta) else None
+    if place is None:
         return False
     try:
-        return "replays" not in {field.name for field in DeltaTable(str(dlq.folder)).schema().fields}
-    except DeltaError:
+        table = open_delta_table(place)
+    except (DeltaError, StoreError):
         return False
+    return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
 def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
-    """The rows of a table in a folder; none when there is no such folder yet. None when Spark alone can tell."""
+    """The rows of a table in a folder or a store; none when it is not there yet. None when Spark alone can tell."""
     import pyarrow
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    if dlq.folder is None:
+    place = dlq.found_here
+    if place is None:
         return None
-    if not dlq.folder.exists():
-        return []
     try:
-        table = QueryBuilder().register("dlq", DeltaTable(str(dlq.folder)))
-        stream = table.execute(query.format(table="dlq")).read_all()
-    except DeltaError:
+        found = open_delta_table(place)
+        if found is None:
+            return []
+        stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
+        rows = pyarrow.RecordBatchReader.from_stream(stream).read_all()  # lets other threads go on meanwhile
+    except (DeltaError, StoreError):  # Spark may have a right that this process has not
         return None
     except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
         reason = str(error).splitlines()[0]
         raise DestinationError(
-            f"The DLQ at {dlq.folder} cannot be read: {cut_text(reason, 300)}",
+            f"The DLQ at {place} cannot be read: {cut_text(reason, 300)}",
             hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
         ) from error
-    return to_python_rows(pyarrow.RecordBatchReader.from_stream(stream).read_all())
+    return to_python_rows(rows)
 
 
 def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, Any]]:

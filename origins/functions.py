@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -73,6 +74,38 @@ def ship_by_value(function: Callable[..., Any]) -> None:
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
     if module is not None and not _is_installed(place):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def list_imported_packages(function: Callable[..., Any]) -> set[str]:
+    """The packages that the module of a function imports, also from beside its file; without Python's own, and without
+    what is sent with the function by value."""
+    found: set[str] = set()
+    module = sys.modules.get(str(getattr(function, "__module__", "")))
+    waiting, seen = [getattr(module, "__file__", None)], set[str | None]()
+    while waiting:
+        file = waiting.pop()
+        if file is None or file in seen or not file.endswith(".py"):
+            continue
+        seen.add(file)
+        for name in _list_imports(ast.parse(Path(file).read_bytes())):
+            beside = [Path(file).with_name(f"{name}.py"), Path(file).with_name(name) / "__init__.py"]
+            there = next((each for each in beside if each.is_file()), None)
+            if there is not None:
+                waiting.append(str(there))
+            elif name not in sys.stdlib_module_names and name not in _OURS:
+                found.add(name)
+    return found
+
+
+_OURS = ("wherry", "origins", "stages", "destinations", "runners")
+
+
+def _list_imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name.partition(".")[0] for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
 
 
 def _is_installed(place: Path) -> bool:

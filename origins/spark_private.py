@@ -269,3 +269,22 @@ def put_client(session: SparkSession, client: Any) -> None:
     """Let a Connect session speak through this client from now on."""
     weakref.finalize(session, client.close)
     session._client, session._session_id = client, client._session_id  # type: ignore[attr-defined,unused-ignore]
+
+
+def list_context_settings() -> dict[str, str]:
+    """The settings of the classic Spark of this process; none where there is none. Imports nothing."""
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    active = context._active_spark_context if context is not None else None
+    return dict(active.getConf().getAll()) if active is not None else {}
+
+
+def delete_folder(spark: SparkSession, folder: str) -> None:
+    """Delete a folder with all that is in it, wherever a classic Spark's Hadoop finds it."""
+    path = get_jvm(spark).org.apache.hadoop.fs.Path(folder)
+    path.getFileSystem(get_hadoop_settings(spark)).delete(path, True)  # noqa: FBT003 -- with all that is in it
+
+
+def count_executors(spark: SparkSession) -> int:
+    """How many executors a classic Spark has now."""
+    jvm_context: Any = spark.sparkContext._jsc
+    return int(jvm_context.sc().getExecutorIds().size())

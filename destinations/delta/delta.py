@@ -96,7 +96,7 @@ class Delta(DeltaOptions):
         return self.mode == "merge" and self.sequence_by is None
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
-        table = TargetTable.find(spark, self.sql_name, self.folder)
+        table = TargetTable.find(spark, self.sql_name, self.found_here)
         if table is None or table.id != known.id:
             return False
         return not newest or any(commit.carries(newest) for commit in table.log.list_commits(spark, -1))
@@ -105,7 +105,7 @@ class Delta(DeltaOptions):
         return OpenDelta(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
-        return make_account(self.sql_name, self.folder, self.mode, spark, pipeline)
+        return make_account(self.sql_name, self.found_here, self.mode, spark, pipeline)
 
 
 @dataclass(eq=False)
@@ -243,7 +243,7 @@ class OpenDelta(OpenDestination):
                 spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")
 
     def find_table(self, spark: SparkSession) -> TargetTable | None:
-        return TargetTable.find(spark, self.destination.sql_name, self.destination.folder)
+        return TargetTable.find(spark, self.destination.sql_name, self.destination.found_here)
 
     def _require_table(self, spark: SparkSession) -> TargetTable:
         """The table, which must be the one that it was."""

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -28,6 +31,7 @@ from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, 
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
+from origins.object_store import ObjectStore, StoreError
 from origins.secret import cut_text
 
 if TYPE_CHECKING:
@@ -355,19 +359,22 @@ _MODES = {
 
 
 def make_account(
-    name: str, folder: Path | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
+    name: str, place: Path | str | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
 ) -> DeliveryAccount:
-    """What the table of this name in SQL can show; it may be in a folder of this machine."""
-    if folder is None:
-        table = TargetTable.find(spark(), name)
-        if table is None:
-            return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
-        if not isinstance(table.log, LocalLog):
-            return _account_through_spark(table, mode, spark(), pipeline)
-        return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
-    if not (folder / "_delta_log").is_dir():
-        return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
-    return _account_here(folder, mode, pipeline, name)
+    """What the table of this name in SQL can show. It may be in a folder of this machine or at a URL of a store."""
+    if isinstance(place, Path):
+        if not (place / "_delta_log").is_dir():
+            return DeliveryAccount(place=str(place), proof="nothing: the table was not found", there=False)
+        return _account_here(place, mode, pipeline, name)
+    account = _account_in_store(place, mode, pipeline, name) if place else None
+    if account is not None:
+        return account
+    table = TargetTable.find(spark(), name)
+    if table is None:
+        return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
+    if not isinstance(table.log, LocalLog):
+        return _account_through_spark(table, mode, spark(), pipeline)
+    return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
 
 
 def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> DeliveryAccount:
@@ -393,6 +400,48 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> Delivery
         place=str(folder), proof=_MODES[mode], id=table_id, mends=mode == "append", brought=brought, losses=losses
     )
     return _complete_account(account, commits, name, mode, pipeline)
+
+
+def _account_in_store(url: str, mode: str, pipeline: str, name: str) -> DeliveryAccount | None:
+    """The same of a table in an object store, by its log alone; None where this process cannot read that."""
+    with tempfile.TemporaryDirectory(prefix="wherry-log-") as here:
+        folder = Path(here)
+        try:
+            if not _copy_log(url, folder / "_delta_log"):
+                return DeliveryAccount(place=url, proof="nothing: the table was not found", there=False)
+        except StoreError:
+            return None
+        log = LocalLog(folder)
+        commits = list(log.list_commits(None, -1))
+        history = tell_history(commits, VersionLog(here).list_local_after(-1), pipeline)
+        account = DeliveryAccount(
+            place=url,
+            proof=_MODES[mode].replace(" and every file", ""),
+            id=str(log.read_metadata().get("id", "")),
+            mends=mode == "append",
+            brought=history.brought,
+            losses=history.losses,
+        )
+        return _complete_account(account, commits, name, mode, pipeline)
+
+
+def _copy_log(url: str, folder: Path) -> int:
+    """Copy the log of a table in a store; how many files it has."""
+    store = ObjectStore(url)
+    folder.mkdir()
+
+    def copy(key: str) -> None:
+        (folder / PurePosixPath(key).name).write_bytes(store.read(key))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        pages = (filter(_IN_LOG.fullmatch, keys) for keys in store.list_pages("_delta_log"))
+        return sum(len(list(pool.map(copy, keys))) for keys in pages)
+
+
+_AT_ONCE = 16
+"""So many files of a log are fetched at the same time."""
+_IN_LOG = re.compile(r"_delta_log/(?:\d{20}\..+|_last_checkpoint)")
+"""The keys of a log's files; Spark leaves others beside them that stand for folders."""
 
 
 def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:

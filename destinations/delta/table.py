@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
-from destinations.delta.log import LocalLog, SparkLog, TableLog
+from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
-from origins.errors import has_condition, list_spark_errors
+from origins.delta_actions import MetadataBody
+from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.listing import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
+from origins.object_store import StoreError, explain_store_words, open_delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,22 +69,30 @@ class TargetTable:
         return StructType.fromJson(json.loads(self.described))
 
     @staticmethod
-    def find(spark: SparkSession, name: str, folder: Path | None = None) -> TargetTable | None:
+    def find(spark: SparkSession, name: str, place: Path | str | None = None) -> TargetTable | None:
         """The table of this name; None when there is none. Raises `DestinationError` for one that is not Delta's.
 
-        One in a `folder` that this machine and Spark see alike is read from its log, ten times quicker than Spark
-        describes it.
+        One at a `place` that this machine and Spark see alike is read from its log, ten times quicker than Spark
+        describes it: in a folder, or at the URL of a store.
         """
-        seen = find_seen_alike(spark, name, folder) if folder else None
-        if seen is not None or (folder is not None and _is_nowhere(spark, folder)):
-            return seen
+        if isinstance(place, Path):
+            seen = find_seen_alike(spark, name, place)
+            if seen is not None or _is_nowhere(spark, place):
+                return seen
+        elif place is not None:
+            seen = _find_in_store(name, place)
+            if seen is not None:
+                return seen
         from pyspark.errors import AnalysisException
 
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
-        except AnalysisException as error:
-            if is_no_such_table(error):
+        except list_spark_errors() as error:
+            if isinstance(error, AnalysisException) and is_no_such_table(error):
                 return None
+            refused = _explain_refusal(error, place)
+            if refused is not None:
+                raise refused from error
             raise
         ((kind, table_id, location, properties),) = detail
         if kind != "delta":
@@ -195,7 +205,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
     mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
     properties = {**_PROPERTIES, **merged, **mapping, **delta.properties}
     with hold_making_lock(folder) if folder else contextlib.nullcontext():
-        table = TargetTable.find(spark, name, folder)
+        table = TargetTable.find(spark, name, delta.found_here)
         if table is not None:
             return table
         try:
@@ -203,7 +213,10 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
             if here is None or not make_here(spark, here, schema, properties):
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
-            table, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
+            table, why = TargetTable.find(spark, name, delta.found_here), _describe_obstacle(error, folder)
+            refused = _explain_refusal(error, delta.found_here) if table is None else None
+            if refused is not None:
+                raise refused from error
             if table is None and why:
                 raise DestinationError(
                     f"The table {name} cannot be created: {why}.", hint="Choose another place."
@@ -211,9 +224,26 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
             if table is None:
                 raise
             return table
-        table = TargetTable.find(spark, name, folder)
+        table = TargetTable.find(spark, name, delta.found_here)
     assert table is not None
     return table
+
+
+def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationError | None:
+    """What a store says that refuses this, where this process hears it as well or Spark's error tells; else None."""
+    from deltalake.exceptions import DeltaError
+
+    if not isinstance(place, str):
+        return None
+    try:
+        open_delta_table(place)
+    except StoreError as refused:
+        return DestinationError(refused.message, hint=refused.hint)
+    except DeltaError:
+        return None
+    said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))
+    known = explain_store_words(f"{error}\n{said}", place)
+    return DestinationError(f"{place} cannot be written: {known[0]}.", hint=known[1]) if known else None
 
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:
@@ -243,6 +273,33 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
         described=metadata["schemaString"],
         log=log,
         version=version,
+    )
+
+
+def _find_in_store(name: str, url: str) -> TargetTable | None:
+    """The table at this URL; None where this process finds none, since Spark may have a right that it has not."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        found = open_delta_table(url)
+    except (DeltaError, StoreError):
+        return None
+    if found is None:
+        return None
+    metadata, described = found.metadata(), found.schema().to_json()
+    body: MetadataBody = {
+        "id": str(metadata.id),
+        "configuration": metadata.configuration,
+        "schemaString": described,
+    }
+    return TargetTable(
+        name=name,
+        id=body["id"],
+        location=url,
+        properties=metadata.configuration,
+        described=described,
+        log=StoreLog(name, url, body),
+        version=found.version(),
     )
 
 

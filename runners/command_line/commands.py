@@ -30,6 +30,7 @@ from runners.command_line.options import (
     check_duration,
     complete_codes,
     complete_kinds,
+    find_definition,
     load_definition,
     load_for_reading,
     load_pipeline,
@@ -38,6 +39,7 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
     with_quiet,
+    with_values,
 )
 from runners.command_line.schedule_command import find_command, schedule
 from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
@@ -466,18 +468,25 @@ def explain(code: str | None, json: bool) -> None:
 
 
 @command()
-@click.argument("state", type=click.Path(path_type=Path), default=Path(".wherry"))
+@click.argument("state", metavar="[STATE|FILE]", type=click.Path(path_type=Path), required=False)
+@option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
+@with_values
 @as_json
-def doctor(state: Path, json: bool) -> int:
-    """Look for what this machine lacks, and say what to do.
+def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
+    """Look for what is missing here or on a cluster.
 
-    For example:  wherry doctor
+    For example:  wherry doctor --cluster orders.yaml
 
-    STATE is the folder for the state of a pipeline, by default .wherry.
+    STATE is the folder for the state of a pipeline, by default .wherry. With --cluster, FILE is a definition.
     """
     from runners.command_line.doctor import examine
 
-    checks = examine(state)
+    checks = examine(state or Path(".wherry"))
+    if cluster:
+        from runners.command_line.cluster_doctor import examine_cluster
+
+        definition = load_definition(file=state or find_definition(), **given)
+        checks = [*examine_cluster(definition.pipeline)]
     if json:
         click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
     else:

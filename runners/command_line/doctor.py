@@ -64,10 +64,10 @@ def find_foreign_packages() -> Iterator[DoctorCheck]:
         places = [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]
         if not places:
             advice = "Install Wherry again:  pip install --force-reinstall wherry"
-            yield _make_problem("Packages", f"the package '{name}' is missing", advice)
+            yield make_problem("Packages", f"the package '{name}' is missing", advice)
         elif ours / name not in [Path(place).resolve() for place in places]:
             found = f"{places[0]} hides Wherry's own package '{name}'"
-            yield _make_problem("Packages", found, "Rename it, or remove its folder from PYTHONPATH.")
+            yield make_problem("Packages", found, "Rename it, or remove its folder from PYTHONPATH.")
 
 
 def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
@@ -77,19 +77,19 @@ def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
     install = 'pip install "wherry[spark]"'
     if databricks and pyspark:
         found = f"databricks-connect {databricks} and pyspark {pyspark} overwrite each other's files"
-        return _make_problem("Spark", found, "Uninstall both, then install only the package that you need.")
+        return make_problem("Spark", found, "Uninstall both, then install only the package that you need.")
     if databricks:
         return DoctorCheck(name="Spark", state="ok", found=f"databricks-connect {databricks}")
     if not pyspark:
-        return _make_problem("Spark", "pyspark is not installed", install)
+        return make_problem("Spark", "pyspark is not installed", install)
     if not f"{pyspark}.".startswith(f"{fits}."):
-        return _make_problem("Spark", f"pyspark {pyspark} is installed, but Delta {delta} needs Spark {fits}", install)
+        return make_problem("Spark", f"pyspark {pyspark} is installed, but Delta {delta} needs Spark {fits}", install)
     if of("delta-spark") not in ("", delta):
-        return _make_problem(
+        return make_problem(
             "Spark", f"delta-spark {of('delta-spark')} is installed, but Delta {delta} is started", install
         )
     if pandas and int(pandas.split(".")[0]) > 2:
-        return _make_problem(
+        return make_problem(
             "Spark", f"pandas {pandas} is installed, but pyspark {pyspark} needs pandas 2", 'pip install "pandas<3"'
         )
     return DoctorCheck(name="Spark", state="ok", found=f"pyspark {pyspark}, Delta {delta}")
@@ -102,9 +102,9 @@ def check_java_version() -> DoctorCheck:
     try:
         return DoctorCheck(name="Java", state="ok", found=check_java())
     except WherryError as error:
-        return _make_problem("Java", error.message, error.hint)
+        return make_problem("Java", error.message, error.hint)
     except OSError as error:
-        return _make_problem("Java", f"java cannot be started: {error}", "Set JAVA_HOME to a Java 17 or 21.")
+        return make_problem("Java", f"java cannot be started: {error}", "Set JAVA_HOME to a Java 17 or 21.")
 
 
 def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
@@ -120,7 +120,7 @@ def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
     if why:
         found = f"Delta {version} is not in {fetched}, and {address} cannot be read: {why}"
         advice = f"Name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or copy {fetched.parent} from a machine that has it."
-        return _make_problem("JARs", found, advice)
+        return make_problem("JARs", found, advice)
     return DoctorCheck(name="JARs", state="ok", found="not here yet; Spark downloads them at its first start")
 
 
@@ -134,11 +134,11 @@ def check_writable(state: Path) -> DoctorCheck:
             os.link(first, Path(name, "second"))
     except OSError as error:
         advice = "Set `state:` to a directory on a disk that can be written and has hard links."
-        return _make_problem("State", f"{there} cannot hold the state: {error.strerror or error}", advice)
+        return make_problem("State", f"{there} cannot hold the state: {error.strerror or error}", advice)
     return DoctorCheck(name="State", state="ok", found=f"{state} can be written")
 
 
-def _make_problem(name: str, found: str, advice: str) -> DoctorCheck:
+def make_problem(name: str, found: str, advice: str) -> DoctorCheck:
     return DoctorCheck(name=name, state="problem", found=found, advice=advice)
 
 

@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
+from destinations.delta.delta import Delta
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
 from origins.names import get_last_part
+from origins.object_store import canonicalise, find_problem, is_store_url
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
@@ -25,7 +27,7 @@ from stages.stage import Stage
 from stages.stage import list_problems as problems_beside
 
 C = TypeVar("C", Origin, Stage)
-D = TypeVar("D", Origin, Stage, Destination)
+D = TypeVar("D")
 
 MOST_KEPT = 20
 """The rows of a snapshot."""
@@ -42,16 +44,16 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
     """
 
     def name_component(component: C) -> C:
-        return _copy_with(component, name=component.name or find_kind(component, kinds))
+        return copy_with(component, name=component.name or find_kind(component, kinds))
 
     def name_origin(origin: Origin) -> Origin:
-        return _copy_with(name_component(origin), stages=tuple(map(name_component, origin.stages)))
+        return copy_with(name_component(origin), stages=tuple(map(name_component, origin.stages)))
 
     def name_destination(destination: Destination) -> Destination:
         secret = hide_secrets(destination).place != destination.place
         part = "" if secret else get_last_part(destination.place)
         name = destination.name or part or find_kind(destination, kinds)
-        return _copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
+        return copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
 
     dead = pipeline.dlq.destination
     return dataclasses.replace(
@@ -60,11 +62,11 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         origins=tuple(map(name_origin, pipeline.origins)),
         stages=tuple(map(name_component, pipeline.stages)),
         destinations=tuple(map(name_destination, pipeline.destinations)),
-        dlq=dataclasses.replace(pipeline.dlq, destination=dead and _copy_with(dead, name=dead.name or DLQ)),
+        dlq=dataclasses.replace(pipeline.dlq, destination=dead and copy_with(dead, name=dead.name or DLQ)),
     )
 
 
-def _copy_with(component: D, **changes: object) -> D:
+def copy_with(component: D, **changes: object) -> D:
     """A copy that shares what the component keeps to itself, as rows in memory; `dataclasses.replace` would not."""
     copied = copy.copy(component)
     for name, value in changes.items():
@@ -197,8 +199,12 @@ def _check_component_names(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
-    if isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
-        message = "expected a directory of this machine or {schema: catalog.schema}"
+    if is_store_url(pipeline.state):
+        problem = find_problem(str(pipeline.state))
+        if problem:
+            yield "state", problem
+    elif isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
+        message = "expected a directory of this machine, s3://, abfss:// or gs://, or {schema: catalog.schema}"
         yield "state", f"{message}, got {shorten(pipeline.state)}"
     if isinstance(pipeline.state, SchemaState):
         if not _SCHEMA.fullmatch(pipeline.state.schema):
@@ -266,6 +272,26 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
         if destination.replaces:
             message = f"expected append or merge {shared}; a run would replace the rows of other runs"
             yield f"destinations[{at}].mode", message
+    if not any(pipeline.spark.conf.get(name) for name in _LOG_STORES):
+        for path, place in _list_tables(pipeline):
+            if canonicalise(place).startswith("s3a:"):
+                message = f"expected a table that is not on S3 {shared}; Spark may replace the commits of other runs"
+                yield path, f"{message} there, unless `spark.conf` names a log store such as Delta's for DynamoDB"
+
+
+_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
+
+
+def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
+    """The paths of the Delta tables that every run writes, and where they stand in the definition."""
+    for at, destination in enumerate(pipeline.destinations):
+        if isinstance(destination, Delta) and destination.path:
+            yield f"destinations[{at}].path", destination.path
+    dead = pipeline.dlq.destination
+    if isinstance(dead, Delta) and dead.path:
+        yield "dlq", dead.path
+    if dead is None and isinstance(pipeline.state, str):
+        yield "state", pipeline.state
 
 
 def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:

@@ -10,6 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from destinations.destination import Destination
 from origins.files.listing import is_local, parse_pattern, without_scheme
+from origins.object_store import canonicalise
 from origins.origin import Origin
 from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
@@ -119,7 +120,7 @@ def _name_table(name: str) -> str:
 
 
 def _name_folder(path: str) -> str:
-    return os.path.abspath(without_scheme(path)) if is_local(path) else path.rstrip("/")
+    return os.path.abspath(without_scheme(path)) if is_local(path) else canonicalise(path).rstrip("/")
 
 
 def _feeds(written: str, read: str) -> bool:

@@ -62,6 +62,7 @@ ADVICE: Mapping[str, Advice] = {
     "ORIGIN": Advice(_RUN, "Put back what is missing at the origin, or correct its place in the definition."),
     "DESTINATION": Advice(_RUN, "Put the destination back, or make its place usable."),
     "LEDGER": Advice(_RUN, "Put the ledger back as it was, or give its folder room and rights."),
+    "STORE": Advice(_RUN, "Correct the URL, the credentials or the rights at the object store."),
     "LOCK": Advice(_RUN, "Make the state's directory writable for this user."),
     "ACCESS": Advice(_RUN, "Free disk space, or give this user the right that the error names."),
     "SESSION": Advice(_RUN, "Create a new Spark session, with its old settings and views."),

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypedDict
 from origins.batch import JSON, Batch, Json
 from origins.errors import WherryError
 from origins.json_shape import check_shape
+from origins.object_store import suggest_connector
 from origins.protection import Protection
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
@@ -90,7 +91,7 @@ class RunError:
         ours = (
             error
             if isinstance(error, WherryError)
-            else WherryError(protection.mask_error(error, summarise_error(error)))
+            else WherryError(protection.mask_error(error, summarise_error(error)), hint=suggest_connector(error))
         )
         return RunError(
             cls=type(error).__name__,

@@ -114,16 +114,32 @@ class ScheduleOptions:
     """The most by which a run begins later, at random, so that not all pipelines begin at once."""
 
 
+MASTER = "spark.master"
+"""Spark's own setting for the machine or the cluster that it works on."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SparkOptions:
     """Settings of a Spark session that Wherry starts. Wherry uses an existing session as it is."""
 
+    master: str | None = field(default=None, metadata={"like": "spark://spark.example.com:7077"})
+    """The cluster that Spark works on: `spark://HOST:PORT`, `yarn` or `k8s://…`. The default is this machine."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Configuration of Spark by key, for example `spark.driver.memory`."""
     packages: Sequence[str] = ()
     """Maven coordinates of further JARs."""
     keep_warm: str = field(default="0s", metadata={"like": "15m"})
     """How long the Spark stays for the next command after this one. 0s ends it with the command."""
+
+    def __post_init__(self) -> None:
+        named = self.conf.get(MASTER)
+        if self.master is not None and named not in (None, self.master):
+            raise ValueError(f"master: {self.master!r} and conf: {MASTER}: {named!r} differ; remove one of them")
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """All of it but the JARs, as Spark's configuration."""
+        return {**({MASTER: self.master} if self.master is not None else {}), **self.conf}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +173,7 @@ class PipelineSpec:
     protect: Sequence[str] = ()
     """Columns whose values are never shown. Wherry masks them in errors, logs, previews and reports."""
     state: str | SchemaState | None = field(default=None, metadata={"path": True})
-    """The folder or schema of the state. The default is `.wherry/<name>` beside the definition."""
+    """The folder, URL or schema of the state. The default is `.wherry/<name>` beside the definition."""
     run_options: RunOptions = RunOptions()
     """How a run works on batches. In a definition the word is `run`."""
     spark: SparkOptions = SparkOptions()

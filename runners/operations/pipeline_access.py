@@ -12,7 +12,7 @@ from origins.batch import JSON
 from runners.model.clock import Clock
 from runners.model.errors import Owned
 from runners.model.spec import PipelineSpec
-from runners.spark.session import make_own_session, obtain
+from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal
 from runners.state.location import StateLocation, check_pipeline
 from runners.state.process_locks import StateLock
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def open_session(pipeline: PipelineSpec) -> SparkSession:
     """A session of our own, with the pipeline's time zone."""
-    return make_own_session(obtain(pipeline.spark), pipeline.run_options.time_zone)
+    return make_own_session(obtain_for(pipeline), pipeline.run_options.time_zone)
 
 
 def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:

@@ -34,7 +34,7 @@ from runners.operations.pipeline_access import open_state
 from runners.running.activity import read_activities
 from runners.running.compatibility import resolve_names
 from runners.running.opening import survey_origin
-from runners.spark.session import make_own_session, obtain
+from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
@@ -162,7 +162,7 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None)
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:
     """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
     place = StateLocation.of(pipeline)
-    history = place.open_history(pipeline, lambda: make_own_session(obtain(pipeline.spark)))
+    history = place.open_history(pipeline, lambda: make_own_session(obtain_for(pipeline)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
     begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=wanted.archived))

@@ -13,6 +13,7 @@ from destinations.discard import Discard
 from origins.batch import JSON
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
+from origins.object_store import is_store_url
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
 from runners.definitions.definition import Definition
@@ -271,6 +272,8 @@ def _list_stages(pipeline: PipelineSpec) -> Iterator[Stage]:
 def _explain_state(pipeline: PipelineSpec) -> str:
     if isinstance(pipeline.state, SchemaState):
         return f"{pipeline.state.schema}.{pipeline.name}_ledger and tables beside it"
+    if is_store_url(pipeline.state):
+        return str(pipeline.state)
     there = pipeline.state is not None and os.path.exists(pipeline.state)
     return f"{pipeline.state}{'' if there else ' (created by the first run)'}"
 

@@ -48,6 +48,7 @@ from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
 from runners.running.replay import Replay
+from runners.running.shared_folders import check_shared
 from runners.running.stop import force_in_time, stop_on_signals
 from runners.spark.session import (
     check_alive,
@@ -60,7 +61,7 @@ from runners.spark.session import (
     list_local_folders,
     make_own_session,
     measure_clock_offset,
-    obtain,
+    obtain_for,
 )
 from runners.spark.warm import begin_use, end_use
 from runners.state.background_writer import BackgroundWriter
@@ -173,14 +174,14 @@ class PipelineRun:
             log.warning("%s: %s", self.pipeline.name, notice)
         with self._hold_lock() as taking, hide_in_logs(self.pipeline.secrets):
             journal = None if self.place.needs_spark else self._open_journal(None, taking)
-            options = self.pipeline.spark
             starts = self.spark is None and not is_given()
-            given = self.spark or obtain(options)
+            given = self.spark or obtain_for(self.pipeline)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
             journal = journal or self._open_journal(spark, taking)
             with hear_start(spark, self._note_jvm):
+                check_shared(self.pipeline, spark)
                 self._acquire(journal, spark, taking)
                 began_row, scribe = self._record_begin(spark)
                 herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)

@@ -20,7 +20,7 @@ from runners.model.clock import Clock
 from runners.model.entry import Entry, StopBody
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
-from runners.spark.session import obtain
+from runners.spark.session import obtain_for
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict, Ledger
 from runners.state.location import StateLocation
@@ -153,7 +153,7 @@ class _StopWatch:
 def stop(pipeline: PipelineSpec, reason: str, *, force: bool = False, within: str = "") -> bool:
     """Ask a run of this pipeline, in any process, to stop; whether there was a run."""
     place = StateLocation.of(pipeline)
-    spark = obtain(pipeline.spark) if place.needs_spark else None
+    spark = obtain_for(pipeline) if place.needs_spark else None
     after = parse_seconds(within) if within else None
     return ask_to_stop(place.open_ledger(spark), reason, force=force, within=after).owner is not None
 

@@ -19,7 +19,7 @@ from runners.model.text import summarise_error
 from runners.running.run import PipelineRun
 from runners.schedules.schedule_plan import ScheduleCatalog, open_marks
 from runners.schedules.scheduler import Carry, RunOutcome, RunThreads, Scheduler, Stop
-from runners.spark.session import is_alive, is_given, obtain
+from runners.spark.session import is_alive, is_given, list_packages, obtain
 from runners.spark.session_pool import tag_work
 from runners.state.location import check_lasting
 
@@ -36,14 +36,14 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
     first: dict[str, str] = {}
     for definition in definitions:
         name, wanted = definition.pipeline.name, definition.pipeline.spark
-        for key, value in wanted.conf.items():
+        for key, value in wanted.settings.items():
             if conf.setdefault(key, value) != value:
                 raise Refusal(
                     f"{first[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",
                     hint="Set one value in both, or schedule them in two directories.",
                 )
             first.setdefault(key, name)
-    packages = dict.fromkeys(each for definition in definitions for each in definition.pipeline.spark.packages)
+    packages = dict.fromkeys(each for definition in definitions for each in list_packages(definition.pipeline))
     starts = not is_given()
     spark = obtain(SparkOptions(conf=conf, packages=tuple(packages)), warm=False)
     if starts:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from origins.spark_private import end_jvm, launch_jvm
 from runners.spark.quick_start import QuickStart, list_environment
-from runners.spark.start import build_session, list_local_settings
+from runners.spark.start import build_session, list_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +40,7 @@ def _train(quick: QuickStart, memory: str, options: list[str]) -> None:
         command = quick.build_command({"spark.driver.memory": memory}, options)
         with Path(os.devnull).open("wb") as noise:
             launch_jvm({}, contextlib.nullcontext(), noise.fileno(), command, list_environment())
-        settings = list_local_settings({"spark.sql.warehouse.dir": str(place / "warehouse")})
+        settings = list_settings({"spark.sql.warehouse.dir": str(place / "warehouse")})
         session = build_session(settings)
         _carry(session, place)
         session.stop()

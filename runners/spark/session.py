@@ -6,6 +6,7 @@ The only file that asks what classic Spark has and Spark Connect has not; `spark
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import logging
@@ -15,13 +16,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
 from origins.names import declare_one_disk
+from origins.object_store import canonicalise, is_store_url
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -35,14 +37,16 @@ from origins.spark_private import (
     put_client,
 )
 from runners.model.error_kinds import classify
-from runners.model.spec import SparkOptions
+from runners.model.spec import MASTER, SparkOptions
 from runners.model.text import summarise_error
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.start import (
     DELTA_CATALOG,
     SparkMissing,
+    is_one_machine,
     is_set_elsewhere,
-    list_local_settings,
+    list_connectors,
+    list_settings,
     silence_loggers,
     start,
 )
@@ -50,6 +54,8 @@ from runners.spark.warm import attach, find_obstacle, read_keep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from runners.model.spec import PipelineSpec
 
 
 log = logging.getLogger("wherry")
@@ -82,15 +88,40 @@ _PATIENCE = 60
 
 
 def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSession:
-    """The active session, that of `SPARK_REMOTE` or spark-submit, or else a local one with Delta: that one starts its
-    JVM when something is first asked of it, or borrows one that stays `warm`."""
+    """The active session, that of `SPARK_REMOTE` or spark-submit, or else one with Delta, here or on the cluster that
+    the options name: that one starts its JVM when something is first asked of it, or borrows one that stays `warm`."""
     options = options or SparkOptions()
-    conf, packages = options.conf, options.packages
-    if is_given() or is_set_elsewhere() or "spark.master" in conf:
+    conf, packages = options.settings, options.packages
+    if is_given() or is_set_elsewhere():
         return obtain_now(conf, packages)
     keep = _read_keep(options) if warm else 0.0
-    late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_local_settings(conf, packages), **_MEANING})
+    late = LateSpark(lambda: obtain_now(conf, packages, keep), {**list_settings(conf, packages), **_MEANING})
     return cast("SparkSession", LateSession(late, lambda given: given))
+
+
+def obtain_for(pipeline: PipelineSpec) -> SparkSession:
+    """The same, with the pipeline's settings and the JARs for the object stores that it names."""
+    return obtain(dataclasses.replace(pipeline.spark, packages=list_packages(pipeline)))
+
+
+def list_packages(pipeline: PipelineSpec) -> list[str]:
+    """The JARs that a Spark of ours needs beside Delta's: those that the pipeline names, and those for its stores."""
+    parts = [pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq]
+    given = list(pipeline.spark.packages)
+    return [*given, *list_connectors(_list_schemes(parts), [*given, pipeline.spark.conf.get("spark.jars", "")])]
+
+
+def _list_schemes(value: object) -> set[str]:
+    """The schemes of the object stores that are named somewhere in a value."""
+    if isinstance(value, str):
+        return {canonicalise(value).partition(":")[0]} if is_store_url(value) else set()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner: Iterable[object] = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        inner = value.values()
+    else:
+        inner = value if isinstance(value, list | tuple) else ()
+    return {scheme for each in inner for scheme in _list_schemes(each)}
 
 
 def _read_keep(options: SparkOptions) -> float | None:
@@ -182,7 +213,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
         note_session(session, settings, of=spark)
     else:
         say_commits(session, _JvmCommits(session))
-        if is_here(spark) and _find_default_scheme(spark) == "file":
+        if is_here(spark) and find_default_scheme(spark) == "file":
             declare_one_disk(session)
     return session
 
@@ -192,7 +223,7 @@ def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
     session = cast("SparkSession", late)
     session.conf.set("spark.sql.session.timeZone", time_zone)
     say_commits(session, LateCommits(late))
-    if spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
+    if is_here(session) and spark.late.settings.get("spark.hadoop.fs.defaultFS", "file:").startswith("file:"):
         declare_one_disk(session)
     return session
 
@@ -273,7 +304,7 @@ class _JvmCommits(SparkCommits):
             lock.unlock()
 
 
-def _find_default_scheme(spark: SparkSession) -> str:
+def find_default_scheme(spark: SparkSession) -> str:
     """The scheme of a path that names none, for a classic Spark."""
     place = get_hadoop_settings(spark).get("fs.defaultFS")
     return str(place).partition(":")[0]
@@ -292,8 +323,18 @@ def is_connect(spark: SparkSession) -> bool:
 def is_here(spark: SparkSession) -> bool:
     """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
     if isinstance(spark, LateSession):
-        return True
-    return not is_connect(spark) and str(spark.sparkContext.master).startswith("local")
+        return is_one_machine(spark.late.settings.get(MASTER, "local"))
+    return not is_connect(spark) and is_one_machine(find_master(spark))
+
+
+def find_master(spark: SparkSession) -> str:
+    """The machine or the cluster that a classic Spark works on, as `spark.master` names it."""
+    return str(spark.sparkContext.master)
+
+
+def count_slots(spark: SparkSession) -> int:
+    """How many tasks a classic Spark works on at a time by default."""
+    return int(spark.sparkContext.defaultParallelism)
 
 
 def is_late(spark: SparkSession) -> bool:

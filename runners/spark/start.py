@@ -1,4 +1,4 @@
-"""Starting a Spark on this machine: its settings, its JARs, its JVM, and where the noise of that goes."""
+"""Starting a Spark from this machine: its settings, its JARs, its JVM, and where the noise of that goes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
+from origins.object_store import HADOOP, make_spark_settings
 from origins.spark_private import find_jvm, get_jvm, launch_jvm
+from runners.model.spec import MASTER
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
     QuickStart,
@@ -36,11 +38,40 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
 
+SDK = "2.35.4"
+"""The version of Amazon's libraries with which Hadoop in Spark 4.2 was built."""
+
+_S3 = (
+    f"org.apache.hadoop:hadoop-aws:{HADOOP}",
+    *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
+)
+"""The few JARs with which Spark reaches S3, 18 MB. Hadoop's own choice is a bundle of all of Amazon's services, 690
+MB."""
+
+_AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
+
+CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
+"""The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
+
+EXCLUDED = (
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
+    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+)
+"""What these packages name and Spark does without. It has the second line's libraries itself."""
+
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
 
-_AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log.")
+_AT_LAUNCH = (
+    *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log."),
+    *("spark.yarn.", "spark.kerberos."),
+)
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
+
+_JARS = "spark.jars"
+"""A JVM adds the packages to these when it starts. Who sets them again takes Delta away from the executors."""
+
+_EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
 """What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
@@ -61,32 +92,37 @@ _MOST_NOISE = 20
 
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
-_LOCAL = {
+_ANYWHERE = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": DELTA_CATALOG,
     "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.scheduler.mode": "FAIR",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.log.level": "FATAL",
+}
+"""Small batches, and no console bar over ours. And no line numbers of ours in Spark's errors: noting them costs more
+than all else that is done to describe a batch."""
+
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+_ONE_MACHINE = {
+    **_LOOPBACK,
     "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    "spark.scheduler.mode": "FAIR",
     "spark.ui.enabled": "false",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.log.level": "FATAL",
 }
-"""One machine, small batches: few partitions, no web page and little kept for it, no console bar over ours. And no
-line numbers of ours in Spark's errors: noting them costs more than all else that is done to describe a batch. The two
-classes write Delta's log and its checksums with the guarantees of those that they stand for; but those start a process
-(`readlink`) for each file that they look at on a local disk, thirty in a commit."""
+"""Few partitions, no web page and little kept for it. The two classes write Delta's log and its checksums with the
+guarantees of those that they stand for; but those start a process (`readlink`) for each file that they look at on a
+local disk, thirty in a commit."""
 
 
 class SparkMissing(WherryError):
@@ -116,8 +152,9 @@ def is_starting() -> bool:
 
 @note_start()
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
-    """A local session tuned for one machine. Its own noise goes to a log file that an error names."""
-    settings, java = list_local_settings(conf, packages), find_java()
+    """A session on this machine, or with its driver here on the cluster that `spark.master` names. Its own noise goes
+    to a log file that an error names."""
+    settings, java = list_settings(conf, packages), find_java()
     quick = None if connect else find_quick_start(str(java) if java else None, settings)
     if quick is None or quick.recipe is None:
         check_java()
@@ -125,13 +162,15 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     with (
         fetch_one_at_a_time(settings),
         _divert_noise(connect=connect) as (log, noise),
-        use_our_python(),
+        use_python(settings),
         warnings.catch_warnings(),
     ):
         # The Connect client asks its own server again for what the server was started with, and is told no.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
             is_new = not connect and _launch(settings, quick, noise)
+            if is_new:
+                settings.pop(_JARS, None)
             session = build_session(settings, connect=connect)
         except list_spark_errors(RuntimeError) as error:
             raise SparkMissing(
@@ -171,7 +210,7 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
     """A session with these settings, in the JVM of this process if it has one."""
     from pyspark.sql import SparkSession
 
-    place = f"local[{_count_cores()}]"
+    place = settings.get(MASTER, f"local[{_count_cores()}]")
     builder = SparkSession.builder.remote(place) if connect else SparkSession.builder.master(place)
     builder = builder.appName("wherry")
     for key, value in settings.items():
@@ -179,16 +218,46 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
     return builder.getOrCreate()
 
 
-def list_local_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
+def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
+    """The JARs for the stores of these schemes. A store whose main JAR is `named` brings its own."""
+    found: dict[str, None] = {}
+    for scheme in sorted(schemes):
+        jars = CONNECTORS.get(scheme, ())
+        if jars and not any(jars[0].split(":")[1] in name for name in named):
+            found.update(dict.fromkeys(jars))
+    return list(found)
+
+
+def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
     """The settings that `start` gives to a session."""
+    master = conf.get(MASTER, "local")
+    here = is_one_machine(master)
+    if here:
+        own = {**_ONE_MACHINE, "spark.sql.shuffle.partitions": str(_count_cores())}
+    else:
+        own = _LOOPBACK if _is_on_loopback(master) else {}
+    s3 = any("hadoop-aws" in name for name in (*packages, conf.get(_JARS, "")))
+    ours = any({*jars} <= {*packages} for jars in CONNECTORS.values())
     return {
-        **_LOCAL,
-        "spark.sql.shuffle.partitions": str(_count_cores()),
+        **_ANYWHERE,
+        **own,
+        **(make_spark_settings() if s3 else {}),
+        **({"spark.jars.excludes": ",".join(EXCLUDED)} if ours else {}),
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
+        **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
     }
+
+
+def is_one_machine(master: str) -> bool:
+    """Whether Spark's executors are on this machine with such a master, and see its disk."""
+    return master.startswith("local")
+
+
+def _is_on_loopback(master: str) -> bool:
+    return re.match(r"spark://(localhost|127\.[\d.]+|\[::1\])[:,]", master) is not None
 
 
 def is_set_elsewhere() -> bool:
@@ -300,17 +369,26 @@ def _name_file(package: str) -> str:
     return f"{group}_{rest.replace(':', '-')}.jar"
 
 
+def find_executor_python(settings: Mapping[str, str]) -> str:
+    """The Python of Python functions: the one that the environment or the settings name, or else the one that runs us.
+    Other machines may not have that one: there it is the first `python3` on their PATH."""
+    master = settings.get(MASTER, "local")
+    ours = sys.executable if is_one_machine(master) or _is_on_loopback(master) else "python3"
+    return os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python", ours)
+
+
 @contextlib.contextmanager
-def use_our_python() -> Iterator[None]:
-    """A Spark that starts in here gives Python functions the Python that runs us, unless the environment names
-    another; by itself it takes the first `python3` on the PATH."""
+def use_python(settings: Mapping[str, str]) -> Iterator[None]:
+    """A Spark that starts in here gives Python functions the Python that fits."""
     given = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = given or sys.executable
+    os.environ["PYSPARK_PYTHON"] = find_executor_python(settings)
     try:
         yield
     finally:
         if given is None:
             del os.environ["PYSPARK_PYTHON"]
+        else:
+            os.environ["PYSPARK_PYTHON"] = given
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from origins.errors import WherryError, list_spark_errors
 from origins.quantities import parse_seconds
 from origins.secret import SECRET
 from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
-from runners.model.spec import SparkOptions
+from runners.model.spec import MASTER, SparkOptions
 from runners.model.text import find_version
 from runners.spark.quick_start import is_private, measure_file
 from runners.spark.start import (
@@ -35,10 +35,10 @@ from runners.spark.start import (
     check_java,
     find_java,
     is_set_elsewhere,
-    list_local_settings,
+    list_settings,
     note_start,
     silence_loggers,
-    use_our_python,
+    use_python,
 )
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class WarmError(WherryError):
 
 def find_obstacle(options: SparkOptions) -> str:
     """Why a Spark with these options cannot stay warm, in words; empty if it can."""
-    conf = options.conf
-    if "spark.master" in conf:
-        return "spark.conf names a master"
+    conf = options.settings
+    if MASTER in conf:
+        return "the definition names a master"
     if is_set_elsewhere():
         return "files beside the definition configure Spark"
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
@@ -141,7 +141,7 @@ def name_folder(conf: Mapping[str, str], packages: Sequence[str]) -> str:
         "python": [sys.executable, sys.version, sys.prefix],
         "packages": [_find_installed(name) for name in ("pyspark", "delta-spark", "py4j")],
         "java": java and [str(java.resolve()), measure_file(java)],
-        "settings": list_local_settings(conf, packages),
+        "settings": list_settings(conf, packages),
         "environment": list_jvm_environment(),
         "folder": [os.getcwd(), here.st_dev, here.st_ino],
         "user": [os.geteuid(), os.getegid(), sorted(os.getgroups()), _read_umask()],
@@ -192,7 +192,7 @@ def attach(conf: Mapping[str, str], packages: Sequence[str], keep: float | None)
     environment = list_jvm_environment()
     further = {name: value for name, value in os.environ.items() if environment.get(name) != value}
     try:
-        with use_our_python():
+        with use_python(conf):
             session = attach_jvm(JvmAddress(**answer["address"]), further)
     except list_spark_errors(AssertionError, AttributeError, KeyError, RuntimeError, TypeError):  # the JVM has ended
         talk.close()

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from origins.errors import WherryError, list_spark_errors
 from origins.spark_private import JvmAddress, LentJvm, find_jvm, get_jvm_address
 from runners.model.clock import Clock
-from runners.spark.start import build_session, list_local_settings, start
+from runners.spark.start import build_session, list_settings, start
 from runners.spark.warm import (
     CLEANS,
     GOODBYE,
@@ -86,7 +86,7 @@ class KeptSpark:
     """The Spark of this process."""
 
     def __init__(self, conf: Mapping[str, str], packages: Sequence[str]) -> None:
-        self._settings = list_local_settings(conf, packages)
+        self._settings = list_settings(conf, packages)
         self._session = start(conf, packages)
         warm_up(self._session)
         self._lent = LentJvm()

@@ -1,4 +1,5 @@
-"""The ledger as a Delta table in a folder, through `deltalake`, without Spark: a commit takes a few milliseconds."""
+"""The ledger as a Delta table in a folder or an object store, through `deltalake`, without Spark: a commit takes a few
+milliseconds on a disk, and some requests at a store."""
 
 from __future__ import annotations
 
@@ -6,16 +7,18 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 from arro3.core import Array, Table
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from destinations.delta.direct_append import UNUSABLE
+from origins.object_store import ObjectStore, StoreError, StoreUrl, describe_store_error, get_options
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
     BODIES,
@@ -34,13 +37,13 @@ from runners.state.ledger import (
 class DeltaLedger(TableLedger["LocalTable"]):
     """The entries in a Delta table at `path`; beside it the history, named `<path>_history`, and `<path>_bodies`.
 
-    Any number of processes and threads may read and append. Meant for a disk of this host.
+    Any number of processes and threads may read and append. Meant for a disk of this host, or an object store.
     """
 
     def __init__(self, path: str | Path) -> None:
-        path = Path(path).absolute()
-        history, bodies = (path.with_name(f"{path.name}_{kind}") for kind in ("history", "bodies"))
-        super().__init__(LocalTable(path, ENTRIES), LocalTable(history, SETTLED), LocalTable(bodies, BODIES))
+        place = path if isinstance(path, StoreUrl) else Path(path).absolute()
+        history, bodies = (name_beside(place, f"_{kind}") for kind in ("history", "bodies"))
+        super().__init__(LocalTable(place, ENTRIES), LocalTable(history, SETTLED), LocalTable(bodies, BODIES))
         self._seen: tuple[int | None, int] = (None, 0)
         """A version of the entries, and the last number in it."""
 
@@ -79,22 +82,121 @@ PROPERTIES = {
     "delta.logRetentionDuration": "interval 5 seconds",
 }
 """The log is kept short, because every commit lists it; the seconds are for its readers."""
-_READING = (DeltaError, OSError, pa.ArrowException)
+_KEPT_LOG = "interval 7 days"
+"""How long the log is kept in an object store. A commit there lists only what is newer than the last checkpoint."""
+_READING = (DeltaError, OSError, pa.ArrowException, StoreError)
 
 
-class LocalTable(LedgerTable):
-    """The table, opened when it is needed and then kept open. For one thread at a time."""
+def name_beside(place: Path | StoreUrl, ending: str) -> Path | StoreUrl:
+    """The place beside it whose name has this ending."""
+    return place.with_ending(ending) if isinstance(place, StoreUrl) else place.with_name(place.name + ending)
 
-    def __init__(self, path: Path, columns: Columns) -> None:
+
+class TableHome(ABC):
+    """Where a table is: what is asked there that `deltalake` does not tell."""
+
+    properties: Mapping[str, str] = PROPERTIES
+    """Those of a table that is made there."""
+
+    @abstractmethod
+    def may_be_there(self) -> bool:
+        """Whether there may be a table. Raises `OSError` where this user may not know."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Make sure that a name that is taken stays taken: it is all that keeps two writers apart."""
+
+    @abstractmethod
+    def list_log(self, after: int) -> Iterable[str]:
+        """The names in the table's log; those of versions up to `after` may be missing."""
+
+    @abstractmethod
+    def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
+        """Why the place failed, and what to do."""
+
+
+class DiskHome(TableHome):
+    """A folder of this machine."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
         unusable = UNUSABLE.search(str(path))
         if unusable:
             raise LedgerError(
                 f"{path} cannot hold a ledger: Delta tables do not work below a name with {unusable[0]!r} in it.",
                 hint="Set `state` to another directory.",
             )
+
+    def may_be_there(self) -> bool:
+        try:
+            os.scandir(self.path / "_delta_log").close()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return bool(DeltaTable.is_deltatable(str(self.path)))
+
+    def check(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="_probe-", dir=self.path) as place:
+            own, taken = Path(place, "own"), Path(place, "taken")
+            own.touch()
+            os.link(own, taken)
+            try:
+                os.link(own, taken)
+            except FileExistsError:
+                return
+            raise OSError(
+                "its file system lets a new file replace another one, so Wherry cannot keep two writers apart"
+            )
+
+    def list_log(self, after: int) -> Iterable[str]:
+        return os.listdir(self.path / "_delta_log")
+
+    def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
+        if reading:
+            return _describe_reason(error), (
+                "Wherry changed nothing, and processes nothing without the ledger. Give this user the right to read "
+                "it, or put missing and broken files back from a backup."
+            )
+        return _describe_reason(error), (
+            "Its folder needs to be writable, with free space. The ledger is whole, and a later run continues."
+        )
+
+
+class StoreHome(TableHome):
+    """A folder of an object store."""
+
+    properties: Mapping[str, str] = {**PROPERTIES, "delta.logRetentionDuration": _KEPT_LOG}
+
+    def __init__(self, url: StoreUrl) -> None:
+        self.url = url
+
+    def may_be_there(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        ObjectStore(self.url).check_put_if_new()
+
+    def list_log(self, after: int) -> Iterable[str]:
+        store = ObjectStore(self.url)
+        for page in store.list_pages("_delta_log", after=f"_delta_log/{after:020}.z"):
+            yield from (key.rpartition("/")[2] for key in page)
+
+    def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
+        if isinstance(error, StoreError):
+            return error.message, error.hint
+        reason, hint = describe_store_error(error, self.url)
+        whole = "Wherry changed nothing" if reading else "The ledger is whole, and a later run continues"
+        return reason, f"{hint} {whole}."
+
+
+class LocalTable(LedgerTable):
+    """The table, opened when it is needed and then kept open. For one thread at a time."""
+
+    def __init__(self, path: Path | StoreUrl, columns: Columns) -> None:
+        self.home: TableHome = StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
         self.path = path
         self.place = str(path)
         self.columns = columns
+        self._options = get_options(path)
         fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
         self._schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         self._table: DeltaTable | None = None
@@ -135,7 +237,9 @@ class LocalTable(LedgerTable):
         """
         try:
             self._table = self._table or self._create_table()
-            self._probe()
+            if not self._probed:
+                self.home.check()
+                self._probed = True
             version = self._table.version() + 1
             write_deltalake(
                 self._table,
@@ -148,10 +252,9 @@ class LocalTable(LedgerTable):
             )
             landed = self._table.version() == version and not self._has_checkpoint_above(version)
         except Exception as error:  # whatever it was, it may have landed
+            reason, hint = self.home.explain(error, reading=False)
             raise LedgerError(
-                f"The ledger at {self.path} cannot be written: {_describe_reason(error)}.",
-                hint="Its folder needs to be writable, with free space. The ledger is whole, and a later run "
-                "continues.",
+                f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}.", hint=hint
             ) from error
         if not landed:
             self._table = None
@@ -189,49 +292,32 @@ class LocalTable(LedgerTable):
 
     def _unreadable_error(self, error: Exception) -> LedgerError:
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
-        file = f" ({named[0]})" if named else ""
-        return LedgerError(
-            f"The ledger at {self.path} cannot be read: {_describe_reason(error)}{file}.",
-            hint="Wherry changed nothing, and processes nothing without the ledger. Give this user the right to read "
-            "it, or put missing and broken files back from a backup.",
-        )
+        reason, hint = self.home.explain(error, reading=True)
+        file = f" ({named[0]})" if named and named[0] not in reason else ""
+        return LedgerError(f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}.", hint=hint)
 
     def _open_table(self) -> DeltaTable | None:
-        if not self._is_there():
+        if not self.home.may_be_there():
             return None
-        table = DeltaTable(self.place)
+        try:
+            table = DeltaTable(self.place, storage_options=self._options)
+        except TableNotFoundError:
+            if self._options is None:
+                raise
+            return None
         self.check_columns(table.schema().to_json(), lambda: self._read_rows(table.scan(["format"])))
         return table
 
-    def _is_there(self) -> bool:
-        """Whether there is a table. Raises `OSError` where this user may not know: Delta takes that for none."""
-        try:
-            os.scandir(self.path / "_delta_log").close()
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return bool(DeltaTable.is_deltatable(self.place))
-
     def _create_table(self) -> DeltaTable:
         """The table, made here and now; read as it was made, so that a commit by others is seen as one."""
-        DeltaTable.create(self.place, self._schema, configuration=PROPERTIES, commit_properties=_ONCE)
-        return DeltaTable(self.place, version=0)
-
-    def _probe(self) -> None:
-        """Make sure, once, that a name that is taken stays taken: it is all that keeps two writers apart."""
-        if self._probed:
-            return
-        with tempfile.TemporaryDirectory(prefix="_probe-", dir=self.path) as place:
-            own, taken = Path(place, "own"), Path(place, "taken")
-            own.touch()
-            os.link(own, taken)
-            try:
-                os.link(own, taken)
-            except FileExistsError:
-                self._probed = True
-            else:
-                raise OSError(
-                    "its file system lets a new file replace another one, so Wherry cannot keep two writers apart"
-                )
+        DeltaTable.create(
+            self.place,
+            self._schema,
+            configuration=dict(self.home.properties),
+            commit_properties=_ONCE,
+            storage_options=self._options,
+        )
+        return DeltaTable(self.place, version=0, storage_options=self._options)
 
     def _has_checkpoint_above(self, version: int) -> bool:
         """Whether there is a checkpoint above this version.
@@ -239,7 +325,7 @@ class LocalTable(LedgerTable):
         Then the log below may have been cleaned up, and a process that slept for long may have found its version
         free again: what it wrote there is in no table.
         """
-        checkpoints = [name for name in os.listdir(self.path / "_delta_log") if ".checkpoint." in name]
+        checkpoints = [name for name in self.home.list_log(version) if ".checkpoint." in name]
         return any(int(name.partition(".")[0]) > version for name in checkpoints)
 
 

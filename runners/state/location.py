@@ -1,4 +1,4 @@
-"""Where a pipeline keeps its state: a directory, or tables of a catalog's schema."""
+"""Where a pipeline keeps its state: a directory, a folder of an object store, or tables of a catalog's schema."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import FILTERED
+from origins.object_store import StoreUrl, is_store_url
 from origins.quantities import parse_seconds
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
-from runners.spark.session import list_forgotten_tables, obtain, stop
+from runners.spark.session import list_forgotten_tables, obtain_for, stop
 from runners.state.journal import Journal
 from runners.state.ledger import Ledger
-from runners.state.prepared_store import FolderStore, PreparedStore, TableStore
+from runners.state.prepared_store import FolderStore, PreparedStore, TableStore, UrlStore
 from runners.state.process_locks import lock_path
 from runners.state.run_history import History, RunHistory, SparkRunHistory
 from runners.state.spark_ledger import SparkLedger
@@ -40,16 +41,26 @@ class StateLocation:
     directory: Path | None
     schema: str
     name: str
+    url: StoreUrl | None = None
+    """Its folder in an object store."""
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> StateLocation:
         if isinstance(pipeline.state, SchemaState):
             return StateLocation(directory=None, schema=pipeline.state.schema, name=pipeline.name)
+        if isinstance(pipeline.state, str) and is_store_url(pipeline.state):
+            settings = getattr(pipeline.state, "settings", pipeline.spark.conf)
+            return StateLocation(directory=None, schema="", name=pipeline.name, url=StoreUrl(pipeline.state, settings))
         directory = Path(pipeline.state or f".wherry/{pipeline.name}").absolute()
         return StateLocation(directory=directory, schema="", name=pipeline.name)
 
     def __str__(self) -> str:
-        return str(self.directory) if self.directory else f"{self.schema}.{self.name}_ledger"
+        return str(self.folder) if self.folder is not None else f"{self.schema}.{self.name}_ledger"
+
+    @property
+    def folder(self) -> Path | StoreUrl | None:
+        """Its directory or its folder in an object store."""
+        return self.directory or self.url
 
     def make(self) -> None:
         """Make the directory, for its owner alone. Raises `Refusal` when it cannot be written.
@@ -81,32 +92,34 @@ class StateLocation:
 
     @property
     def activity(self) -> Path | None:
-        """The folder where runs say what they are doing; None where the state is tables of a catalog."""
+        """The folder where runs say what they are doing; None where the state is not in a directory."""
         return self.directory / "activity" if self.directory else None
 
     @property
     def needs_spark(self) -> bool:
         """Whether the ledger can be read only through Spark."""
-        return self.directory is None
+        return self.folder is None
 
     def open_ledger(self, spark: SparkSession | None) -> Ledger:
         """The ledger; through Spark only where it is a table of a catalog."""
-        if self.directory is not None:
+        if self.folder is not None:
             from runners.state.delta_ledger import DeltaLedger
 
-            return DeltaLedger(self.directory / "ledger")
+            return DeltaLedger(self.folder / "ledger")
         assert spark is not None
         return SparkLedger(spark, f"{self.schema}.{self.name}_ledger")
 
     def open_journal(self, pipeline: PipelineSpec) -> Journal:
         """The ledger, read to its end. Spark is obtained only where the ledger is a table of a catalog."""
-        spark = obtain(pipeline.spark) if self.needs_spark else None
+        spark = obtain_for(pipeline) if self.needs_spark else None
         return Journal(self.open_ledger(spark))
 
     def store(self) -> PreparedStore:
         """The place of decided batches until they are delivered."""
         if self.directory is not None:
             return FolderStore(self.directory / "prepared")
+        if self.url is not None:
+            return UrlStore(self.url / "prepared")
         return TableStore(self.schema, f"{self.name}_prepared_")
 
     def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> History | None:
@@ -114,27 +127,30 @@ class StateLocation:
         kept = timedelta(seconds=parse_seconds(pipeline.run_options.history))
         if not kept:
             return None
-        if self.directory is None:
+        if self.folder is None:
             return SparkRunHistory(spark, f"{self.schema}.{self.name}_runs", kept)
-        return RunHistory(self.directory / "runs", kept)
+        return RunHistory(self.folder / "runs", kept)
 
     def make_dlq(self) -> Destination:
         """The DLQ that a pipeline has unless it says otherwise."""
-        if self.directory is not None:
-            return Delta(path=str(self.directory / "dlq"), name="dlq")
+        if self.folder is not None:
+            return Delta(path=_make_path(self.folder / "dlq"), name="dlq")
         return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
 
     def make_filtered(self) -> Delta:
         """Where the rows are stored that stages filter."""
-        if self.directory is not None:
-            return Delta(path=str(self.directory / "filtered"), name=FILTERED)
+        if self.folder is not None:
+            return Delta(path=_make_path(self.folder / "filtered"), name=FILTERED)
         return Delta(table=f"{self.schema}.{self.name}_filtered", name=FILTERED)
+
+
+def _make_path(folder: Path | StoreUrl) -> str:
+    return folder if isinstance(folder, StoreUrl) else str(folder)
 
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:
     """The pipeline's DLQ, and what obtains a Spark to ask it with."""
-    spark = partial(obtain, pipeline.spark)
-    return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), spark
+    return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), partial(obtain_for, pipeline)
 
 
 def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: PipelineState) -> None:

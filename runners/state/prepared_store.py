@@ -19,8 +19,10 @@ from destinations.delta.direct_append import collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.delta_actions import TypeBody
+from origins.files.listing import escape_pattern
 from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
+from origins.object_store import ObjectStore, StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
 
@@ -201,6 +203,42 @@ class FolderStore(PreparedStore):
         for folder in found:
             if not folder.name.startswith(kept):
                 shutil.rmtree(folder)
+
+
+@dataclass(frozen=True)
+class UrlStore(PreparedStore):
+    """Parquet folders below a URL of an object store, which Spark writes and reads, wherever it works."""
+
+    url: StoreUrl
+    _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
+    """Of what this process wrote: asking the files for it costs a Spark job each time."""
+
+    def write(self, name: str, frame: DataFrame) -> int | None:
+        frame.write.parquet(str(self.url / name))
+        self._schemas[name] = frame.schema
+        return None
+
+    def read(self, spark: SparkSession, name: str) -> DataFrame:
+        schema = self._schemas.get(name)
+        reader = spark.read if schema is None else spark.read.schema(schema)
+        return reader.parquet(escape_pattern(str(self.url / name)))
+
+    def remove(self, spark: SparkSession, name: str) -> None:
+        for folder in self._objects.list_folders():
+            if folder.startswith(f"{name}-"):
+                self._objects.delete_folder(folder)
+                self._schemas.pop(folder, None)
+
+    def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
+        found = self._objects.list_folders()
+        kept = tuple(f"{name}-" for name in keep())
+        for folder in found:
+            if not folder.startswith(kept):
+                self._objects.delete_folder(folder)
+
+    @cached_property
+    def _objects(self) -> ObjectStore:
+        return ObjectStore(self.url)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Which runs there were: a Delta table beside the ledger that SQL can read, and that no batch waits for.
 
-Through `deltalake` for a state in a directory, and through Spark for one in a catalog.
+Through `deltalake` for a state in a directory or an object store, and through Spark for one in a catalog.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import list_spark_errors
 from origins.names import quote_text
+from origins.object_store import StoreUrl, get_options, open_delta_table
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody, as_text
 from runners.model.error_kinds import classify
@@ -154,9 +155,9 @@ class History(ABC):
 
 
 class RunHistory(History):
-    """In a folder, through `deltalake`."""
+    """In a folder or an object store, through `deltalake`."""
 
-    def __init__(self, path: Path, retain: timedelta) -> None:
+    def __init__(self, path: Path | StoreUrl, retain: timedelta) -> None:
         self.path = path
         self.retain = retain
         """How long a run stays in it before it goes into the archive."""
@@ -166,14 +167,16 @@ class RunHistory(History):
 
         from runners.state.delta_ledger import PROPERTIES
 
+        options = get_options(self.path)
         write_deltalake(
             str(self.path),
             _make_table(rows),
             mode="append",
             configuration=PROPERTIES,
+            storage_options=options,
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
         )
-        table = DeltaTable(str(self.path))
+        table = DeltaTable(str(self.path), storage_options=options)
         if len(table.file_uris()) > FILES:
             old = f"started_at < {_moment_sql(max(row.started_at for row in rows) - self.retain)}"
             self._archive(table, old)
@@ -183,46 +186,56 @@ class RunHistory(History):
 
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
         import pyarrow as pa
-        from deltalake import DeltaTable, QueryBuilder
+        from deltalake import QueryBuilder
 
-        if not self.path.exists():
+        table = open_delta_table(self.path)
+        if table is None:
             return []
-        tables, source = QueryBuilder().register("kept", DeltaTable(str(self.path))), "kept"
-        if wanted.archived and self._archived.exists():
-            tables = tables.register("archived", DeltaTable(str(self._archived)))
+        tables, source = QueryBuilder().register("kept", table), "kept"
+        archived = open_delta_table(self._archived) if wanted.archived else None
+        if archived is not None:
+            tables = tables.register("archived", archived)
             source = "(SELECT * FROM kept UNION ALL SELECT * FROM archived)"
         query = wanted.format_query(source, _moment_sql)
         rows = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         return [to_json_row(row) for row in to_python_rows(rows)]
 
     @property
-    def _archived(self) -> Path:
-        return self.path.with_name(self.path.name + ARCHIVE)
+    def _archived(self) -> Path | StoreUrl:
+        from runners.state.delta_ledger import name_beside
+
+        return name_beside(self.path, ARCHIVE)
 
     def _archive(self, table: DeltaTable, old: str) -> None:
         """Old runs go, without their reports, into the archive; twice is once."""
         import pyarrow as pa
-        from deltalake import DeltaTable, QueryBuilder, write_deltalake
+        from deltalake import QueryBuilder, write_deltalake
 
         tables, where = QueryBuilder().register("kept", table), [old, *make_conditions("kept")]
-        if self._archived.exists():
-            tables = tables.register("archived", DeltaTable(str(self._archived)))
+        archived = open_delta_table(self._archived)
+        if archived is not None:
+            tables = tables.register("archived", archived)
             where.append("run NOT IN (SELECT run FROM archived)")
         query = f"SELECT {_WITHOUT_REPORT} FROM kept WHERE {' AND '.join(where)}"
-        ended = pa.table(tables.execute(query).read_all())
+        ended = pa.RecordBatchReader.from_stream(tables.execute(query)).read_all()
         if ended.num_rows:
-            write_deltalake(str(self._archived), ended.rename_columns(_NAMES).cast(_make_schema()), mode="append")
+            write_deltalake(
+                str(self._archived),
+                ended.rename_columns(_NAMES).cast(_make_schema()),
+                mode="append",
+                storage_options=get_options(self._archived),
+            )
 
 
 def get_writer(history: History) -> BackgroundWriter[RunRow]:
-    """The writer of this history: of one in a folder the same in a process, also where one run follows the other."""
+    """The writer of this history: of one without Spark the same in a process, also where one run follows the other."""
     if isinstance(history, RunHistory):
         return _make_writer(history.path, history.retain)
     return BackgroundWriter(history.write)
 
 
 @functools.lru_cache(maxsize=256)
-def _make_writer(path: Path, retain: timedelta) -> BackgroundWriter[RunRow]:
+def _make_writer(path: Path | StoreUrl, retain: timedelta) -> BackgroundWriter[RunRow]:
     return BackgroundWriter(RunHistory(path, retain).write)
 
 

@@ -9,12 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.child import Child, clean_environment, list_descendants
+import destinations
+import origins
+import runners
+import stages
+from tests.child import LONGEST, Child, clean_environment, list_descendants
+from tests.stores.jars import FOLDER
 
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """Begins a process with mounts and processes of its own. All of them end with it."""
@@ -97,12 +103,24 @@ class Cluster:
 
     def kill_executors(self, number: int) -> int:
         """End the executors of a worker, which starts others; the number of those that were killed."""
-        child = self._children[number]
-        assert child is not None
-        executors = [each for each in list_descendants(child.pid) if _is_executor(each)]
+        executors = self.list_executors(number)
         for each in executors:
             os.kill(each, signal.SIGKILL)
         return len(executors)
+
+    def list_executors(self, number: int) -> list[int]:
+        """The processes of a worker's executors."""
+        child = self._children[number]
+        assert child is not None
+        return [each for each in list_descendants(child.pid) if _is_executor(each)]
+
+    def wait_for_executor(self, number: int) -> None:
+        """Return once a worker has an executor."""
+        end = time.monotonic() + LONGEST
+        while not self.list_executors(number):
+            if time.monotonic() > end:
+                raise RuntimeError(f"worker {number} has started no executor for {LONGEST:.0f} s:\n{self.read_logs()}")
+            time.sleep(0.05)
 
     def read_logs(self) -> str:
         """What the master, the workers and the executors have printed."""
@@ -143,12 +161,13 @@ def say_why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all tests; its workers see none of the tests' folders."""
+    """One cluster for all tests; its workers see neither the tests' folders, nor Wherry, nor the JARs that Spark
+    fetched for the driver."""
     why = say_why_not()
     if why:
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("cluster")
-    with start_cluster(folder, [tmp_path_factory.getbasetemp()]) as cluster:
+    with start_cluster(folder, [tmp_path_factory.getbasetemp(), FOLDER, *_list_packages()]) as cluster:
         yield cluster
 
 
@@ -157,6 +176,10 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     """The cluster with all its workers, whichever one a test before has killed."""
     shared_cluster.start_missing_workers()
     return shared_cluster
+
+
+def _list_packages() -> list[Path]:
+    return [Path(each.__path__[0]) for each in (origins, stages, destinations, runners)]
 
 
 def _find_spark_class() -> str:

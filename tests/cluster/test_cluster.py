@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,16 @@ def test_plain_spark_writes_to_s3_from_workers_that_see_no_folder_of_the_driver(
     counted = s3.proxy.count()
     assert counted["PUT"] >= 8  # six files and two commits
     assert counted["GET"] >= 6
+
+
+@pytest.mark.long
+def test_a_lost_executor_costs_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
+    """Its worker starts another one, and Spark does again what it had."""
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(drive, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
+        cluster.wait_for_executor(0)
+        assert cluster.kill_executors(0) == 1
+        assert (found.result()["rows"], found.result()["sum"]) == (1_500, 1_500 * 1_499 // 2)
 
 
 def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:

@@ -288,7 +288,10 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("schedule: {every: 1d, catch_up: twice}", "schedule.catch_up: expected 'none' or 'once' or 'all'"),
         ("schedule: {every: 1d, on_overlap: kill}", "schedule.on_overlap: expected 'skip' or 'queue'"),
         ("schedule: nightly", "schedule: expected a mapping, got the text 'nightly'"),
-        ("state: s3://bucket/state", "state: expected a directory of this machine or {schema: catalog.schema}"),
+        (
+            "state: hdfs://bucket/state",
+            "state: expected a directory of this machine, s3://, abfss:// or gs://",
+        ),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
         ("stages: {keep: a}", "stages: expected a list, got a mapping; put a dash before each"),
@@ -655,6 +658,37 @@ def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
     assert definition_of(first.pipeline, kinds=TOYS).text == first.text
 
 
+STORED = """
+name: orders
+origins:
+  - files: {path: "STORE/landing/*.csv", format: csv}
+    name: files
+    stages: [{lookup: {file: "STORE/lists/codes.csv", on: [code], columns: [name]}}]
+  - delta: {paths: ["STORE/a", "STORE/b"]}
+    name: tables
+stages:
+  - deduplicate: {keys: [id], against: {path: "STORE/seen"}}
+destinations:
+  - delta: {path: "STORE/tables/orders"}
+  - files: {path: "STORE/export", format: json}
+    stages: [{lookup: {path: "STORE/customers", on: [id], columns: [segment]}}]
+dlq: {delta: {path: "STORE/dlq"}}
+state: STORE/state
+"""
+
+
+def test_each_place_in_a_store_has_one_name(tmp_path: Path) -> None:
+    """Whichever name is given, wherever it stands; also in the text and in what Spark gets."""
+    given = []
+    for place in ("s3://bucket", "s3a://bucket", "S3://bucket//"):
+        (tmp_path / "orders.yaml").write_text(STORED.replace("STORE", place))
+        given.append(load(tmp_path / "orders.yaml"))
+    assert len({definition.hash for definition in given}) == 1
+    text = given[0].text
+    assert (text.count("s3a://bucket/"), text.lower().count("s3://")) == (STORED.count("STORE"), 0)
+    assert given[0].pipeline.every_destination[0].place == "s3a://bucket/tables/orders"
+
+
 @pytest.mark.promise("CN-14")
 def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
     """Comments, quotes and the way to a value do not matter; values do."""
@@ -787,6 +821,30 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
         load(tmp_path / "orders.yaml")
     (tmp_path / "orders.yaml").write_text(text.replace("[id]", "[id], sequence_by: at"))
     assert load(tmp_path / "orders.yaml").pipeline.destinations[0].ordered is False
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("destinations: [{delta: {path: 's3://bucket/orders'}}]", "destinations[0].path"),
+        ("destinations: [{delta: {path: orders}}]\nstate: s3://bucket/state", "state"),
+        ("destinations: [{delta: {path: orders}}]\ndlq: {delta: {path: 's3a://bucket/dlq'}}", "dlq"),
+    ],
+)
+def test_several_runs_write_no_table_on_s3_without_a_lock(tmp_path: Path, change: str, place: str) -> None:
+    """Spark may replace there what another run has just committed. Delta's log store for DynamoDB has a lock."""
+    text = f"name: orders\norigin: {{generate: {{}}}}\n{change}\n"
+    shared = f"{text}run: {{assignment: round_robin}}\n"
+    file = tmp_path / "orders.yaml"
+    file.write_text(shared)
+    with pytest.raises(DefinitionError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert (problem.path, "not on S3" in problem.message) == (place, True)
+    locked = "spark: {conf: {spark.delta.logStore.s3a.impl: io.delta.storage.S3DynamoDBLogStore}}\n"
+    for fine in (text, shared + locked, shared.replace("s3a://", "gs://").replace("s3://", "gs://")):
+        file.write_text(fine)
+        assert load(file).pipeline.name == "orders"
 
 
 SHARED = """

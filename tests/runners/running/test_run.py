@@ -44,7 +44,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> NoReturn:
         raise NoSparkHere
 
-    monkeypatch.setattr(runs, "obtain", refuse)
+    monkeypatch.setattr(runs, "obtain_for", refuse)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_run_that_shares_has_a_lock_of_its_own(
         during.append(len(locks(given)))
         raise NoSparkHere
 
-    monkeypatch.setattr(runs, "obtain", look)
+    monkeypatch.setattr(runs, "obtain_for", look)
     with pytest.raises(NoSparkHere):
         run(given).carry()
     assert (during, locks(given)) == ([beside], [])

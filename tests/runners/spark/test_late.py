@@ -283,3 +283,12 @@ def fail() -> None:
 def assert_set(event: threading.Event) -> None:
     """Wait for this."""
     assert event.wait(10)
+
+
+@pytest.mark.parametrize(("master", "is_one"), [("local[2]", True), ("spark://10.0.0.5:7077", False), ("yarn", False)])
+def test_only_one_that_will_work_on_this_machine_surely_sees_its_files(
+    starts: Starts, master: str, is_one: bool
+) -> None:
+    """Which its settings say before it is started."""
+    spark: Any = make_own_session(LateSession(LateSpark(starts, {"spark.master": master}), lambda given: given))  # type: ignore[arg-type]
+    assert (is_here(spark), is_one_disk(spark), starts.times) == (is_one, is_one, 0)

@@ -18,10 +18,10 @@ import pytest
 
 from runners.spark import start
 from runners.spark.quick_start import QuickStart, find_quick_start, make_archive_later
-from runners.spark.start import SparkMissing, list_local_settings
+from runners.spark.start import SparkMissing, list_settings
 from tests.small_disk import SmallDisk
 
-SETTINGS = list_local_settings({"spark.driver.memory": "2g"})
+SETTINGS = list_settings({"spark.driver.memory": "2g"})
 RELEASE = 'JAVA_VERSION="17.0.15"\n'
 
 

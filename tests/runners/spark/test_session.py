@@ -68,7 +68,7 @@ def test_a_spark_whose_paths_lie_elsewhere_does_not_see_the_files_of_this_machin
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A path without a scheme is one of its default file system, such as HDFS."""
-    monkeypatch.setattr("runners.spark.session._find_default_scheme", lambda _: "hdfs")
+    monkeypatch.setattr("runners.spark.session.find_default_scheme", lambda _: "hdfs")
     assert not is_one_disk(make_own_session(spark))
 
 

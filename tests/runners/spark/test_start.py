@@ -1,4 +1,4 @@
-"""Two first starts of Spark on one machine at the same time."""
+"""How a Spark is started, and two first starts on one machine at the same time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.spark.start import fetch_one_at_a_time
+from runners.spark.start import fetch_one_at_a_time, find_executor_python, list_settings
 
 STARTS = """
 import sys
@@ -45,3 +45,42 @@ def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path) -> None:
         {"spark.jars.ivy": str(tmp_path / "file" / "ivy"), "spark.jars.packages": "org.example:a:1"}
     ):
         assert not (tmp_path / "file" / "ivy").exists()
+
+
+LOCAL = {"spark.delta.logStore.file.impl", "spark.sql.streaming.checkpointFileManagerClass"}
+
+
+def test_a_cluster_gets_none_of_the_settings_for_one_machine() -> None:
+    """Neither the classes for a local disk, nor an address that others cannot reach, nor this machine's cores."""
+    settings = list_settings({"spark.master": "spark://10.0.0.5:7077"})
+    assert not {*LOCAL, "spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & {*settings}
+    assert list_settings({}).keys() > {*LOCAL, "spark.driver.host", "spark.sql.shuffle.partitions"}
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "spark://localhost:7077", "spark://[::1]:7077"])
+def test_the_driver_stays_on_loopback_where_its_cluster_is(master: str) -> None:
+    """Nobody else has to reach it there."""
+    assert list_settings({"spark.master": master})["spark.driver.host"] == "127.0.0.1"
+
+
+@pytest.mark.parametrize("key", ["spark.kubernetes.namespace", "spark.yarn.queue", "spark.driver.host"])
+def test_settings_of_a_definition_reach_spark_as_they_are(key: str) -> None:
+    """On a cluster too."""
+    assert list_settings({"spark.master": "yarn", key: "mine"})[key] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("settings", "program"),
+    [
+        ({}, sys.executable),
+        ({"spark.master": "spark://127.0.0.1:7077"}, sys.executable),
+        ({"spark.master": "yarn"}, "python3"),
+        ({"spark.master": "yarn", "spark.pyspark.python": "/opt/python"}, "/opt/python"),
+    ],
+)
+def test_executors_get_a_python_that_their_machines_can_have(
+    settings: dict[str, str], program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that runs us is on this machine alone."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert find_executor_python(settings) == program

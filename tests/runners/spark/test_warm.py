@@ -590,7 +590,7 @@ def test_a_variable_of_a_function_is_none_of_the_jvm(
             "HADOOP_CREDSTORE_PASSWORD",
             "Spark may read a secret from the environment, HADOOP_CREDSTORE_PASSWORD",
         ),
-        (SparkOptions(conf={"spark.master": "local[1]"}), "", "spark.conf names a master"),
+        (SparkOptions(conf={"spark.master": "local[1]"}), "", "the definition names a master"),
         (SparkOptions(conf={"spark.a.password": "x"}), "", "spark.conf holds a secret, spark.a.password"),
         (SparkOptions(conf={"spark.a": SecretText("x", "${secret:X}")}), "", "spark.conf holds a secret, spark.a"),
     ],

@@ -1,0 +1,175 @@
+"""Whether the executors of a cluster can carry a pipeline: what they lack, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from origins.errors import WherryError, has_condition, list_spark_errors
+from origins.files.listing import is_local
+from origins.functions import list_imported_packages, load_function
+from origins.spark_private import count_executors
+from runners.command_line.doctor import DoctorCheck, make_problem
+from runners.model.spec import PipelineSpec
+from runners.model.text import summarise_error
+from runners.operations.pipeline_access import open_session
+from runners.running.shared_folders import list_unshared
+from runners.spark.executors import ask_executors, ask_python, try_store
+from runners.spark.session import find_master, is_connect, is_here
+from runners.spark.session_pool import cancel, tag_work
+from runners.spark.start import DELTA, find_executor_python
+from runners.state.location import find_dlq
+from stages.python import Handler, find_takes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE = 60.0
+"""How many seconds the first executor may take to come."""
+
+_FAST = 5.0
+"""So many seconds a clock may differ."""
+
+_GROUP = "wherry-doctor"
+
+
+def examine_cluster(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
+    """Check what the executors need for this pipeline. Starts its Spark."""
+    try:
+        spark = open_session(pipeline)
+    except WherryError as error:
+        yield make_problem("Spark", error.message, error.hint)
+        return
+    if is_connect(spark) or is_here(spark):
+        found = "Spark Connect does not name its executors" if is_connect(spark) else "Spark is on this machine"
+        advice = "Set spark: {master: spark://HOST:7077} in the definition, or start the run with spark-submit."
+        yield make_problem("Cluster", found, advice)
+        return
+    come = _await_executors(spark)
+    yield come
+    if come.state == "ok":
+        yield from _check_delta_and_clocks(spark)
+        yield from _check_python(pipeline, spark)
+        yield from _check_folders(pipeline, spark)
+        yield from _check_stores(pipeline, spark)
+
+
+def _await_executors(spark: SparkSession) -> DoctorCheck:
+    """Whether an executor takes a task."""
+    master = find_master(spark)
+
+    def count() -> int:
+        with tag_work(spark, _GROUP):
+            return spark.range(0, 1, 1, 1).where("rand() >= 0").count()
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(count)
+        try:
+            first.result(PATIENCE)
+        except NoAnswer:
+            cancel(spark, _GROUP)
+            found = f"no executor of {master} took a task within {PATIENCE:.0f} s"
+            advice = (
+                "Check in the cluster's own page that it has free cores, and as much memory as spark.executor.memory. "
+                f"Executors also have to reach the driver at {spark.conf.get('spark.driver.host', 'this machine')}: "
+                "set spark.driver.host to an address that they can reach."
+            )
+            return make_problem("Cluster", found, advice)
+        except list_spark_errors() as error:
+            return make_problem("Cluster", f"a task failed: {summarise_error(error)}", "Read the executors' logs.")
+    count_now = count_executors(spark)
+    return DoctorCheck(name="Cluster", state="ok", found=f"{master} has {count_now} executor{'s'[: count_now != 1]}")
+
+
+def _check_delta_and_clocks(spark: SparkSession) -> Iterator[DoctorCheck]:
+    wanted = DELTA.split(":")[2]
+    try:
+        facts = ask_executors(spark)
+    except list_spark_errors() as error:
+        found = f"an executor cannot load Delta: {summarise_error(error)}"
+        advice = f"Put {DELTA} on the class path of the executors, in spark.jars.packages or in their image."
+        yield make_problem("Delta", found, advice)
+        return
+    other = [f"{each.delta} on {each.host}" for each in facts if each.delta != wanted]
+    if other:
+        advice = f"Remove the other JARs of Delta from the executors' machines; Wherry ships {wanted}."
+        yield make_problem("Delta", f"the driver has Delta {wanted}, but executors have {', '.join(other)}", advice)
+    else:
+        yield DoctorCheck(name="Delta", state="ok", found=f"executors have Delta {wanted}, and Java {facts[0].java}")
+    wrong = [each for each in facts if abs(each.clock) > _FAST]
+    for each in wrong:
+        found = f"the clock of {each.host} is {abs(each.clock):.0f} s {'ahead' if each.clock > 0 else 'behind'}"
+        yield make_problem("Clock", found, "Let all machines of the cluster, and this one, use one time server (NTP).")
+    if not wrong:
+        yield DoctorCheck(name="Clock", state="ok", found="no executor's clock differs by more than 5 s")
+
+
+def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[DoctorCheck]:
+    every = [stage for origin in pipeline.every_origin for stage in origin.stages]
+    every += [*pipeline.stages, *(stage for each in pipeline.every_destination for stage in each.stages)]
+    handlers = [stage for stage in every if isinstance(stage, Handler)]
+    if not handlers:
+        yield DoctorCheck(name="Python", state="not needed", found="no stage calls a Python function")
+        return
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    program = find_executor_python(pipeline.spark.settings)
+    choose = (
+        f"Install Python {ours} there, and name it: spark: {{conf: {{spark.pyspark.python: /path/to/python{ours}}}}}"
+    )
+    try:
+        packages = {"pyarrow"}
+        for stage in handlers:
+            function = load_function(stage.function)
+            packages |= list_imported_packages(function)
+            packages |= {"pandas"} if find_takes(function, "") == "pandas" else set()
+        facts = ask_python(spark, packages)
+    except WherryError as error:
+        yield make_problem("Python", error.message, error.hint)
+        return
+    except list_spark_errors(RuntimeError) as error:
+        if has_condition(error, "PYTHON_VERSION_MISMATCH") or "PYTHON_VERSION_MISMATCH" in str(error):
+            yield make_problem("Python", f"{program} of an executor is not Python {ours}, as the driver's is", choose)
+        else:
+            yield make_problem("Python", f"an executor cannot start {program}: {summarise_error(error)}", choose)
+        return
+    for each in facts:
+        if each["missing"]:
+            names = " ".join(each["missing"])
+            install = f"Install them there:  {each['program']} -m pip install {names}"
+            yield make_problem("Python", f"{each['host']} lacks {names.replace(' ', ', ')}", install)
+    if not any(each["missing"] for each in facts):
+        found = f"executors have Python {facts[0]['version']}, and {', '.join(sorted(packages))}"
+        yield DoctorCheck(name="Python", state="ok", found=found)
+
+
+def _check_folders(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[DoctorCheck]:
+    unseen = list_unshared(pipeline, spark)
+    for each in unseen:
+        found = f"executors do not see {each.path} of this machine, which is {each.what}"
+        yield make_problem("Folders", found, f"Write  {each.instead}  or use a disk that all machines share.")
+    if not unseen:
+        yield DoctorCheck(name="Folders", state="ok", found="executors see all folders that the definition names")
+
+
+def _check_stores(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[DoctorCheck]:
+    """Whether executors write and read beside each destination in a store, and beside the state."""
+    places = {
+        each.name or "": each.path for each in pipeline.every_destination if isinstance(each, Delta) and each.path
+    }
+    dlq, _ = find_dlq(pipeline)  # which is in the state unless the definition says otherwise
+    if isinstance(dlq, Delta) and dlq.path:
+        places["dlq"] = dlq.path
+    for name, path in places.items():
+        if is_local(path):
+            continue
+        folder = path.rstrip("/").rpartition("/")[0]
+        why = try_store(spark, folder)
+        if why:
+            advice = "Check the address, the JARs (spark.packages), and the credentials (spark.conf) of the executors."
+            yield make_problem("Store", f"executors cannot write below {folder}, for '{name}': {why}", advice)
+        else:
+            yield DoctorCheck(name="Store", state="ok", found=f"executors write and read below {folder}, for '{name}'")

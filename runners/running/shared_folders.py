@@ -1,0 +1,133 @@
+"""Whether executors on other machines see the folders of this machine that a pipeline names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from origins.files.listing import is_local, parse_pattern, without_scheme
+from runners.model.errors import Refusal
+from runners.model.spec import PipelineSpec
+from runners.spark.executors import list_unseen
+from runners.spark.session import find_default_scheme, find_master, is_connect, is_here
+from runners.state.location import StateLocation
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from destinations.destination import Destination
+    from origins.origin import Origin
+    from stages.stage import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPlace:
+    """A path of this machine that a definition names."""
+
+    what: str
+    """Which part of the definition names it."""
+    path: str
+    instead: str
+    """What to write there, for a store that all machines reach."""
+    probe: Path | None
+    """The folder or the file that an executor looks for; None where there is nothing yet."""
+    written: bool
+    """Whether the run writes there."""
+
+
+def check_shared(pipeline: PipelineSpec, spark: SparkSession) -> None:
+    """Raises `Refusal` where executors do not see a folder of this machine that they have to read or write.
+
+    Asks them once, and only where they are on other machines and the definition names such a folder. A disk that all
+    machines share is seen by all.
+    """
+    unseen = list_unshared(pipeline, spark)
+    if unseen:
+        where = [f"{each.what} is {each.path}" for each in unseen]
+        raise Refusal(
+            f"The executors of {find_master(spark)} do not see folders of this machine: {', and '.join(where)}.",
+            hint="Put them where all machines find them: into a store, or on a disk that they share. For example:\n"
+            + "\n".join(f"{each.what:<14}{each.instead}" for each in unseen),
+        )
+
+
+def list_unshared(pipeline: PipelineSpec, spark: SparkSession) -> Sequence[NamedPlace]:
+    """The paths of this machine that executors have to see and do not see."""
+    if is_connect(spark) or is_here(spark):
+        return []
+    places = [each for each in list_places(pipeline) if each.path]
+    state = [each for each in places if each.what == STATE]
+    if (
+        places != state and find_default_scheme(spark) != "file"
+    ):  # there a path without a scheme is none of this machine
+        places = [*state, *(each for each in places if each.path.startswith("file:"))]
+    written = {each.probe for each in places if each.written and each.probe}
+    read = {each.probe for each in places if not each.written and each.probe}
+    unseen = list_unseen(spark, written, read) if written or read else set()
+    return [each for each in places if each.probe in unseen]
+
+
+STATE = "the state"
+
+
+def list_places(pipeline: PipelineSpec) -> Iterator[NamedPlace]:
+    """The paths of this machine in a definition."""
+    directory, name = StateLocation.of(pipeline).directory, pipeline.name
+    if directory is not None:
+        yield _name_written(STATE, str(directory), f"state: s3://bucket/wherry/{name}")
+    dlq = [pipeline.dlq.destination] if pipeline.dlq.destination else []
+    for destination in (*pipeline.every_destination, *dlq):
+        for path in _list_paths(destination):
+            yield _name_written(
+                f"'{destination.name or type(destination).__name__.lower()}'",
+                path,
+                f"path: s3a://bucket/{_get_end(path)}",
+            )
+        for stage in destination.stages:
+            yield from _name_read(stage)
+    for origin in pipeline.every_origin:
+        yield from _name_read(origin)
+        for stage in origin.stages:
+            yield from _name_read(stage)
+    for stage in pipeline.stages:
+        yield from _name_read(stage)
+
+
+def _name_written(what: str, path: str, instead: str) -> NamedPlace:
+    place = Path(os.path.abspath(without_scheme(path)))
+    nearest = next(folder for folder in (place, *place.parents) if folder.is_dir())
+    return NamedPlace(what=what, path=path, instead=instead, probe=nearest, written=True)
+
+
+def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
+    for path in _list_paths(part):
+        pattern = parse_pattern(path)
+        root = Path(without_scheme(pattern.root))
+        files = (Path(folder, file) for folder, _, names in os.walk(root) for file in sorted(names))
+        probe = next((file for file in files if file.is_file() and file.stat().st_size), None)
+        yield NamedPlace(
+            what=f"'{part.name}'" if part.name else "the origin",
+            path=path,
+            instead=f"path: s3a://bucket/{_get_end(path)}",
+            probe=probe,
+            written=False,
+        )
+
+
+_PATHS = ("path", "paths", "file")
+"""The options of kinds that say where rows are."""
+
+
+def _list_paths(part: Origin | Stage | Destination) -> Iterator[str]:
+    for each in fields(part):
+        if each.name in _PATHS and each.metadata.get("path"):
+            value = getattr(part, each.name)
+            yield from (path for path in ([value] if isinstance(value, str) else value or ()) if is_local(path))
+
+
+def _get_end(path: str) -> str:
+    """The last two parts of a path."""
+    return "/".join(without_scheme(path).rstrip("/").split("/")[-2:]).lstrip("/")

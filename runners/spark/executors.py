@@ -1,0 +1,140 @@
+"""What the executors of a Spark see and have, asked of them by small Spark jobs.
+
+Only for a classic Spark: one of Spark Connect does not say which executors it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from origins.errors import list_spark_errors
+from origins.files.listing import escape_pattern, without_scheme
+from origins.lazy import F
+from origins.spark_private import delete_folder
+from runners.model.text import summarise_error
+from runners.spark.session import count_slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST_TASKS = 64
+"""So many tasks ask executors at most."""
+
+
+def list_unseen(spark: SparkSession, folders: Iterable[Path], files: Iterable[Path]) -> set[Path]:
+    """Which of these folders and files of this machine an executor does not find.
+
+    In each folder it looks for files that are written now, and removed again. A folder that this process cannot write
+    is not asked.
+    """
+    with contextlib.ExitStack() as probes:
+        asked = {str(file): file for file in files}
+        for folder in folders:
+            with contextlib.suppress(OSError):
+                for _ in range(_count_tasks(spark)):
+                    probe = tempfile.NamedTemporaryFile(dir=folder, prefix="wherry-probe-")  # noqa: SIM115 -- the stack ends it
+                    probe.write(b"?")  # Spark passes over empty files
+                    probe.flush()
+                    asked[probes.enter_context(probe).name] = folder
+        found = _list_found(spark, list(asked)) if asked else set()
+        return {place for name, place in asked.items() if name not in found}
+
+
+def _list_found(spark: SparkSession, paths: Sequence[str]) -> set[str]:
+    """The files of these paths that are there for the task that looks for them. Their content is not read."""
+    reader = spark.read.format("binaryFile").option("ignoreMissingFiles", "true")
+    rows = reader.load([f"file:{escape_pattern(path)}" for path in paths]).select("path").collect()
+    return {without_scheme(row.path) for row in rows}
+
+
+def _count_tasks(spark: SparkSession) -> int:
+    """As many tasks as executors may work on at a time, so that each of them gets one."""
+    return min(max(2, count_slots(spark)), _MOST_TASKS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutorFacts:
+    """What a task found out about the machine that it ran on."""
+
+    host: str
+    delta: str
+    """The version of Delta."""
+    java: str
+    clock: float
+    """How many seconds its clock is ahead of ours at least; negative where it is behind."""
+
+
+def ask_executors(spark: SparkSession) -> list[ExecutorFacts]:
+    """What the executors have, one for each machine. Raises Spark's error where a task finds no Delta."""
+    began = time.time()
+    tasks = _count_tasks(spark)
+    facts = spark.range(0, tasks, 1, tasks).select(
+        _call_java("org.apache.spark.util.Utils", "localHostName").alias("host"),
+        _call_java("io.delta.package", "VERSION").alias("delta"),
+        _call_java("java.lang.System", "getProperty", "java.version").alias("java"),
+        _call_java("java.lang.System", "currentTimeMillis").cast("long").alias("millis"),
+    )
+    rows = facts.collect()
+    ended = time.time()
+    return [
+        ExecutorFacts(
+            host=row.host,
+            delta=row.delta,
+            java=row.java,
+            clock=max(0.0, row.millis / 1_000 - ended) + min(0.0, row.millis / 1_000 - began),
+        )
+        for row in {row.host: row for row in rows}.values()
+    ]
+
+
+def _call_java(kind: str, method: str, *arguments: str) -> Any:
+    """A static method, which each task calls."""
+    return F.java_method(*map(F.lit, (kind, method, *arguments)))
+
+
+def ask_python(spark: SparkSession, packages: Collection[str]) -> list[Mapping[str, Any]]:
+    """What the Python of the executors is, one for each machine: `host`, `version`, `program`, and which of these
+    `packages` are `missing`. Raises Spark's error where its version is not that of this Python."""
+    tasks = _count_tasks(spark)
+    look = _make_look(sorted(packages))
+    rows = spark.range(0, tasks, 1, tasks).select(F.udf(look, "string", useArrow=False)("id").alias("facts")).collect()
+    found = [json.loads(row.facts) for row in rows]
+    return list({each["host"]: each for each in found}.values())
+
+
+def _make_look(packages: Sequence[str]) -> Any:
+    """The function that a worker runs. It needs nothing but Python there: it is sent by value."""
+
+    def look(_: int) -> str:
+        import importlib.util
+        import json
+        import platform
+        import socket
+        import sys
+
+        missing = [each for each in packages if importlib.util.find_spec(each) is None]
+        facts = {"host": socket.gethostname(), "version": platform.python_version(), "program": sys.executable}
+        return json.dumps({**facts, "missing": missing})
+
+    return look
+
+
+def try_store(spark: SparkSession, folder: str) -> str:
+    """Why executors cannot write and read below this folder of a store; nothing where they can. What is written is
+    removed again."""
+    probe = f"{folder.rstrip('/')}/_wherry_probe_{uuid.uuid4().hex}"
+    try:
+        spark.range(0, 2, 1, 2).write.parquet(probe)
+        rows = spark.read.schema("id long").parquet(probe).count()
+        delete_folder(spark, probe)
+    except list_spark_errors() as error:
+        return summarise_error(error)
+    return "" if rows == 2 else f"{rows} of 2 rows that were written came back"

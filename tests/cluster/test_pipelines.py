@@ -1,0 +1,149 @@
+"""A pipeline on a cluster whose executors see neither the project, nor Wherry, nor the driver's other folders."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+
+from tests.child import Child, clean_environment, run
+from tests.cluster.cluster import Cluster
+from tests.stores.fault_proxy import Fault
+from tests.stores.jars import fetch, list_store_jars
+from tests.stores.s3 import S3
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+MODULE = """
+from beside import SHARE
+from stages import nack
+
+def score(rows: list[dict]) -> list:
+    return [nack("too large") if row["id"] == 7 else {"score": row["id"] * SHARE} for row in rows]
+"""
+
+DEFINITION = """
+name: orders
+origin:
+  generate: {rows: 40, bad: 0.2}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+  - require: {positive_amount: "amount > 0"}
+  - python: {function: "enrich:score", columns: {score: double}}
+destinations:
+  - delta: {path: "BUCKET/tables/orders"}
+dlq:
+  window: 0
+  delta: {path: "BUCKET/dlq"}
+run: {batch: {rows: 20}}
+"""
+
+
+WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
+
+
+@pytest.fixture
+def shared_disk() -> Iterator[Path]:
+    """A folder that the executors see too."""
+    with tempfile.TemporaryDirectory(prefix="wherry-shared-", dir="/var/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def project(tmp_path: Path, cluster: Cluster, s3: S3) -> Path:
+    """A folder with a definition for this cluster; without a state it is beside the definition."""
+    fetch()
+    (tmp_path / "enrich.py").write_text(MODULE)
+    (tmp_path / "beside.py").write_text("SHARE = 0.5\n")
+    conf = {key: value for key, value in cluster.settings.items() if key != "spark.master"}
+    conf |= {**s3.spark_settings, "spark.jars": ",".join(map(str, list_store_jars()))}
+    conf |= {"spark.task.maxFailures": "2", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+    spark = json.dumps({"master": cluster.master, "conf": conf})
+    text = DEFINITION.replace("BUCKET", s3.make_url().rstrip("/"))
+    (tmp_path / "orders.yaml").write_text(f"{text}spark: {spark}\n")
+    return tmp_path
+
+
+def wherry(project: Path, *words: str) -> Any:
+    """A command on the definition of the project."""
+    words = tuple(str(project / word) if word == "orders.yaml" else word for word in words)
+    return run([*WHERRY, *words], _make_environment())
+
+
+def _make_environment() -> dict[str, str]:
+    return clean_environment(PYTHONPATH=str(Path(__file__).parents[2]))
+
+
+def read(s3: S3, table: str) -> list[dict[str, Any]]:
+    """The rows of a table in the bucket."""
+    found = deltalake.DeltaTable(s3.make_url(table, "s3"), storage_options=s3.storage_options)
+    rows: list[dict[str, Any]] = found.to_pyarrow_table().to_pylist()
+    return rows
+
+
+def test_a_state_that_only_the_driver_sees_is_refused(project: Path, s3: S3) -> None:
+    """Before a row is read, with the line to write."""
+    done = wherry(project, "run", "orders.yaml")
+    assert done.returncode == 2
+    assert f"do not see folders of this machine: the state is {project}/.wherry/orders" in done.stderr
+    assert "state: s3://bucket/wherry/orders" in done.stderr
+    assert not [each for each in s3.proxy.list_requests() if each.kind == "PUT"]
+
+
+@pytest.mark.parametrize("place", ["store", pytest.param("shared", marks=pytest.mark.long)])
+def test_rows_and_refused_rows_arrive_through_executors(project: Path, shared_disk: Path, s3: S3, place: str) -> None:
+    """Each order is in the table with its score, or in the DLQ, and the audit balances. The state is in a store, or on
+    a disk that all machines share."""
+    places = {"shared": f"{shared_disk}/state", "store": s3.make_url("wherry/orders", "s3")}
+    state = f"state={places[place]}"
+    done = wherry(project, "run", "orders.yaml", "--set", state)
+    assert done.returncode == 0, done.stderr
+    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    assert {row["id"]: row["score"] for row in rows} == {row["id"]: row["id"] * 0.5 for row in rows}
+    assert sorted([*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]) == [
+        *range(1, 41)
+    ]
+    assert "too large" in {row["message"] for row in refused}
+    audit = wherry(project, "audit", "orders.yaml", "--set", state)
+    assert "balances" in audit.stdout, audit.stdout + audit.stderr
+
+
+@pytest.mark.long
+def test_a_batch_whose_worker_is_lost_lands_once(
+    project: Path, shared_disk: Path, cluster: Cluster, s3: S3, tmp_path: Path
+) -> None:
+    """The only executor is gone while it writes, and another one takes its task."""
+    file = project / "orders.yaml"
+    text = file.read_text().replace("bad: 0.2", "bad: 0")
+    file.write_text(text.replace('"spark.cores.max": "2"', '"spark.cores.max": "1"'))
+    words = [*WHERRY, "run", str(file), "--set", f"state={shared_disk}/state"]
+    child = Child(words, tmp_path / "run.log", _make_environment())
+    held = s3.proxy.add(Fault("hold", "PUT", r"tables/orders/.*\.parquet"))
+    assert held.reached.wait(300), child.read_log() + cluster.read_logs()
+    (busy,) = (number for number in range(2) if cluster.list_executors(number))
+    cluster.kill_worker(busy)
+    held.let_go()
+    child.wait_for("orders +40 +39 +0 +1")
+    child.end()
+    assert sorted(row["id"] for row in read(s3, "tables/orders")) == [each for each in range(1, 41) if each != 7]
+
+
+def test_the_doctor_names_what_executors_lack(project: Path) -> None:
+    """A folder that they do not see, and a package that a Python stage imports."""
+    (project / "beside.py").write_text("import not_there\nSHARE = 1\n")
+    (project / "not_there.py").write_text("")
+    done = wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
+    found = {each["name"]: each["state"] for each in json.loads(done.stdout)["checks"]}
+    assert (done.returncode, found["Folders"], found["Delta"], found["Clock"], found["Store"]) == (
+        1,
+        "problem",
+        "ok",
+        "ok",
+        "ok",
+    )

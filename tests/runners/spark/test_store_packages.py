@@ -1,0 +1,66 @@
+"""A Spark of ours gets the JARs for the object stores that a definition names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from destinations.delta.delta import Delta
+from destinations.dlq import Dlq
+from origins.files.files import Files
+from runners.model.spec import PipelineSpec, SparkOptions
+from runners.spark.session import list_packages
+from runners.spark.start import list_settings
+
+HOST = "acc.dfs.core.windows.net"
+
+
+def make(*, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = "") -> PipelineSpec:
+    """A pipeline with these places."""
+    return PipelineSpec(
+        name="orders",
+        origin=Files(path=path, format="csv"),
+        destinations=[Delta(path=table)],
+        state=state or None,
+        dlq=Dlq(destination=Delta(path=dlq) if dlq else None),
+    )
+
+
+def list_names(**places: str) -> list[str]:
+    """The artifacts, without versions."""
+    return [package.split(":")[1] for package in list_packages(make(**places))]
+
+
+@pytest.mark.parametrize("place", ["path", "table", "state", "dlq"])
+def test_a_place_on_s3_brings_the_jars_for_it(place: str) -> None:
+    """Wherever it is named, and without Amazon's bundle."""
+    names = list_names(**{place: "s3://bucket/folder"})
+    assert names == ["hadoop-aws", "s3", "sts", "s3-transfer-manager", "apache-client"]
+    settings = list_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
+    assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"]
+
+
+def test_a_place_on_azure_brings_the_jars_for_it() -> None:
+    """One of Hadoop's."""
+    assert list_names(state=f"abfss://c@{HOST}/orders") == ["hadoop-azure"]
+
+
+def test_places_on_this_machine_bring_none() -> None:
+    """As before."""
+    assert list_names() == []
+    assert "spark.jars.excludes" not in list_settings({})
+
+
+@pytest.mark.parametrize(
+    "spark",
+    [
+        SparkOptions(packages=["org.apache.hadoop:hadoop-aws:3.4.1"]),
+        SparkOptions(conf={"spark.jars": "/opt/jars/hadoop-aws-3.4.1.jar"}),
+    ],
+)
+def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> None:
+    """As a package, or as a file."""
+    packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
+    assert packages == list(spark.packages)
+    assert "spark.jars.excludes" not in list_settings(spark.conf, packages)

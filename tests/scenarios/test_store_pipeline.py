@@ -1,0 +1,187 @@
+"""A pipeline whose tables and state are in an object store, with a Spark of its own for each run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from pyarrow import parquet
+
+from origins.object_store import ObjectStore, StoreUrl
+from runners.pipeline import Pipeline
+from runners.spark import session
+from runners.spark.start import SparkMissing
+from tests.child import clean_environment
+from tests.stores import jars
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3, make_bucket, make_client
+
+pytestmark = pytest.mark.spark
+
+TEXT = """
+stages:
+  - cast: {id: long, amount: "decimal(10,2)"}
+dlq: {window: 0}
+run: {batch: {files: 1}, runners: 1, retry: {attempts: 0}}
+"""
+HIDDEN = "q7Zp2wJrT9xKsecretV4"
+"""A secret as no other text has it; moto takes any."""
+
+
+LANDED = {f"{number}.csv": f"id,amount\n{rows}\n" for number, rows in enumerate(["1,1.50\n2,2", "3,much\n4,4", "5,5"])}
+
+
+def define(folder: Path, s3: S3) -> Path:
+    """The definition, with files to read."""
+    (folder / "landing").mkdir()
+    for name, text in LANDED.items():
+        (folder / "landing" / name).write_text(text)
+    return write_definition(folder, s3, s3.make_url("tables/orders", "s3"), state=s3.make_url("wherry/orders", "s3"))
+
+
+def write_definition(folder: Path, s3: S3, table: str, name: str = "orders", **more: Any) -> Path:
+    """A definition with this table, whose Spark has the JARs as files and takes a refusal for one."""
+    jars.fetch()
+    once = {f"spark.hadoop.fs.s3a.{key}": "1" for key in ("attempts.maximum", "retry.limit")}
+    found = {"spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    conf = {**s3.spark_settings, "spark.hadoop.fs.s3a.secret.key": HIDDEN, **once, **found}
+    ends = {"name": name, "destinations": [{"delta": {"path": table}}], "spark": {"conf": conf}}
+    ends |= {"origin": {"files": {"path": "landing/*.csv", "format": "csv"}}, **more}
+    file = folder / f"{name}.yaml"
+    file.write_text(TEXT + "".join(f"{key}: {json.dumps(value)}\n" for key, value in ends.items()))
+    return file
+
+
+def call(*words: str) -> subprocess.CompletedProcess[str]:
+    """A Python of its own."""
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, env=clean_environment(), timeout=600
+    )
+
+
+def wherry(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command."""
+    return call("-c", "from runners.command_line.cli import main; main()", *words)
+
+
+def refuse(*_: object, **__: object) -> None:
+    """This process gets no Spark."""
+    raise SparkMissing("Java is missing.")
+
+
+def ids(s3: S3, url: str = "") -> list[int]:
+    """What is in the table, twice where it is there twice."""
+    table = DeltaTable(url or s3.make_url("tables/orders"), storage_options=s3.storage_options)
+    return sorted(table.to_pyarrow_table()["id"].to_pylist())
+
+
+@pytest.mark.long
+def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
+    tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table, the DLQ, the prepared rows and the ledger are in the store, and the audit balances without Spark. No
+    secret is in anything that was kept or said."""
+    monkeypatch.setattr(session, "obtain_now", refuse)
+    file = define(tmp_path, s3)
+    killed = call("-m", "tests.scenarios.killed", str(file), "Written", "2")
+    prepared = ObjectStore(StoreUrl(s3.make_url("wherry/orders/prepared"), s3.spark_settings))
+    assert (killed.returncode, len(prepared.list_folders()), ids(s3)) == (-9, 1, [1, 2, 4])
+
+    run = wherry("run", str(file))
+    assert run.returncode == 0, run.stderr
+    assert (ids(s3), [*prepared.list_pages()]) == ([1, 2, 4, 5], [])
+    pipeline = Pipeline.load(file)
+    (refused,) = pipeline.dead_letters()
+    assert (refused["code"], refused["replayed"]) == ("CAST", False)
+
+    mended = """  - with_columns: {amount: "replace(amount, 'much', '3')"}\n  - cast:"""
+    file.write_text(file.read_text().replace("  - cast:", mended))
+    replay = wherry("dlq", "replay", str(file), "--yes", "--reason", "a test")
+    assert replay.returncode == 0, replay.stderr
+    assert (ids(s3), pipeline.status()["dlq"]) == ([1, 2, 3, 4, 5], {"rows": 1, "unreplayed": 0})
+
+    audit = pipeline.audit().json()
+    assert (audit["problems"], audit["read"], audit["nacked"]) == ([], 5 + 1, 1)
+    assert [row["status"] for row in pipeline.runs()] == ["succeeded", "succeeded", "killed"]
+    said = "".join(each.stdout + each.stderr for each in (killed, run, replay))
+    everything = ObjectStore(StoreUrl(s3.make_url("wherry"), s3.spark_settings))
+    kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page if everything.exists(key))
+    assert (HIDDEN in said, HIDDEN.encode() in kept) == (False, False)
+
+
+CARRY_ALL = """
+import json, sys
+from origins.errors import WherryError
+from runners.pipeline import Pipeline
+
+said = {}
+for file in sys.argv[1:]:
+    pipeline = Pipeline.load(file)
+    try:
+        said[pipeline.name] = f"read {pipeline.run().read}"
+    except WherryError as error:
+        said[pipeline.name] = f"{error} {error.hint}"
+sys.stdout.write(json.dumps(said))
+"""
+
+
+def carry_all(files: Sequence[Path]) -> dict[str, str]:
+    """What is said of each of these pipelines, which share a Spark."""
+    done = call("-c", CARRY_ALL, *map(str, files))
+    assert done.returncode == 0, done.stderr
+    said: dict[str, str] = json.loads(done.stdout)
+    return said
+
+
+WORDS = {
+    "missing": "the bucket nowhere-there does not exist",
+    "forbidden": "these credentials have no right to do that",
+    "elsewhere": "is in eu-west-1, not in us-east-1",
+    "skewed": "the clock of this machine differs too much",
+}
+"""What is said of a table that a store refuses."""
+
+
+@pytest.mark.long
+def test_a_table_that_the_store_refuses_gets_each_row_once_it_is_taken(tmp_path: Path, s3: S3) -> None:
+    """The bucket is missing, writing is forbidden, the region or the clock is wrong, or the store hides a commit that
+    it has taken. A prefix with a space and a `%`, and a versioned bucket, are places like any."""
+    define(tmp_path, s3)
+    versioned, odd = f"{s3.bucket}-versioned", "a b%20c%"
+    make_bucket(s3.behind, versioned, versioned=True)
+    for name, text in LANDED.items():
+        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"{odd}/{name}", Body=text.encode())
+    tables = {name: s3.make_url(f"tables/{name}") for name in ("forbidden", "elsewhere", "skewed", "hidden")}
+    tables |= {"missing": "s3://nowhere-there/tables/missing", "versioned": f"s3://{versioned}/tables/orders"}
+    files = [write_definition(tmp_path, s3, table, name) for name, table in tables.items()]
+    origin = {"files": {"path": s3.make_url(f"{odd}/*.csv", "s3"), "format": "csv"}}
+    files.append(write_definition(tmp_path, s3, s3.make_url(f"{odd}/table", "s3"), "odd", origin=origin))
+    s3.proxy.add(Fault("forbid", "PUT", "/tables/forbidden", times=None))
+    s3.proxy.add(Fault("distrust", "PUT", "/tables/skewed", times=None))
+    s3.proxy.add(Fault("send_away", key="/tables/elsewhere", times=None))
+    s3.proxy.add(Fault("hide", key=r"/tables/hidden/_delta_log/0+2\.json", times=4))
+
+    said = carry_all(files)
+    assert [said[name] for name, words in WORDS.items() if words not in said[name]] == []
+    assert (said["versioned"], said["odd"]) == ("read 5", "read 5")
+    s3.proxy.clear()
+    make_bucket(s3.behind, "nowhere-there")
+    assert all(words.startswith("read") for words in carry_all(files).values())
+    assert {name: ids(s3, table) for name, table in tables.items()} == {name: [1, 2, 4, 5] for name in tables}
+    assert read_ids(s3, f"{odd}/table/") == [1, 2, 4, 5]
+
+
+def read_ids(s3: S3, folder: str) -> list[int]:
+    """What is in the files of a table to which rows were only added. `deltalake` would look for it elsewhere."""
+    client = make_client(s3.behind)
+    found = client.list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]
+    keys = [each["Key"] for each in found if each["Key"].endswith(".parquet") and "_delta_log" not in each["Key"]]
+    files = [BytesIO(client.get_object(Bucket=s3.bucket, Key=key)["Body"].read()) for key in keys]
+    return sorted(number for file in files for number in parquet.read_table(file)["id"].to_pylist())

@@ -1,0 +1,159 @@
+"""A pipeline whose state is in an object store: what needs no Spark elsewhere needs none here."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from destinations.dead_letters import SCHEMA as DLQ
+from origins.errors import WherryError
+from origins.object_store import ObjectStore, StoreUrl
+from runners.definitions.definition import DefinitionError
+from runners.definitions.pipeline_graph import PipelineGraph
+from runners.model.run_report import Report
+from runners.operations.offsets import carry_out, plan_rewind
+from runners.operations.status import describe_pipelines
+from runners.pipeline import Pipeline
+from runners.spark import late, session
+from runners.spark.start import SparkMissing
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3, make_client
+
+HIDDEN = "q7Zp2/wJ+rT9xKsecretV4"
+"""A secret as no other text has it; moto takes any."""
+
+TEXT = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double"}
+destinations:
+  - delta: {path: tables/orders}
+run: {batch: {files: 1}, runners: 1}
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no Java."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise SparkMissing("Java is missing.")
+
+    monkeypatch.setattr(session, "is_given", lambda: False)
+    monkeypatch.setattr(late, "has_context", lambda: False)
+    monkeypatch.setattr(session, "obtain_now", fail)
+
+
+def land(folder: Path, *numbers: int) -> None:
+    """A file of one row for each number."""
+    (folder / "landing").mkdir(exist_ok=True)
+    for number in numbers:
+        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
+        (folder / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
+
+
+def load(folder: Path, s3: S3 | None = None, scheme: str = "s3") -> Pipeline:
+    """The pipeline: its state is in the store, and a secret is plain text among its settings. Without a store the state
+    is in a folder."""
+    text = TEXT
+    if s3 is not None:
+        conf = {**s3.spark_settings, "spark.hadoop.fs.s3a.secret.key": HIDDEN}
+        text += f"state: {s3.make_url('wherry/orders', scheme)}\nspark: {json.dumps({'conf': conf})}\n"
+    (folder / "pipeline.yaml").write_text(text)
+    return Pipeline.load(folder / "pipeline.yaml")
+
+
+def run_and_move(folder: Path, s3: S3) -> Report:
+    """Run it with its state in a folder, and put that into the store."""
+    report = load(folder).run()
+    store = ObjectStore(StoreUrl(s3.make_url("wherry/orders"), s3.spark_settings))
+    state = folder / ".wherry/orders"
+    for file in (file for file in state.rglob("*") if file.is_file()):
+        assert store.put_new(str(file.relative_to(state)), file.read_bytes())
+    return report
+
+
+def refuse(s3: S3, *ids: str) -> None:
+    """Put refused rows into the DLQ, and the key that Spark leaves for an empty folder."""
+    columns = {"message": "too old", "row": "{}", "delivered_to": [], "lane": "0", "number": 1, "run": "r"}
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "timestamp": pa.timestamp("us", "UTC")}
+    fields = [tuple(column.split(" ", 1)) for column in DLQ.split(", ")]
+    schema = pa.schema([(name, kinds.get(kind, pa.list_(pa.string()))) for name, kind in fields])
+    now = datetime(2026, 11, 24, tzinfo=timezone.utc)
+    rows = [{**columns, "id": name, "code": "TOO_OLD", "nacked_at": now} for name in ids]
+    url = s3.make_url("wherry/orders/dlq")
+    table = pa.Table.from_pylist(rows, schema)
+    write_deltalake(url, table, mode="append", storage_options=s3.storage_options)
+    make_client(s3.endpoint).put_object(Bucket=s3.bucket, Key="wherry/orders/dlq/_delta_log/_staged_commits/", Body=b"")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_what_tells_of_a_pipeline_reads_the_store(tmp_path: Path, s3: S3, scheme: str) -> None:
+    """Status, offsets, the run history, the audit and the DLQ, under both names of the store."""
+    land(tmp_path, 1, 2)
+    run = run_and_move(tmp_path, s3)
+    refuse(s3, "p/1", "p/2")
+    pipeline = load(tmp_path, s3, scheme)
+    status = pipeline.status()
+    assert (status["state"], status["last_run"]["read"], status["dlq"]["rows"]) == ("idle", 2, 2)
+    assert [(kept["run"], kept["status"]) for kept in pipeline.runs()] == [(run.run, "succeeded")]
+    assert sorted(row["id"] for row in pipeline.dead_letters()) == ["p/1", "p/2"]
+    assert {name: lane["number"] for name, lane in pipeline.lanes().lanes.items()} == {"0": 2}
+    assert pipeline.audit().json()["problems"] == []
+
+
+def test_a_run_needs_no_spark_where_its_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
+    """It finds the DLQ in the store, carries a small file, and has nothing to do the next time."""
+    land(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    land(tmp_path, 2)
+    assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
+
+
+def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:
+    """The batches after it are read again."""
+    land(tmp_path, 1, 2)
+    run_and_move(tmp_path, s3)
+    pipeline = load(tmp_path, s3)._definition().pipeline
+    carry_out(pipeline, plan_rewind(pipeline, batches=1), reason="again")
+    unread = describe_pipelines({"orders": load(tmp_path, s3)._definition()}, PipelineGraph({"orders": []}), ["orders"])
+    assert unread[0]["waiting"] == {"files": 1}
+
+
+def test_no_secret_of_the_store_is_kept_or_said(tmp_path: Path, s3: S3, caplog: pytest.LogCaptureFixture) -> None:
+    """By a run that cannot write its ledger."""
+    caplog.set_level(logging.DEBUG)
+    land(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    s3.proxy.add(Fault("refuse", kind="PUT", key=r"/ledger/_delta_log/", times=None))
+    with pytest.raises(WherryError, match="ledger") as raised:
+        load(tmp_path, s3).run()
+    pipeline = load(tmp_path, s3)
+    definition = pipeline._definition()
+    said = [str(raised.value), repr(raised.value), caplog.text, repr(pipeline), repr(definition), definition.text]
+    assert not [text for text in said if HIDDEN in text]
+    assert "${secret:spark.hadoop.fs.s3a.secret.key}" in definition.text
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("s3://bucket", "expected a folder below the bucket"),
+        ("s3://key:word@bucket/orders", "expected a URL without a user or a secret"),
+        ("s3://bucket/a%20b", "expected a URL without '%'"),
+        ("s3://bucket/a b", "expected a URL without ' '"),
+        ("abfss://account.dfs.core.windows.net/orders", "expected abfss://CONTAINER@ACCOUNT"),
+        ("hdfs://name/orders", "expected a directory of this machine, s3://, abfss:// or gs://"),
+    ],
+)
+def test_a_url_that_cannot_be_a_state_is_refused(tmp_path: Path, state: str, words: str) -> None:
+    """With what was expected."""
+    (tmp_path / "pipeline.yaml").write_text(f"{TEXT}state: {state}\n")
+    with pytest.raises(DefinitionError, match=words):
+        Pipeline.load(tmp_path / "pipeline.yaml")
