@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import LocalLog, LogCommit, format_tag
+from destinations.delta.log import LocalLog, LogCommit, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
@@ -479,7 +479,7 @@ def _complete_account(
     )
 
 
-def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:
+def find_newest(log: LocalLog | StoreLog, version: int, pipeline: str) -> BatchLabel | None:
     """What the newest of the last few versions says that brought a batch of this pipeline."""
     commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
     return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)

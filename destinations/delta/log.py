@@ -325,7 +325,8 @@ class StoreLog(TableLog):
     def find_latest(self, spark: SparkSession) -> int:
         return next((commit.version for commit in self.list_commits(spark, -1)), -1)
 
-    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
+        """Without a Spark to ask, raises `StoreError` for what this process cannot read."""
         upto: float = math.inf
         try:
             for version in self._list_versions(after):
@@ -333,6 +334,8 @@ class StoreLog(TableLog):
                 yield _parse_commit(version, io.StringIO(content))
                 upto = version
         except StoreError:
+            if spark is None:
+                raise
             yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
 
     def _list_versions(self, after: int) -> list[int]:
