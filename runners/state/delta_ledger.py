@@ -188,11 +188,16 @@ class StoreHome(TableHome):
         return reason, f"{hint} {whole}."
 
 
+def find_home(path: Path | StoreUrl) -> TableHome:
+    """The home of a table at this place."""
+    return StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
+
+
 class LocalTable(LedgerTable):
     """The table, opened when it is needed and then kept open. For one thread at a time."""
 
     def __init__(self, path: Path | StoreUrl, columns: Columns) -> None:
-        self.home: TableHome = StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
+        self.home = find_home(path)
         self.path = path
         self.place = str(path)
         self.columns = columns

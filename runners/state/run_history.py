@@ -165,14 +165,14 @@ class RunHistory(History):
     def write(self, rows: Sequence[RunRow]) -> None:
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
-        from runners.state.delta_ledger import PROPERTIES
+        from runners.state.delta_ledger import find_home
 
         options = get_options(self.path)
         write_deltalake(
             str(self.path),
             _make_table(rows),
             mode="append",
-            configuration=PROPERTIES,
+            configuration=dict(find_home(self.path).properties),
             storage_options=options,
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
         )
