@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
 from origins.object_store import HADOOP, make_spark_settings
+from origins.secret import SECRET
 from origins.spark_private import find_jvm, get_jvm, launch_jvm
 from runners.model.spec import MASTER
 from runners.spark.quick_start import (
@@ -62,9 +63,11 @@ EXCLUDED = (
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
 
+_YARN, _YARN_ENVIRONMENT = "spark.yarn.", "spark.yarn.appMasterEnv."
+
 _AT_LAUNCH = (
     *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log."),
-    *("spark.yarn.", "spark.kerberos."),
+    *(_YARN, "spark.kerberos."),
 )
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
 
@@ -183,8 +186,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
 def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
     """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
-    # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-    at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+    at_launch = list_launch_settings(settings)
     if quick is not None and quick.recipe is not None:
         try:
             command = quick.build_command(at_launch)
@@ -193,6 +195,20 @@ def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -
             quick.forget()
             check_java()
     return launch_jvm(at_launch, _delay_interrupt(), noise)
+
+
+def list_launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings with which a JVM is started, where everybody's list of processes shows them. Spark takes
+    the secrets of YARN when it starts in the JVM, as it takes all others."""
+    return {
+        key: value
+        for key, value in settings.items()
+        if key.startswith(_AT_LAUNCH) and not (key.startswith(_YARN) and _is_hidden(key, value))
+    }
+
+
+def _is_hidden(key: str, value: str) -> bool:
+    return key.startswith(_YARN_ENVIRONMENT) or isinstance(value, SECRET)
 
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
