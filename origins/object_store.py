@@ -224,16 +224,21 @@ def _read_profile(environ: Mapping[str, str]) -> Mapping[str, str]:
     return found
 
 
-def make_spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a Spark needs to know of S3 that the environment says and Hadoop does not ask there. No secret is in it."""
+def make_spark_settings(
+    conf: Mapping[str, str], environ: Mapping[str, str] = os.environ, *, here: bool = True
+) -> dict[str, str]:
+    """What a Spark with these settings needs to know of S3 that the environment says and Hadoop does not ask there. No
+    secret is in it. `here` says whether its executors are on this machine, where the profiles are."""
     settings = {}
+    named = [match[1] for key in conf if (match := _SETTING.fullmatch(key))]
     endpoint, region = _find_endpoint(environ), environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if endpoint:
+    if endpoint and "fs.s3a.endpoint" not in named:
         settings = {"endpoint": endpoint, "path.style.access": "true"}
         settings["connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
     if region:
         settings["endpoint.region"] = region
-    if environ.get("AWS_PROFILE") and not environ.get("AWS_ACCESS_KEY_ID"):
+    has_access = any(re.fullmatch(r"fs\.s3a\..*(?:access\.key|credentials\.provider)", name) for name in named)
+    if here and not has_access and environ.get("AWS_PROFILE") and not environ.get("AWS_ACCESS_KEY_ID"):
         settings["aws.credentials.provider"] = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
 

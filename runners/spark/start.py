@@ -54,11 +54,15 @@ _AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
 CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
 """The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
 
+_NETTY = ("buffer", "codec", "codec-http", "codec-http2", "common", "handler", "resolver", "transport")
+
 EXCLUDED = (
-    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
-    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:azure-storage"),
+    *("org.apache.httpcomponents:httpclient", "org.apache.httpcomponents:httpcore"),
+    *("commons-codec:commons-codec", "commons-logging:commons-logging"),
+    *(f"io.netty:netty-{part}" for part in (*_NETTY, "transport-classes-epoll")),
 )
-"""What these packages name and Spark does without. It has the second line's libraries itself."""
+"""Dependencies of these packages that Spark does not need. It has those from the second line on itself."""
 
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
@@ -73,6 +77,11 @@ _AT_LAUNCH = (
 
 _JARS = "spark.jars"
 """A JVM adds the packages to these when it starts. Who sets them again takes Delta away from the executors."""
+
+_PACKAGES = "spark.jars.packages"
+
+NAMES_JARS = (_JARS, _PACKAGES)
+"""The settings in which a definition may name JARs for stores."""
 
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
@@ -235,7 +244,7 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
 
 
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
-    """The JARs for the stores of these schemes, without those of which `named` brings the main one."""
+    """The JARs for the stores of these schemes. It leaves out a store whose main JAR is in `named`."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
         jars = CONNECTORS.get(scheme, ())
@@ -252,19 +261,24 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         own = {**_ONE_MACHINE, "spark.sql.shuffle.partitions": str(_count_cores())}
     else:
         own = _LOOPBACK if _is_on_loopback(master) else {}
-    s3 = any("hadoop-aws" in name for name in (*packages, conf.get(_JARS, "")))
-    ours = any({*jars} <= {*packages} for jars in CONNECTORS.values())
+    s3 = any("hadoop-aws" in name for name in (*packages, *(conf.get(key, "") for key in NAMES_JARS)))
     return {
         **_ANYWHERE,
         **own,
-        **(make_spark_settings() if s3 else {}),
-        **({"spark.jars.excludes": ",".join(EXCLUDED)} if ours else {}),
+        **(make_spark_settings(conf, here=here) if s3 else {}),
+        **({"spark.jars.excludes": ",".join(EXCLUDED)} if _PACKAGES not in conf and _are_ours(packages) else {}),
         "spark.driver.memory": f"{_default_memory()}m",
-        "spark.jars.packages": ",".join([DELTA, *packages]),
+        _PACKAGES: ",".join([DELTA, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
         **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
     }
+
+
+def _are_ours(packages: Sequence[str]) -> bool:
+    """Whether these are JARs for stores as Wherry chooses them, and no others."""
+    whole = {jar for jars in CONNECTORS.values() if {*jars} <= {*packages} for jar in jars}
+    return bool(whole) and whole == {*packages}
 
 
 def is_one_machine(master: str) -> bool:
@@ -361,7 +375,7 @@ def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
     """A start of Spark with these settings. One that may have to fetch JARs waits until no other one does: two that
     fetch the same JARs take each other's half-written files for whole ones."""
     kept = Path(settings.get("spark.jars.ivy") or KEPT).expanduser()
-    packages = settings.get("spark.jars.packages", "").split(",")
+    packages = settings.get(_PACKAGES, "").split(",")
     if all((kept / "jars" / _name_file(each)).exists() for each in packages if each):
         yield
         return

@@ -113,7 +113,7 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
         "aws_endpoint": "http://minio:9000",
         "aws_allow_http": "true",
     }
-    assert make_spark_settings() == {
+    assert make_spark_settings({}) == {
         f"{S3A}endpoint": "http://minio:9000/",
         f"{S3A}path.style.access": "true",
         f"{S3A}connection.ssl.enabled": "false",
@@ -168,7 +168,27 @@ def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "aws_secret_access_key": "wo%rd",
         "aws_region": "eu-west-1",
     }
-    assert list(make_spark_settings()) == [f"{S3A}aws.credentials.provider"]
+    assert list(make_spark_settings({})) == [f"{S3A}aws.credentials.provider"]
+
+
+@pytest.mark.parametrize(
+    "key", [f"{S3A}access.key", f"{S3A}bucket.b.access.key", "fs.s3a.access.key", f"{S3A}aws.credentials.provider"]
+)
+def test_a_profile_takes_no_access_away_that_the_definition_gives(key: str) -> None:
+    """A Spark that is told of a profile looks at nothing else."""
+    assert make_spark_settings({key: "mine"}, {"AWS_PROFILE": "work"}) == {}
+
+
+def test_executors_on_other_machines_are_told_of_no_profile() -> None:
+    """They have none of that name."""
+    assert make_spark_settings({}, {"AWS_PROFILE": "work"}, here=False) == {}
+
+
+def test_an_endpoint_of_the_definition_is_asked_in_its_own_way() -> None:
+    """What the environment's endpoint needs is not for that one; the region is."""
+    given = {f"{S3A}endpoint": "https://store.example.com"}
+    environ = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu-west-1"}
+    assert make_spark_settings(given, environ) == {f"{S3A}endpoint.region": "eu-west-1"}
 
 
 def test_settings_of_spark_give_access_to_azure() -> None:
