@@ -143,6 +143,7 @@ def get_options(place: object) -> dict[str, str] | None:
 
     The definition's settings of Spark count most, then those of the Spark that is up, then the environment, then a
     profile with keys. What none of them says the store's own library finds out, such as the role of an instance.
+    Raises `StoreError` where a session token of the environment would go with the keys of another place.
     """
     if not is_store_url(place):
         return None
@@ -171,7 +172,11 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
         ]
     )
     if options and not options.get("aws_session_token") and environ.get("AWS_SESSION_TOKEN"):
-        options["aws_session_token"] = ""  # else the libraries take the one of the environment, for other keys
+        raise StoreError(  # the libraries would take it from the environment by themselves
+            f"The keys for s3a://{bucket} in `spark.conf` or the profile have no session token, and the environment "
+            "has one for other keys (AWS_SESSION_TOKEN).",
+            hint="Run Wherry without it:  env -u AWS_SESSION_TOKEN wherry …",
+        )
     endpoint = find("endpoint") or _find_endpoint(environ) or profile.get("endpoint_url", "")
     if endpoint and not _CENTRAL.fullmatch(endpoint):
         scheme = "http" if find("connection.ssl.enabled").lower() == "false" else "https"

@@ -126,13 +126,16 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
 
 
 def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The libraries would take it from the environment by themselves."""
+    """The libraries would take it from the environment by themselves, and a store refuses an empty one."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "other")
     settings = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word"}
-    assert get_options(StoreUrl("s3://b/a", settings)) == {
+    with pytest.raises(StoreError, match=r"keys for s3a://b .* have no session token") as refused:
+        get_options(StoreUrl("s3://b/a", settings))
+    assert "AWS_SESSION_TOKEN" in refused.value.hint
+    assert get_options(StoreUrl("s3://b/a", {**settings, f"{S3A}session.token": "mine"})) == {
         "aws_access_key_id": "key",
         "aws_secret_access_key": "word",
-        "aws_session_token": "",
+        "aws_session_token": "mine",
     }
 
 
