@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from urllib.parse import urlsplit
 
 from origins.errors import WherryError
-from origins.secret import cut_text, make_mask
+from origins.secret import CUT, EXCERPT, cut_text, make_mask
 from origins.spark_private import has_path_capability, list_context_settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HADOOP = "3.5.0"
 """The version of Hadoop in Spark 4.2, and so that of its connectors to stores."""
 _NO_CONNECTOR = {
-    r"S3AFileSystem not found|No FileSystem for scheme \"s3a?\"": "hadoop-aws",
+    r"S3AFileSystem not found|No FileSystem for scheme \"s3a\"": "hadoop-aws",
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
 }
 """What a Spark says that lacks the JARs for a store, and which they are."""
@@ -109,25 +109,37 @@ def _find_unusable(url: str) -> str:
 
 
 def find_problem(url: str) -> str | None:
-    """Why a URL can be no place of ours, as `expected …`; None where it can."""
-    parts = urlsplit(canonicalise(url))
+    """Why a URL can be no place of ours, as `expected …, got …` without a secret; None where it can."""
+    parts, got = urlsplit(canonicalise(url)), f"got {_hide_secrets(url)}"
     before, at, _ = parts.netloc.rpartition("@")
     azure = parts.scheme.startswith("abfs")
     if not parts.hostname or (azure and not before):
-        return f"expected {'abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER' if azure else 's3://BUCKET/FOLDER'}"
-    if (at and not azure) or ":" in before:
-        return "expected a URL without a user or a secret; credentials belong into the environment or `spark.conf`"
+        wanted = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER" if azure else "s3://BUCKET/FOLDER"
+        return f"expected {wanted}, {got}"
+    if ":" in before or (not azure and (at or ":" in parts.netloc)):
+        hint = "put credentials and endpoints into the environment or `spark.conf`"
+        return f"expected a URL without a user or a secret, {got}; {hint}"
     unusable = _find_unusable(url)
     if unusable:
-        return f"expected a URL without {unusable!r}, which Spark and deltalake read differently"
+        hint = "Spark and deltalake read it differently; use letters, digits and `-`"
+        return f"expected a URL without {unusable!r}, {got}: {hint}"
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
-        return "expected a folder below the bucket"
+        return f"expected a folder below the bucket, {got}; add /FOLDER"
     return None
 
 
+def _hide_secrets(url: str) -> str:
+    """The URL without what is before an `@` and behind a `?`, which may hold keys."""
+    plain = re.split(r"[?#]", canonicalise(url))[0]
+    return cut_text(re.sub(r"://.*@", f"://{CUT}@", plain), EXCERPT)
+
+
 def suggest_connector(error: BaseException) -> str:
-    """What to do about an error of a Spark that lacks the JARs for a store; nothing for any other error."""
+    """What to do about an error of a Spark that lacks the JARs for a store, or is given a scheme that these do not
+    bring; nothing for any other error."""
     text = str(error)
+    if 'No FileSystem for scheme "s3"' in text:
+        return "Spark knows this store as s3a. Write s3a:// instead of s3://"
     jar = next((jar for pattern, jar in _NO_CONNECTOR.items() if re.search(pattern, text)), "")
     package = f"org.apache.hadoop:{jar}:{HADOOP}"
     return f"This Spark lacks the JARs for the store. Start it with  --packages {package}" if jar else ""

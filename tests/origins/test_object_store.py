@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pickle
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,24 @@ def test_a_plain_prefix_is_taken(url: str) -> None:
 def test_a_url_that_spark_and_deltalake_read_differently_is_refused(url: str) -> None:
     """As is one with a secret, and one without a bucket."""
     assert str(find_problem(url)).startswith("expected ")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://key:word@bucket/orders", "got s3a://…@bucket/orders; put credentials"),
+        ("s3://key:wo/rd@bucket/orders", "got s3a://…@bucket/orders; put credentials"),
+        ("abfss://c:word@acc.dfs.core.windows.net/x", "got abfss://…@acc.dfs.core.windows.net/x; put credentials"),
+        ("s3://bucket/a b", "got s3a://bucket/a b: Spark and"),
+        ("s3://bucket/a?sig=word", "got s3a://bucket/a: Spark and"),
+        ("s3://bucket", "got s3a://bucket; add /FOLDER"),
+    ],
+)
+def test_what_is_refused_is_shown_without_a_secret(url: str, shown: str) -> None:
+    """With what to do."""
+    problem = str(find_problem(url))
+    assert shown in problem
+    assert not {"word", "wo/rd", "key"} & {*re.findall(r"[a-z/]+", problem)}
 
 
 def test_settings_are_not_in_copies_of_a_url() -> None:
@@ -309,6 +328,11 @@ def test_it_is_known_where_spark_may_replace_the_commit_of_another_writer(
     monkeypatch.setattr(object_store, "has_path_capability", lambda *_: capable)
     spark: Any = Settings(settings)
     assert may_replace(spark, url) == may
+
+
+def test_a_scheme_that_no_jar_brings_is_written_otherwise() -> None:
+    """S3 is `s3a` for Spark, whatever JARs it has."""
+    assert "s3a://" in suggest_connector(OSError('No FileSystem for scheme "s3"'))
 
 
 def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:
