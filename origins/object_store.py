@@ -311,7 +311,7 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
 
 
 def may_replace(spark: SparkSession, url: str) -> bool:
-    """Whether Spark may write an object in the place of one that another writer has put there a moment ago.
+    """Whether Spark may replace an object that another writer has just written.
 
     S3A looks whether a key is free, and writes it later, unless it creates files by conditional requests. Azure's and
     Google's connectors always do.
