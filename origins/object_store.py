@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from urllib.parse import urlsplit
 
 from origins.errors import WherryError
-from origins.secret import cut_text, make_mask
+from origins.secret import CUT, EXCERPT, cut_text, make_mask
 from origins.spark_private import list_context_settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HADOOP = "3.5.0"
 """The version of Hadoop in Spark 4.2, and so that of its connectors to stores."""
 _NO_CONNECTOR = {
-    r"S3AFileSystem not found|No FileSystem for scheme \"s3a?\"": "hadoop-aws",
+    r"S3AFileSystem not found|No FileSystem for scheme \"s3a\"": "hadoop-aws",
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
 }
 """What a Spark says that lacks the JARs for a store, and which they are."""
@@ -108,25 +108,37 @@ def _find_unusable(url: str) -> str:
 
 
 def find_problem(url: str) -> str | None:
-    """Why a URL can be no place of ours, as `expected …`; None where it can."""
-    parts = urlsplit(canonicalise(url))
+    """Why a URL can be no place of ours, as `expected …, got …` without a secret; None where it can."""
+    parts, got = urlsplit(canonicalise(url)), f"got {_hide_secrets(url)}"
     before, at, _ = parts.netloc.rpartition("@")
     azure = parts.scheme.startswith("abfs")
     if not parts.hostname or (azure and not before):
-        return f"expected {'abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER' if azure else 's3://BUCKET/FOLDER'}"
-    if (at and not azure) or ":" in before:
-        return "expected a URL without a user or a secret; credentials belong into the environment or `spark.conf`"
+        wanted = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER" if azure else "s3://BUCKET/FOLDER"
+        return f"expected {wanted}, {got}"
+    if ":" in before or (not azure and (at or ":" in parts.netloc)):
+        hint = "put credentials and endpoints into the environment or `spark.conf`"
+        return f"expected a URL without a user or a secret, {got}; {hint}"
     unusable = _find_unusable(url)
     if unusable:
-        return f"expected a URL without {unusable!r}, which Spark and deltalake read differently"
+        hint = "Spark and deltalake read it differently; use letters, digits and `-`"
+        return f"expected a URL without {unusable!r}, {got}: {hint}"
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
-        return "expected a folder below the bucket"
+        return f"expected a folder below the bucket, {got}; add /FOLDER"
     return None
 
 
+def _hide_secrets(url: str) -> str:
+    """The URL without what is before an `@` and behind a `?`, which may hold keys."""
+    plain = re.split(r"[?#]", canonicalise(url))[0]
+    return cut_text(re.sub(r"://.*@", f"://{CUT}@", plain), EXCERPT)
+
+
 def suggest_connector(error: BaseException) -> str:
-    """What to do about an error of a Spark that lacks the JARs for a store; nothing for any other error."""
+    """What to do about an error of a Spark that lacks the JARs for a store, or is given a scheme that these do not
+    bring; nothing for any other error."""
     text = str(error)
+    if 'No FileSystem for scheme "s3"' in text:
+        return "Spark knows this store as s3a. Write s3a:// instead of s3://"
     jar = next((jar for pattern, jar in _NO_CONNECTOR.items() if re.search(pattern, text)), "")
     package = f"org.apache.hadoop:{jar}:{HADOOP}"
     return f"This Spark lacks the JARs for the store. Start it with  --packages {package}" if jar else ""
@@ -142,6 +154,7 @@ def get_options(place: object) -> dict[str, str] | None:
 
     The definition's settings of Spark count most, then those of the Spark that is up, then the environment, then a
     profile with keys. What none of them says the store's own library finds out, such as the role of an instance.
+    Raises `StoreError` where a session token of the environment would go with the keys of another place.
     """
     if not is_store_url(place):
         return None
@@ -170,7 +183,11 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
         ]
     )
     if options and not options.get("aws_session_token") and environ.get("AWS_SESSION_TOKEN"):
-        options["aws_session_token"] = ""  # else the libraries take the one of the environment, for other keys
+        raise StoreError(  # the libraries would take it from the environment by themselves
+            f"The keys for s3a://{bucket} in `spark.conf` or the profile have no session token, and the environment "
+            "has one for other keys (AWS_SESSION_TOKEN).",
+            hint="Run Wherry without it:  env -u AWS_SESSION_TOKEN wherry …",
+        )
     endpoint = find("endpoint") or _find_endpoint(environ) or profile.get("endpoint_url", "")
     if endpoint and not _CENTRAL.fullmatch(endpoint):
         scheme = "http" if find("connection.ssl.enabled").lower() == "false" else "https"
@@ -224,16 +241,21 @@ def _read_profile(environ: Mapping[str, str]) -> Mapping[str, str]:
     return found
 
 
-def make_spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a Spark needs to know of S3 that the environment says and Hadoop does not ask there. No secret is in it."""
+def make_spark_settings(
+    conf: Mapping[str, str], environ: Mapping[str, str] = os.environ, *, here: bool = True
+) -> dict[str, str]:
+    """What a Spark with these settings needs to know of S3 that the environment says and Hadoop does not ask there. No
+    secret is in it. `here` says whether its executors are on this machine, where the profiles are."""
     settings = {}
+    named = [match[1] for key in conf if (match := _SETTING.fullmatch(key))]
     endpoint, region = _find_endpoint(environ), environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if endpoint:
+    if endpoint and "fs.s3a.endpoint" not in named:
         settings = {"endpoint": endpoint, "path.style.access": "true"}
         settings["connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
     if region:
         settings["endpoint.region"] = region
-    if environ.get("AWS_PROFILE") and not environ.get("AWS_ACCESS_KEY_ID"):
+    has_access = any(re.fullmatch(r"fs\.s3a\..*(?:access\.key|credentials\.provider)", name) for name in named)
+    if here and not has_access and environ.get("AWS_PROFILE") and not environ.get("AWS_ACCESS_KEY_ID"):
         settings["aws.credentials.provider"] = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
     return {f"spark.hadoop.fs.s3a.{name}": value for name, value in settings.items()}
 

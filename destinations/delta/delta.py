@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from destinations.delta.history import describe_dropped, find_newest, make_account
 from destinations.delta.lock import hold_thread_lock
-from destinations.delta.log import LocalLog, OwnCommits
+from destinations.delta.log import LocalLog, OwnCommits, StoreLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import (
     DeclaredTable,
@@ -125,7 +125,9 @@ class OpenDelta(OpenDestination):
 
     def newest(self, pipeline: str) -> BatchLabel | None:
         table = self._table
-        return find_newest(table.log, table.version, pipeline) if table and isinstance(table.log, LocalLog) else None
+        if table is None or not isinstance(table.log, LocalLog | StoreLog):
+            return None
+        return find_newest(table.log, table.version, pipeline)
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         table = self.find_table(spark)

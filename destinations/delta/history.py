@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from destinations.delta.data_files import find_harm, find_untouched
-from destinations.delta.log import LocalLog, LogCommit, format_tag
+from destinations.delta.log import LocalLog, LogCommit, StoreLog, format_tag
 from destinations.delta.table import TargetTable
 from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, DestinationError, Loss
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
-from origins.object_store import ObjectStore, StoreError
+from origins.object_store import ObjectStore, StoreError, open_delta_table
 from origins.secret import cut_text
 
 if TYPE_CHECKING:
@@ -351,11 +351,14 @@ def _brings(commit: LogCommit, pipeline: str) -> bool:
     return adds and {label["pipeline"] for label in commit.labels} == {pipeline}
 
 
-_MODES = {
+_PROOFS = {
     "append": "commit, row count and every file",
     "merge": "merge and row count; not which rows later merges replaced",
     "replace": "commit and row count; the rows themselves only since the last replacement",
 }
+"""What is shown for the rows of each mode."""
+_PROOFS_BY_LOG = {**_PROOFS, "append": "commit and row count"}
+"""The same of a table whose files are not looked at."""
 
 
 def make_account(
@@ -377,27 +380,30 @@ def make_account(
     return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
 
 
-def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> DeliveryAccount:
-    log = LocalLog(folder)
+def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str = "") -> DeliveryAccount:
+    """The same of a table in a folder. With `url` the folder has only a copy of its log, and the table is there."""
+    log, place = LocalLog(folder), url or str(folder)
     try:
         commits = list(log.list_commits(None, -1))
         versions = VersionLog(str(folder)).list_local_after(-1)
-        table_id = str(log.read_metadata().get("id", ""))
+        table_id = _read_id(url) if url else str(log.read_metadata().get("id", ""))
     except (OSError, ValueError, KeyError) as error:
         broken = Loss(code="LOG_BROKEN", said=f"its log cannot be read ({error})")
-        return DeliveryAccount(
-            place=str(folder), proof="nothing: its log cannot be read", losses=[broken], since=_NEVER
-        )
-    history = tell_history(commits, versions, pipeline, partial(find_untouched, folder))
+        return DeliveryAccount(place=place, proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
+    look = _compare_nothing if url else partial(find_untouched, folder)
+    history = tell_history(commits, versions, pipeline, look)
     losses, since = list(history.losses), _find_first_version(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
         losses.append(Loss(code="LOG_BROKEN", said=f"version {since - 1} of its log is missing"))
-    hurt = find_harm(folder, history.files.values() if since == 0 else _list_all_files(folder, history))
+    hurt: Mapping[str, Loss] = {}
+    if not url:
+        hurt = find_harm(folder, history.files.values() if since == 0 else _list_all_files(folder, history))
     brought = [_add_harm(batch, hurt) for batch in history.brought]
     known = {file for batch in brought for file in batch.files}
     losses += [loss for file, loss in hurt.items() if file not in known]
+    proof = (_PROOFS_BY_LOG if url else _PROOFS)[mode]
     account = DeliveryAccount(
-        place=str(folder), proof=_MODES[mode], id=table_id, mends=mode == "append", brought=brought, losses=losses
+        place=place, proof=proof, id=table_id, mends=mode == "append", brought=brought, losses=losses
     )
     return _complete_account(account, commits, name, mode, pipeline)
 
@@ -409,24 +415,14 @@ def _account_in_store(url: str, mode: str, pipeline: str, name: str) -> Delivery
         try:
             if not _copy_log(url, folder / "_delta_log"):
                 return DeliveryAccount(place=url, proof="nothing: the table was not found", there=False)
+            return _account_here(folder, mode, pipeline, name, url=url)
         except StoreError:
             return None
-        log = LocalLog(folder)
-        commits = list(log.list_commits(None, -1))
-        history = tell_history(commits, VersionLog(here).list_local_after(-1), pipeline)
-        account = DeliveryAccount(
-            place=url,
-            proof=_MODES[mode].replace(" and every file", ""),
-            id=str(log.read_metadata().get("id", "")),
-            mends=mode == "append",
-            brought=history.brought,
-            losses=history.losses,
-        )
-        return _complete_account(account, commits, name, mode, pipeline)
 
 
 def _copy_log(url: str, folder: Path) -> int:
-    """Copy the log of a table in a store; how many files it has."""
+    """Copy the versions of a table in a store; how many there are. Each is read twice, for who wrote it and for its
+    files, and many at a time are fetched sooner than one by one."""
     store = ObjectStore(url)
     folder.mkdir()
 
@@ -434,14 +430,25 @@ def _copy_log(url: str, folder: Path) -> int:
         (folder / PurePosixPath(key).name).write_bytes(store.read(key))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        pages = (filter(_IN_LOG.fullmatch, keys) for keys in store.list_pages("_delta_log"))
+        pages = (filter(_VERSION.fullmatch, keys) for keys in store.list_pages("_delta_log"))
         return sum(len(list(pool.map(copy, keys))) for keys in pages)
 
 
 _AT_ONCE = 16
 """So many files of a log are fetched at the same time."""
-_IN_LOG = re.compile(r"_delta_log/(?:\d{20}\..+|_last_checkpoint)")
-"""The keys of a log's files; Spark leaves others beside them that stand for folders."""
+_VERSION = re.compile(r"_delta_log/\d{20}\.json")
+"""The keys of a log's versions."""
+
+
+def _read_id(url: str) -> str:
+    """The id of the table at this URL; nothing where `deltalake` cannot tell it."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = open_delta_table(url)
+    except DeltaError:
+        return ""
+    return "" if table is None else str(table.metadata().id)
 
 
 def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:
@@ -453,7 +460,7 @@ def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, p
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
     account = DeliveryAccount(
         place=table.name,
-        proof=_MODES[mode].replace(" and every file", "") + seen,
+        proof=_PROOFS_BY_LOG[mode] + seen,
         id=table.id,
         mends=mode == "append" and bool(versions),
         brought=history.brought,
@@ -479,7 +486,7 @@ def _complete_account(
     )
 
 
-def find_newest(log: LocalLog, version: int, pipeline: str) -> BatchLabel | None:
+def find_newest(log: LocalLog | StoreLog, version: int, pipeline: str) -> BatchLabel | None:
     """What the newest of the last few versions says that brought a batch of this pipeline."""
     commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
     return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)

@@ -325,30 +325,31 @@ class StoreLog(TableLog):
     def find_latest(self, spark: SparkSession) -> int:
         return next((commit.version for commit in self.list_commits(spark, -1)), -1)
 
-    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+    def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
+        """Without a Spark to ask, raises `StoreError` for what this process cannot read."""
         upto: float = math.inf
+        store = ObjectStore(self.url)  # with the access as it is now: credentials may be renewed while a run lasts
         try:
-            for version in self._list_versions(after):
-                content = self._store.read(f"_delta_log/{version:020}.json").decode()
+            for version in _list_versions(store, after):
+                content = store.read(f"_delta_log/{version:020}.json").decode()
                 yield _parse_commit(version, io.StringIO(content))
                 upto = version
         except StoreError:
+            if spark is None:
+                raise
             yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
-
-    def _list_versions(self, after: int) -> list[int]:
-        """Those after this one that follow each other without a gap, newest first."""
-        pages = self._store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
-        found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
-        newest = max(found, default=after)
-        return list(itertools.takewhile(found.__contains__, range(newest, after, -1)))
-
-    @cached_property
-    def _store(self) -> ObjectStore:
-        return ObjectStore(self.url)
 
     @property
     def _by_spark(self) -> SparkLog:
         return SparkLog(self.table, self.url)
+
+
+def _list_versions(store: ObjectStore, after: int) -> list[int]:
+    """The versions after this one that follow each other without a gap, newest first."""
+    pages = store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
+    found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
+    newest = max(found, default=after)
+    return list(itertools.takewhile(found.__contains__, range(newest, after, -1)))
 
 
 _VERSION = re.compile(r"_delta_log/(\d{20})\.json")

@@ -9,7 +9,7 @@ import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from json import dumps
@@ -264,7 +264,7 @@ def run(
     from runners.running.compatibility import OperatorOverrides
 
     if everything or select:
-        _refuse_sole_options(click.get_current_context())
+        _refuse_options(_OF_ONE_PIPELINE, "is for one pipeline, and not for a folder.")
         return run_folder(given.pop("file"), select, **given)
     carrying: CarryOptions = given.pop("carrying")
     ruling = OperatorOverrides(
@@ -277,13 +277,15 @@ def run(
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
-def _refuse_sole_options(ctx: click.Context) -> None:
-    """Raises for an option that was given and that a folder has no use for."""
-    sole = ("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over")
-    given = click.core.ParameterSource.COMMANDLINE
-    wrong = next((name for name in sole if ctx.get_parameter_source(name) is given), None)
-    if wrong is not None:
-        raise click.UsageError(f"--{wrong.replace('_', '-')} is for one pipeline, and not for a folder.")
+_OF_ONE_PIPELINE = ("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over")
+
+
+def _refuse_options(names: Collection[str], reason: str) -> None:
+    """Raises for an option of these that was given, and of which the command has no use."""
+    ctx, given = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+    for parameter in ctx.command.params:
+        if parameter.name in names and ctx.get_parameter_source(str(parameter.name)) is given:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}")
 
 
 def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Bound | None:
@@ -479,14 +481,19 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
 
     STATE is the folder for the state of a pipeline, by default .wherry. With --cluster, FILE is a definition.
     """
-    from runners.command_line.doctor import examine
-
-    checks = examine(state or Path(".wherry"))
     if cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
         definition = load_definition(file=state or find_definition(), **given)
         checks = [*examine_cluster(definition.pipeline)]
+    else:
+        from runners.command_line.doctor import examine
+
+        _refuse_options(
+            ("overrides", "variables", "variable_file", "secret_file"),
+            "is for a definition. Ask with --cluster FILE, or leave it out.",
+        )
+        checks = examine(state or Path(".wherry"))
     if json:
         click.echo(dumps({"version": VERSION, "checks": [check.json() for check in checks]}, indent=2))
     else:

@@ -94,6 +94,7 @@ class OwnerBody(HostBody, total=False):
     jvm: ProcessBody | None
     ownership: str
     lock: str | None
+    lock_file: str | None
     take_over: str
     replay: Json
     ruling: Json

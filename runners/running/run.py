@@ -296,6 +296,7 @@ class PipelineRun:
             "jvm": identify_process(jvm) if jvm else None,
             "ownership": self.pipeline.run_options.ownership,
             "lock": taking.lock.path.name if taking else None,
+            "lock_file": taking.lock.identity if taking else None,
             "take_over": self.take_over,
             "replay": self.replay.json() if self.replay else None,
             "ruling": self.ruling.json(),

@@ -104,9 +104,7 @@ def _name_written(what: str, path: str, instead: str) -> NamedPlace:
 
 def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
     for path in _list_paths(part):
-        pattern = parse_pattern(path)
-        root = Path(without_scheme(pattern.root))
-        files = (Path(folder, file) for folder, _, names in os.walk(root) for file in sorted(names))
+        files = _list_files(Path(without_scheme(parse_pattern(path).root)))
         probe = next((file for file in files if file.is_file() and file.stat().st_size), None)
         yield NamedPlace(
             what=f"'{part.name}'" if part.name else "the origin",
@@ -117,6 +115,15 @@ def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
         )
 
 
+def _list_files(root: Path) -> Iterator[Path]:
+    """The files below a folder that Spark does not pass over by their names."""
+    for folder, below, names in os.walk(root):
+        below[:] = (name for name in below if name[0] not in _HIDES)
+        yield from (Path(folder, name) for name in sorted(names) if name[0] not in _HIDES)
+
+
+_HIDES = "._"
+"""What the names of files and folders begin with that Spark passes over."""
 _PATHS = ("path", "paths", "file")
 """The options of kinds that say where rows are."""
 

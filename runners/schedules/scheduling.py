@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError
+from origins.secret import SECRET
 from runners.definitions.definition import Definition, folder_of
 from runners.model.errors import Owned, Refusal
 from runners.model.events import Listener
@@ -38,8 +39,10 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
         name, wanted = definition.pipeline.name, definition.pipeline.spark
         for key, value in wanted.settings.items():
             if conf.setdefault(key, value) != value:
+                hidden = isinstance(conf[key], SECRET) or isinstance(value, SECRET)
+                values = "two values, which stay secret" if hidden else f"{conf[key]} and {value}"
                 raise Refusal(
-                    f"{first[key]} and {name} share one Spark, but they set {key} to {conf[key]} and {value}.",
+                    f"{first[key]} and {name} share one Spark, but they set {key} to {values}.",
                     hint="Set one value in both, or schedule them in two directories.",
                 )
             first.setdefault(key, name)

@@ -42,6 +42,7 @@ from runners.model.text import summarise_error
 from runners.spark.late import LateCommits, LateSession, LateSpark
 from runners.spark.start import (
     DELTA_CATALOG,
+    NAMES_JARS,
     SparkMissing,
     is_one_machine,
     is_set_elsewhere,
@@ -107,8 +108,8 @@ def obtain_for(pipeline: PipelineSpec) -> SparkSession:
 def list_packages(pipeline: PipelineSpec) -> list[str]:
     """The JARs that a Spark of ours needs beside Delta's: those that the pipeline names, and those for its stores."""
     parts = [pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq]
-    given = list(pipeline.spark.packages)
-    return [*given, *list_connectors(_list_schemes(parts), [*given, pipeline.spark.conf.get("spark.jars", "")])]
+    given, conf = list(pipeline.spark.packages), pipeline.spark.conf
+    return [*given, *list_connectors(_list_schemes(parts), [*given, *(conf.get(key, "") for key in NAMES_JARS)])]
 
 
 def _list_schemes(value: object) -> set[str]:

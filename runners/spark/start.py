@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
 from origins.object_store import HADOOP, make_spark_settings
+from origins.secret import SECRET
 from origins.spark_private import find_jvm, get_jvm, launch_jvm
 from runners.model.spec import MASTER
 from runners.spark.quick_start import (
@@ -53,23 +54,34 @@ _AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
 CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
 """The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
 
+_NETTY = ("buffer", "codec", "codec-http", "codec-http2", "common", "handler", "resolver", "transport")
+
 EXCLUDED = (
-    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
-    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
+    *("software.amazon.awssdk:bundle", "com.microsoft.azure:azure-storage"),
+    *("org.apache.httpcomponents:httpclient", "org.apache.httpcomponents:httpcore"),
+    *("commons-codec:commons-codec", "commons-logging:commons-logging"),
+    *(f"io.netty:netty-{part}" for part in (*_NETTY, "transport-classes-epoll")),
 )
-"""What these packages name and Spark does without. It has the second line's libraries itself."""
+"""Dependencies of these packages that Spark does not need. It has those from the second line on itself."""
 
 KEPT = "~/.ivy2.5.2"
 """Where Spark keeps JARs by default."""
 
+_YARN, _YARN_ENVIRONMENT = "spark.yarn.", "spark.yarn.appMasterEnv."
+
 _AT_LAUNCH = (
     *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log."),
-    *("spark.yarn.", "spark.kerberos."),
+    *(_YARN, "spark.kerberos."),
 )
 """The settings that a JVM must be started with; Spark takes all others when it starts in it."""
 
 _JARS = "spark.jars"
 """A JVM adds the packages to these when it starts. Who sets them again takes Delta away from the executors."""
+
+_PACKAGES = "spark.jars.packages"
+
+NAMES_JARS = (_JARS, _PACKAGES)
+"""The settings in which a definition may name JARs for stores."""
 
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
@@ -183,8 +195,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
 def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
     """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
-    # What a JVM is started with stands in everybody's list of processes, where no secret belongs.
-    at_launch = {key: settings[key] for key in settings if key.startswith(_AT_LAUNCH)}
+    at_launch = list_launch_settings(settings)
     if quick is not None and quick.recipe is not None:
         try:
             command = quick.build_command(at_launch)
@@ -193,6 +204,20 @@ def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -
             quick.forget()
             check_java()
     return launch_jvm(at_launch, _delay_interrupt(), noise)
+
+
+def list_launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of the settings with which a JVM is started, where everybody's list of processes shows them. Spark takes
+    the secrets of YARN when it starts in the JVM, as it takes all others."""
+    return {
+        key: value
+        for key, value in settings.items()
+        if key.startswith(_AT_LAUNCH) and not (key.startswith(_YARN) and _is_hidden(key, value))
+    }
+
+
+def _is_hidden(key: str, value: str) -> bool:
+    return key.startswith(_YARN_ENVIRONMENT) or isinstance(value, SECRET)
 
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
@@ -219,7 +244,7 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
 
 
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
-    """The JARs for the stores of these schemes. A store whose main JAR is `named` brings its own."""
+    """The JARs for the stores of these schemes. It leaves out a store whose main JAR is in `named`."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
         jars = CONNECTORS.get(scheme, ())
@@ -236,19 +261,24 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
         own = {**_ONE_MACHINE, "spark.sql.shuffle.partitions": str(_count_cores())}
     else:
         own = _LOOPBACK if _is_on_loopback(master) else {}
-    s3 = any("hadoop-aws" in name for name in (*packages, conf.get(_JARS, "")))
-    ours = any({*jars} <= {*packages} for jars in CONNECTORS.values())
+    s3 = any("hadoop-aws" in name for name in (*packages, *(conf.get(key, "") for key in NAMES_JARS)))
     return {
         **_ANYWHERE,
         **own,
-        **(make_spark_settings() if s3 else {}),
-        **({"spark.jars.excludes": ",".join(EXCLUDED)} if ours else {}),
+        **(make_spark_settings(conf, here=here) if s3 else {}),
+        **({"spark.jars.excludes": ",".join(EXCLUDED)} if _PACKAGES not in conf and _are_ours(packages) else {}),
         "spark.driver.memory": f"{_default_memory()}m",
-        "spark.jars.packages": ",".join([DELTA, *packages]),
+        _PACKAGES: ",".join([DELTA, *packages]),
         **conf,
         OPTIONS_OF_THE_JVM: f"{_LARGE_METHODS} {_OPTIMISED_LATER} {conf.get(OPTIONS_OF_THE_JVM, '')}".strip(),
         **({} if here else {_EXECUTOR_OPTIONS: f"{_LARGE_METHODS} {conf.get(_EXECUTOR_OPTIONS, '')}".strip()}),
     }
+
+
+def _are_ours(packages: Sequence[str]) -> bool:
+    """Whether these are JARs for stores as Wherry chooses them, and no others."""
+    whole = {jar for jars in CONNECTORS.values() if {*jars} <= {*packages} for jar in jars}
+    return bool(whole) and whole == {*packages}
 
 
 def is_one_machine(master: str) -> bool:
@@ -345,7 +375,7 @@ def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
     """A start of Spark with these settings. One that may have to fetch JARs waits until no other one does: two that
     fetch the same JARs take each other's half-written files for whole ones."""
     kept = Path(settings.get("spark.jars.ivy") or KEPT).expanduser()
-    packages = settings.get("spark.jars.packages", "").split(",")
+    packages = settings.get(_PACKAGES, "").split(",")
     if all((kept / "jars" / _name_file(each)).exists() for each in packages if each):
         yield
         return

@@ -188,15 +188,20 @@ class StoreHome(TableHome):
         return reason, f"{hint} {whole}."
 
 
+def find_home(path: Path | StoreUrl) -> TableHome:
+    """The home of a table at this place."""
+    return StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
+
+
 class LocalTable(LedgerTable):
-    """The table, opened when it is needed and then kept open. For one thread at a time."""
+    """The table, opened when it is needed and then kept open. After an error it is opened again, with the access to a
+    store as it is then. For one thread at a time."""
 
     def __init__(self, path: Path | StoreUrl, columns: Columns) -> None:
-        self.home: TableHome = StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
+        self.home = find_home(path)
         self.path = path
         self.place = str(path)
         self.columns = columns
-        self._options = get_options(path)
         fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
         self._schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         self._table: DeltaTable | None = None
@@ -299,10 +304,11 @@ class LocalTable(LedgerTable):
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():
             return None
+        options = get_options(self.path)
         try:
-            table = DeltaTable(self.place, storage_options=self._options)
+            table = DeltaTable(self.place, storage_options=options)
         except TableNotFoundError:
-            if self._options is None:
+            if options is None:
                 raise
             return None
         self.check_columns(table.schema().to_json(), lambda: self._read_rows(table.scan(["format"])))
@@ -310,14 +316,15 @@ class LocalTable(LedgerTable):
 
     def _create_table(self) -> DeltaTable:
         """The table, made here and now; read as it was made, so that a commit by others is seen as one."""
+        options = get_options(self.path)
         DeltaTable.create(
             self.place,
             self._schema,
             configuration=dict(self.home.properties),
             commit_properties=_ONCE,
-            storage_options=self._options,
+            storage_options=options,
         )
-        return DeltaTable(self.place, version=0, storage_options=self._options)
+        return DeltaTable(self.place, version=0, storage_options=options)
 
     def _has_checkpoint_above(self, version: int) -> bool:
         """Whether there is a checkpoint above this version.

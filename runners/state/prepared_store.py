@@ -224,20 +224,23 @@ class UrlStore(PreparedStore):
         return reader.parquet(escape_pattern(str(self.url / name)))
 
     def remove(self, spark: SparkSession, name: str) -> None:
-        for folder in self._objects.list_folders():
+        objects = self._objects
+        for folder in objects.list_folders():
             if folder.startswith(f"{name}-"):
-                self._objects.delete_folder(folder)
+                objects.delete_folder(folder)
                 self._schemas.pop(folder, None)
 
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        found = self._objects.list_folders()
+        objects = self._objects
+        found = objects.list_folders()
         kept = tuple(f"{name}-" for name in keep())
         for folder in found:
             if not folder.startswith(kept):
-                self._objects.delete_folder(folder)
+                objects.delete_folder(folder)
 
-    @cached_property
+    @property
     def _objects(self) -> ObjectStore:
+        """With the access as it is now: credentials may be renewed while a run lasts."""
         return ObjectStore(self.url)
 
 

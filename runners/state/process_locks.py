@@ -58,9 +58,14 @@ class StateLock:
             os.close(self._file)
             self._file = None
 
-    def is_held(self) -> bool | None:
-        """Whether the lock is taken now; None if the file is missing. Changes nothing, and gets in nobody's
-        way."""
+    @property
+    def identity(self) -> str:
+        """What tells the file from any other one of this name; empty while this `StateLock` has not the lock."""
+        return "" if self._file is None else _identify_file(self._file)
+
+    def is_held(self, identity: str = "") -> bool | None:
+        """Whether the lock is taken now; None if the file is missing, or is not the one of this identity. Changes
+        nothing, and gets in nobody's way."""
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -68,6 +73,8 @@ class StateLock:
         except OSError as error:
             raise _unusable_error(self.path, error) from error
         try:
+            if identity and _identify_file(file) != identity:
+                return None
             return not _try_lock(file, fcntl.LOCK_SH)
         finally:
             os.close(file)
@@ -211,6 +218,11 @@ def _unusable_error(path: Path, error: OSError) -> LockError:
         f"The lock file {path} cannot be opened: {error.strerror}.",
         hint="The lock keeps two runs of one pipeline apart. Make its folder writable.",
     )
+
+
+def _identify_file(file: int) -> str:
+    found = os.fstat(file)
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _try_lock(file: int, how: int) -> bool:

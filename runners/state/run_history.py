@@ -165,14 +165,14 @@ class RunHistory(History):
     def write(self, rows: Sequence[RunRow]) -> None:
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
 
-        from runners.state.delta_ledger import PROPERTIES
+        from runners.state.delta_ledger import find_home
 
         options = get_options(self.path)
         write_deltalake(
             str(self.path),
             _make_table(rows),
             mode="append",
-            configuration=PROPERTIES,
+            configuration=dict(find_home(self.path).properties),
             storage_options=options,
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
         )
@@ -230,12 +230,16 @@ class RunHistory(History):
 def get_writer(history: History) -> BackgroundWriter[RunRow]:
     """The writer of this history: of one without Spark the same in a process, also where one run follows the other."""
     if isinstance(history, RunHistory):
-        return _make_writer(history.path, history.retain)
+        access = getattr(history.path, "settings", {})
+        return _make_writer(history.path, history.retain, frozenset(access.items()))
     return BackgroundWriter(history.write)
 
 
 @functools.lru_cache(maxsize=256)
-def _make_writer(path: Path | StoreUrl, retain: timedelta) -> BackgroundWriter[RunRow]:
+def _make_writer(
+    path: Path | StoreUrl, retain: timedelta, access: frozenset[tuple[str, str]]
+) -> BackgroundWriter[RunRow]:
+    """`access` keeps those apart that reach one place by different settings."""
     return BackgroundWriter(RunHistory(path, retain).write)
 
 

@@ -159,15 +159,19 @@ def has_live_lease(owner: OwnerBody, clock: Clock) -> bool:
 def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = None) -> bool:
     """Whether the owner is surely dead: it ran on this host, and nobody but `mine` has the lock that it had.
 
-    A file that is missing proves nothing. Of a state elsewhere the lock lies in a folder for temporary files: there
-    another host of this name has another one.
+    A file that is missing proves nothing. A state in a directory has its locks beside it. Of a state elsewhere they are
+    in a folder for temporary files. Another host of this name has another such folder, and so may another process of
+    this host. There only the very file that the owner recorded proves anything.
     """
     if owner["host"] != socket.gethostname() or owner.get("ownership") == "off":
         return False
     file = place.lock.with_name(str(owner.get("lock") or place.lock.name))
-    if place.directory is None and owner["boot"] != identify_host()["boot"]:
+    identity = "" if place.directory is not None else str(owner.get("lock_file") or "")
+    if place.directory is None and (not identity or owner["boot"] != identify_host()["boot"]):
         return False
-    return (mine is not None and mine.path == file) or StateLock(file).is_held() is False
+    if mine is not None and mine.path == file:
+        return identity in ("", mine.identity)
+    return StateLock(file).is_held(identity) is False
 
 
 def describe_owner(owner: OwnerBody) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,24 @@ def test_a_url_that_spark_and_deltalake_read_differently_is_refused(url: str) ->
     assert str(find_problem(url)).startswith("expected ")
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://key:word@bucket/orders", "got s3a://…@bucket/orders; put credentials"),
+        ("s3://key:wo/rd@bucket/orders", "got s3a://…@bucket/orders; put credentials"),
+        ("abfss://c:word@acc.dfs.core.windows.net/x", "got abfss://…@acc.dfs.core.windows.net/x; put credentials"),
+        ("s3://bucket/a b", "got s3a://bucket/a b: Spark and"),
+        ("s3://bucket/a?sig=word", "got s3a://bucket/a: Spark and"),
+        ("s3://bucket", "got s3a://bucket; add /FOLDER"),
+    ],
+)
+def test_what_is_refused_is_shown_without_a_secret(url: str, shown: str) -> None:
+    """With what to do."""
+    problem = str(find_problem(url))
+    assert shown in problem
+    assert not {"word", "wo/rd", "key"} & {*re.findall(r"[a-z/]+", problem)}
+
+
 def test_settings_are_not_in_copies_of_a_url() -> None:
     """Only the URL itself leaves the process."""
     url = StoreUrl("s3://b/a", {f"{S3A}secret.key": "word"}) / "dlq"
@@ -113,7 +132,7 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
         "aws_endpoint": "http://minio:9000",
         "aws_allow_http": "true",
     }
-    assert make_spark_settings() == {
+    assert make_spark_settings({}) == {
         f"{S3A}endpoint": "http://minio:9000/",
         f"{S3A}path.style.access": "true",
         f"{S3A}connection.ssl.enabled": "false",
@@ -121,13 +140,16 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
 
 
 def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The libraries would take it from the environment by themselves."""
+    """The libraries would take it from the environment by themselves, and a store refuses an empty one."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "other")
     settings = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word"}
-    assert get_options(StoreUrl("s3://b/a", settings)) == {
+    with pytest.raises(StoreError, match=r"keys for s3a://b .* have no session token") as refused:
+        get_options(StoreUrl("s3://b/a", settings))
+    assert "AWS_SESSION_TOKEN" in refused.value.hint
+    assert get_options(StoreUrl("s3://b/a", {**settings, f"{S3A}session.token": "mine"})) == {
         "aws_access_key_id": "key",
         "aws_secret_access_key": "word",
-        "aws_session_token": "",
+        "aws_session_token": "mine",
     }
 
 
@@ -168,7 +190,27 @@ def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "aws_secret_access_key": "wo%rd",
         "aws_region": "eu-west-1",
     }
-    assert list(make_spark_settings()) == [f"{S3A}aws.credentials.provider"]
+    assert list(make_spark_settings({})) == [f"{S3A}aws.credentials.provider"]
+
+
+@pytest.mark.parametrize(
+    "key", [f"{S3A}access.key", f"{S3A}bucket.b.access.key", "fs.s3a.access.key", f"{S3A}aws.credentials.provider"]
+)
+def test_a_profile_takes_no_access_away_that_the_definition_gives(key: str) -> None:
+    """A Spark that is told of a profile looks at nothing else."""
+    assert make_spark_settings({key: "mine"}, {"AWS_PROFILE": "work"}) == {}
+
+
+def test_executors_on_other_machines_are_told_of_no_profile() -> None:
+    """They have none of that name."""
+    assert make_spark_settings({}, {"AWS_PROFILE": "work"}, here=False) == {}
+
+
+def test_an_endpoint_of_the_definition_is_asked_in_its_own_way() -> None:
+    """What the environment's endpoint needs is not for that one; the region is."""
+    given = {f"{S3A}endpoint": "https://store.example.com"}
+    environ = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu-west-1"}
+    assert make_spark_settings(given, environ) == {f"{S3A}endpoint.region": "eu-west-1"}
 
 
 def test_settings_of_spark_give_access_to_azure() -> None:
@@ -250,6 +292,11 @@ def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None
 def test_a_spark_that_lacks_the_jars_is_told_which(said: str, jar: str) -> None:
     """As an option of its start."""
     assert suggest_connector(OSError(said)).partition("org.apache.hadoop:")[2] == jar
+
+
+def test_a_scheme_that_no_jar_brings_is_written_otherwise() -> None:
+    """S3 is `s3a` for Spark, whatever JARs it has."""
+    assert "s3a://" in suggest_connector(OSError('No FileSystem for scheme "s3"'))
 
 
 def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:

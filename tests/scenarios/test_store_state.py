@@ -22,6 +22,7 @@ from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
 from runners.spark import late, session
 from runners.spark.start import SparkMissing
+from runners.state.location import StateLocation
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_client
 
@@ -114,6 +115,18 @@ def test_a_run_needs_no_spark_where_its_folder_would_need_none(tmp_path: Path, s
     run_and_move(tmp_path, s3)
     land(tmp_path, 2)
     assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
+
+
+def test_a_run_records_the_very_file_of_its_lock(tmp_path: Path, s3: S3) -> None:
+    """By its device and inode, so that a file of this name in another folder proves nothing of the run."""
+    land(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    pipeline = load(tmp_path, s3)
+    pipeline.run()
+    place = StateLocation.of(pipeline._definition().pipeline)
+    *_, acquired = (entry for entry in place.open_ledger(None).read() if entry.kind == "acquire")
+    found = place.lock.stat()
+    assert acquired.body["lock_file"] == f"{found.st_dev}:{found.st_ino}"
 
 
 def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:

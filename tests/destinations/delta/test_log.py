@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
 
 from destinations.conformance import make_label
@@ -15,6 +16,8 @@ from destinations.delta.log import LocalLog, LogCommit, SparkLog, make_tag, pars
 from destinations.delta.table import TargetTable, find_seen_alike
 from destinations.destination import Written
 from origins.batch_rows import FrameRows
+from origins.object_store import StoreUrl
+from tests.stores.s3 import S3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +54,27 @@ def test_versions_come_newest_first(log: LocalLog) -> None:
     for version in range(12):
         commit(log, version)
     assert versions(log, 8) == [11, 10, 9]
+
+
+def test_the_newest_batch_in_a_store_is_told_without_spark(s3: S3) -> None:
+    """As long as it is among the last few versions, and is of the pipeline that is asked for."""
+    from deltalake import CommitProperties, write_deltalake
+
+    url, label = StoreUrl(s3.make_url("orders"), s3.spark_settings), make_label()
+    for tag in (make_tag([label]), "", ""):
+        write_deltalake(
+            str(url),
+            pa.table({"id": [1]}),
+            mode="append",
+            storage_options=s3.storage_options,
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": tag}),
+        )
+    table = Delta(path=url).open()
+    table.ensure_place(NO_SPARK, None)
+    newest = table.newest(label.batch.pipeline)
+    assert newest is not None
+    assert (newest["key"], newest["number"]) == (label.key, label.batch.number)
+    assert table.newest("another") is None
 
 
 def test_nothing_comes_after_the_newest(log: LocalLog) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from destinations.memory import Memory
 from origins.generate import Generate
-from runners.command_line import cluster_doctor
+from runners.command_line import cli, cluster_doctor
 from runners.command_line.cluster_doctor import examine_cluster
 from runners.model.spec import PipelineSpec
 from runners.spark.late import LateSession, LateSpark
@@ -38,3 +39,24 @@ def test_a_spark_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cluster_doctor, "open_session", refuse)
     (check,) = examine_cluster(PIPELINE)
     assert (check.state, check.found, check.advice) == ("problem", "Java is missing.", "Install it.")
+
+
+@pytest.mark.parametrize("values", [["--set", "run.runners=2"], ["--var", "a=b"], ["--secrets", "secrets.yaml"]])
+def test_values_for_a_definition_are_refused_where_none_is_read(
+    values: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --cluster the doctor looks at this machine only."""
+    assert cli.execute(["doctor", *values]) == 2
+    assert f"{values[0]} is for a definition" in capsys.readouterr().err
+
+
+def test_a_clusters_definition_is_not_taken_for_a_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of this machine nothing is asked then."""
+    monkeypatch.setattr("runners.command_line.doctor.examine", fail)
+    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: LateSession(LateSpark(fail, {}), fail))
+    file = tmp_path / "orders.yaml"
+    file.write_text("name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{memory: {}}]\n")
+    assert cli.execute(["doctor", "--cluster", str(file)]) == 1
+    assert "Spark is on this machine" in capsys.readouterr().out

@@ -36,6 +36,16 @@ def test_all_paths_of_this_machine_are_named(tmp_path: Path) -> None:
     }
 
 
+def test_no_executor_is_asked_for_a_file_that_spark_passes_over(tmp_path: Path) -> None:
+    """Beside files that were written through Hadoop are hidden ones, and in tables there are hidden folders."""
+    for name in (".part-0.parquet.crc", "_delta_log/0.json", "_SUCCESS", "day=1/.part-0.parquet.crc", "day=1/part-0"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    origin = Files(path=str(tmp_path), format="parquet")
+    pipeline = PipelineSpec(name="orders", origin=origin, destinations=[], state=SchemaState(schema="main.wherry"))
+    assert [each.probe for each in list_places(pipeline)] == [tmp_path / "day=1" / "part-0"]
+
+
 def test_what_is_in_a_store_or_a_catalog_is_not(tmp_path: Path) -> None:
     """All machines find it."""
     pipeline = PipelineSpec(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from origins.secret import SecretText
 from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
 from runners.model.spec import SparkOptions
@@ -83,6 +85,16 @@ def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark()
     """Both are named, with what each wants."""
     with pytest.raises(Refusal, match=r"orders and prices share one Spark, but they set spark\.x to 1 and 2"):
         open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.x": "2"})])
+
+
+@pytest.mark.parametrize("other", ["4321-word", SecretText("4321-word", "${secret:B}")])
+def test_settings_that_hold_secrets_are_not_shown_where_they_differ(other: str) -> None:
+    """Also where one of the two is plain text."""
+    key = "spark.hadoop.fs.s3a.secret.key"
+    mine = SecretText("word-1234", "${secret:A}")
+    with pytest.raises(Refusal, match=rf"they set {re.escape(key)} to two values, which stay secret") as refused:
+        open_session([definition("orders", **{key: mine}), definition("prices", **{key: other})])
+    assert "word" not in f"{refused.value} {refused.value.hint}"
 
 
 def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:

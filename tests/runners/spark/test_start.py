@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.spark.start import fetch_one_at_a_time, find_executor_python, list_settings
+from origins.secret import SecretText
+from runners.spark.start import fetch_one_at_a_time, find_executor_python, list_launch_settings, list_settings
 
 STARTS = """
 import sys
@@ -67,6 +68,17 @@ def test_the_driver_stays_on_loopback_where_its_cluster_is(master: str) -> None:
 def test_settings_of_a_definition_reach_spark_as_they_are(key: str) -> None:
     """On a cluster too."""
     assert list_settings({"spark.master": "yarn", key: "mine"})[key] == "mine"
+
+
+def test_no_secret_of_yarn_is_in_the_list_of_processes() -> None:
+    """A JVM is started with the other settings of YARN, and with no store's."""
+    settings = {
+        "spark.yarn.queue": "night",
+        "spark.yarn.appMasterEnv.TOKEN": "word",
+        "spark.yarn.am.extraJavaOptions": SecretText("-Dword=word", "-Dword=${secret:WORD}"),
+        "spark.hadoop.fs.s3a.secret.key": "word",
+    }
+    assert list_launch_settings(settings) == {"spark.yarn.queue": "night"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from destinations.dlq import Dlq
 from origins.files.files import Files
 from runners.model.spec import PipelineSpec, SparkOptions
 from runners.spark.session import list_packages
-from runners.spark.start import list_settings
+from runners.spark.start import EXCLUDED, list_settings
 
 HOST = "acc.dfs.core.windows.net"
 
@@ -57,6 +59,7 @@ def test_places_on_this_machine_bring_none() -> None:
     [
         SparkOptions(packages=["org.apache.hadoop:hadoop-aws:3.4.1"]),
         SparkOptions(conf={"spark.jars": "/opt/jars/hadoop-aws-3.4.1.jar"}),
+        SparkOptions(conf={"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.1"}),
     ],
 )
 def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> None:
@@ -64,3 +67,22 @@ def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> N
     packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
     assert packages == list(spark.packages)
     assert "spark.jars.excludes" not in list_settings(spark.conf, packages)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "abfss"])
+def test_packages_of_a_definition_keep_all_that_they_depend_on(scheme: str) -> None:
+    """Spark leaves things out for all packages alike."""
+    options = SparkOptions(packages=["org.example:udfs:1.0"])
+    packages = list_packages(replace(make(state=f"{scheme}://c@{HOST}/orders"), spark=options))
+    assert packages[0] == "org.example:udfs:1.0"
+    assert len(packages) > 1
+    assert "spark.jars.excludes" not in list_settings({}, packages)
+    assert "spark.jars.excludes" not in list_settings({"spark.jars.packages": "org.example:udfs:1.0"}, packages[1:])
+
+
+def test_what_is_left_out_spark_has_itself() -> None:
+    """But for the bundle of all of Amazon's services, and Azure's older library."""
+    pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
+    names = {each.partition(":")[2] for each in EXCLUDED} - {"bundle", "azure-storage"}
+    names = {"jcl-over-slf4j" if name == "commons-logging" else name for name in names}
+    assert [name for name in names if not [*pyspark.glob(f"jars/{name}-[0-9]*.jar")]] == []

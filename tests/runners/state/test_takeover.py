@@ -6,6 +6,7 @@ import logging
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -283,10 +284,63 @@ def test_a_name_that_two_hosts_have_proves_nothing(tmp_path: Path) -> None:
             shop.takes(shop.taker(path.name))
 
 
+def test_a_living_owner_with_another_folder_for_temporary_files_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock has the name that the taker's has, and is another file, be that taken by the taker or free."""
+    first = use_temporary(tmp_path / "first", monkeypatch)
+    shop = Shop(tmp_path, schema="main.wherry")
+    held = shop.locked(lock_path(str(shop.place)).name)
+    owner = shop.owner(**identify_host(), lock=held.path.name, lock_file=held.identity)
+    second = use_temporary(tmp_path / "second", monkeypatch)
+    mine = shop.taker(held.path.name)
+    assert (held.path.parent, mine.lock.path.parent) == (first, second)
+    with pytest.raises(Owned):
+        mine.may(Journal(shop.ledger))
+    mine.lock.release()
+    assert is_run(owner.state, shop.place, shop.clock)
+    held.release()
+
+
+def test_one_that_died_on_this_host_is_not_waited_for_without_a_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its very lock file is free, or the taker's own."""
+    use_temporary(tmp_path / "temporary", monkeypatch)
+    shop = Shop(tmp_path, schema="main.wherry")
+    name = lock_path(str(shop.place)).name
+    left = shop.locked(name)
+    owner = shop.owner(**identify_host(), lock=name, lock_file=left.identity)
+    left.release()
+    assert not is_run(owner.state, shop.place, shop.clock)
+    shop.takes(shop.taker(name))
+    assert shop.clock.seconds == 0
+
+
+def test_an_owner_without_a_directory_that_recorded_no_lock_file_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is known by its name alone, which proves nothing."""
+    use_temporary(tmp_path / "temporary", monkeypatch)
+    shop = Shop(tmp_path, schema="main.wherry")
+    name = lock_path(str(shop.place)).name
+    shop.owner(**identify_host(), lock=name)
+    long_ago(shop)
+    shop.takes(shop.taker(name))
+    assert shop.clock.seconds == 60
+
+
+def use_temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """From now on temporary files are in this folder."""
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
 def test_a_lock_that_was_cleaned_away_proves_nothing(tmp_path: Path) -> None:
     """Folders for temporary files are cleaned, also while a run is under way."""
     shop = Shop(tmp_path, schema="main.wherry")
-    journal = shop.owner(**identify_host(), lock="wherry-that-was-cleaned.lock")
+    journal = shop.owner(**identify_host(), lock="wherry-that-was-cleaned.lock", lock_file="1:2")
     assert is_run(journal.state, shop.place, shop.clock)
 
 

@@ -19,6 +19,8 @@ from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.history import find_newest, make_account
 from destinations.delta.log import LocalLog
 from origins.delta_actions import AddedFile, VersionLog
+from origins.object_store import ObjectStore, StoreUrl
+from tests.stores.s3 import S3
 
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string()), ("share", pyarrow.float64())])
 ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2, "name": None, "share": 1.5}]
@@ -137,6 +139,25 @@ def test_a_table_that_is_not_there_gives_no_account(tmp_path: Path) -> None:
     """And no Spark is asked."""
     found = make_account("t", tmp_path / "gone", "append", cast("Any", None), "orders")
     assert (found.there, found.brought) == (False, ())
+
+
+def test_a_table_in_a_store_is_told_by_the_versions_of_its_log(s3: S3) -> None:
+    """Of its checkpoints no more is fetched than its id takes. A version that is missing is told, as on a disk."""
+    url = StoreUrl(s3.make_url("orders"), s3.spark_settings)
+    for number in range(4):
+        rows = pyarrow.table({"id": [number]})
+        write_deltalake(str(url), rows, mode="append", storage_options=s3.storage_options)
+        DeltaTable(str(url), storage_options=s3.storage_options).create_checkpoint()
+    s3.proxy.reset_counts()
+    found = make_account("t", url, "append", cast("Any", None), "orders")
+    fetched = {request.key for request in s3.proxy.list_requests() if ".checkpoint." in request.key}
+    assert {key.rpartition("/")[2][:20] for key in fetched} == {f"{3:020}"}
+    assert found.id == str(DeltaTable(str(url), storage_options=s3.storage_options).metadata().id)
+    assert (found.place, found.proof, found.losses) == (str(url), "commit and row count", [])
+    ObjectStore(url).delete([f"_delta_log/{2:020}.json"])
+    assert [loss.code for loss in make_account("t", url, "append", cast("Any", None), "orders").losses] == [
+        "LOG_BROKEN"
+    ]
 
 
 def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_called(tmp_path: Path) -> None:

@@ -59,6 +59,24 @@ def test_an_append_whose_answer_was_lost_has_landed(s3: S3, url: StoreUrl) -> No
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
+def test_a_ledger_goes_on_with_credentials_that_were_renewed(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the store refuses the old ones, the environment is asked for new ones."""
+    given = {key: value for key, value in url.settings.items() if not key.endswith((".access.key", ".secret.key"))}
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+    ledger = DeltaLedger(StoreUrl(str(url), given))
+    append(ledger, "a")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "new")
+    s3.proxy.reset_counts()
+    refused = s3.proxy.add(Fault("forbid", times=2))
+    append(ledger, "b", after=1)
+    signed = [request.headers["authorization"].partition("Credential=")[2][:4] for request in s3.proxy.list_requests()]
+    assert (refused.hits, signed[0], signed[-1]) == (2, "old/", "new/")
+    assert list_ids(ledger) == ["a", "b"]
+
+
 def test_one_of_two_that_append_at_the_same_moment_loses(s3: S3, url: StoreUrl) -> None:
     """The second one commits between the first one's look and its commit."""
     first, second = DeltaLedger(url), DeltaLedger(url)
