@@ -19,7 +19,7 @@ from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
 from origins.errors import has_condition, list_spark_errors
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from origins.errors import OriginError
-from origins.files.listing import File, FilePattern, parse_pattern
+from origins.files.file_systems import File
+from origins.files.listing import FilePattern, parse_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
