@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import Delta, OpenDelta
@@ -16,7 +15,7 @@ from destinations.destination import Destination, DestinationError, Identity, Mi
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.names import quote_text
-from origins.object_store import StoreError, is_read_here, open_delta_table
+from origins.object_store import StoreError, open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def lacks_replays(dlq: Destination) -> bool:
     """Whether this is a table of before replays were known, as far as that is known without Spark."""
     from deltalake.exceptions import DeltaError
 
-    place = _find_place(dlq) if isinstance(dlq, Delta) else None
+    place = dlq.found_here if isinstance(dlq, Delta) else None
     if place is None:
         return False
     try:
@@ -242,18 +241,13 @@ def lacks_replays(dlq: Destination) -> bool:
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
-def _find_place(dlq: Delta) -> Path | str | None:
-    """The table's folder or its URL, where it can be read without Spark."""
-    return dlq.folder or (dlq.place if is_read_here(dlq.place) else None)
-
-
 def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
     """The rows of a table in a folder or a store; none when it is not there yet. None when Spark alone can tell."""
     import pyarrow
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    place = _find_place(dlq)
+    place = dlq.found_here
     if place is None:
         return None
     try:

@@ -41,7 +41,7 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
-from origins.names import SCHEME
+from origins.names import SCHEME, make_absolute
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,7 @@ class Files(Destination):
 
     @property
     def place(self) -> str:
-        return self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
+        return make_absolute(self.path)
 
     @property
     def folder(self) -> Path | None:

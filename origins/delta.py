@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -23,7 +22,7 @@ from origins.delta_table import (
 )
 from origins.errors import OriginError
 from origins.lazy import T
-from origins.names import SCHEME, TABLE, get_last_part, get_table_name
+from origins.names import TABLE, get_last_part, get_table_name, make_absolute
 from origins.origin import Backlog, Origin, Progress
 from origins.schema import check_schema
 
@@ -80,9 +79,7 @@ class Delta(Origin):
     def place(self) -> str:
         if self.table or self.tables:
             return self.table or ", ".join(self.tables)
-        return ", ".join(
-            path if SCHEME.match(path) else os.path.abspath(path) for path in (self.paths or (self.path or "",))
-        )
+        return ", ".join(map(make_absolute, self.paths or (self.path or "",)))
 
     def may_give_several(self) -> bool:
         return self.read != "whole"

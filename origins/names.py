@@ -104,6 +104,11 @@ def list_given_paths(paths: Iterable[str | None]) -> list[str]:
     return found
 
 
+def make_absolute(path: str) -> str:
+    """The path from the root of this machine; a URL as it is."""
+    return path if SCHEME.match(path) else os.path.abspath(path)
+
+
 _ONE_DISK = "wherry.oneDisk"
 
 

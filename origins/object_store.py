@@ -94,17 +94,22 @@ def canonicalise(url: str) -> str:
     return f"{'s3a' if scheme == 's3' else scheme}://{bucket}{'/' if key else ''}{key}"
 
 
-def make_place(url: str) -> str:
-    """The same place by its one URL, with what is known of access to it."""
-    return StoreUrl(url, getattr(url, "settings", {})) if is_store_url(url) else url
-
-
 def is_read_here(place: object) -> bool:
     """Whether a place in a store is read by this process rather than by Spark, which on a cluster may have a right that
-    this process has not."""
-    elsewhere = os.environ.get("SPARK_REMOTE") or os.environ.get("DATABRICKS_RUNTIME_VERSION")
+    this process has not. Spark alone reads a place that `deltalake` would look for elsewhere."""
+    elsewhere = any(os.environ.get(name) for name in _ELSEWHERE)
     local = list_context_settings().get("spark.master", "local").startswith("local")
-    return is_store_url(place) and local and not elsewhere
+    return is_store_url(place) and not _find_unusable(str(place)) and local and not elsewhere
+
+
+_ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
+"""What says that this process speaks to a Spark somewhere else."""
+
+
+def _find_unusable(url: str) -> str:
+    """The first character of it that Spark and `deltalake` read differently."""
+    found = _UNUSABLE.search(canonicalise(url).partition("://")[2])
+    return found[0] if found else ""
 
 
 def find_problem(url: str) -> str | None:
@@ -116,9 +121,9 @@ def find_problem(url: str) -> str | None:
         return f"expected {'abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER' if azure else 's3://BUCKET/FOLDER'}"
     if (at and not azure) or ":" in before:
         return "expected a URL without a user or a secret; credentials belong into the environment or `spark.conf`"
-    unusable = _UNUSABLE.search(canonicalise(url).partition("://")[2])
+    unusable = _find_unusable(url)
     if unusable:
-        return f"expected a URL without {unusable[0]!r}, which Spark and deltalake read differently"
+        return f"expected a URL without {unusable!r}, which Spark and deltalake read differently"
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
         return "expected a folder below the bucket"
     return None
@@ -468,11 +473,7 @@ class ObjectStore:
                 raise
             holds = False
         if not holds:
-            raise StoreError(
-                f"{self.url} lets a new object replace another one, so Wherry cannot keep two writers apart there.",
-                hint="Use a store with conditional writes (Amazon S3, Azure, Google, MinIO, Ceph since Tentacle), or "
-                "keep the state in a directory or with `state: {schema: …}` in a catalog.",
-            )
+            raise StoreError(f"{self.url} cannot be written: {_KEEPS_NONE}.", hint=_CONDITIONAL)
 
     def _make_error(self, done: str, error: Exception) -> StoreError:
         reason, hint = describe_store_error(error, self.url)
@@ -523,6 +524,11 @@ def _describe_object(found: Any) -> StoredObject:
 _PROBE = "_taken"
 """The key of an object that only shows that a key stays taken."""
 _UNSUPPORTED = re.compile(r"NotImplemented|501 Not Implemented|not implemented|NotSupported", re.IGNORECASE)
+_KEEPS_NONE = "the store lets a new object replace another one, so Wherry cannot keep two writers apart there"
+_CONDITIONAL = (
+    "Use a store with conditional writes (Amazon S3, Azure, Google, MinIO, Ceph since Tentacle), or keep the state in "
+    "a directory or with `state: {schema: …}` in a catalog."
+)
 
 
 def _find_provider() -> dict[str, Any]:
@@ -606,6 +612,7 @@ def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
             f"{endpoint} does not answer",
             "Check the endpoint, the network and the proxy.",
         ),
+        (_UNSUPPORTED, _KEEPS_NONE, _CONDITIONAL),
         (_BUSY, f"the store asks for fewer requests ({_find_code(text)})", "Wait a little, and run again."),
     )
     for pattern, reason, hint in known:

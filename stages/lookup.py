@@ -14,7 +14,7 @@ from origins.files.file_systems import escape_pattern
 from origins.files.options import check_options, complete_options
 from origins.lazy import F, spark_errors
 from origins.nack import REASON, make_reason
-from origins.names import HIDDEN, SCHEME, quote_name
+from origins.names import HIDDEN, make_absolute, quote_name
 from origins.schema import check_schema, parse_schema
 from origins.secret import CUT, EXCERPT
 from stages.bisection import FAILS
@@ -60,9 +60,8 @@ class LookupFile:
             reader = reader.option("header", options.get("header", "true"))
         if self.schema is not None:
             reader = reader.schema(parse_schema(spark, self.schema, self.path))
-        place = self.path if SCHEME.match(self.path) else os.path.abspath(self.path)
         try:
-            rows = reader.load(escape_pattern(place))
+            rows = reader.load(escape_pattern(make_absolute(self.path)))
             check_schema(rows.schema, self.path)
         except spark_errors.PySparkException as error:
             if has_condition(error, "PATH_NOT_FOUND"):

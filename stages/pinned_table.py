@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
 from origins.lazy import T, spark_errors
-from origins.names import SCHEME, TABLE, is_no_such_table, quote_name
+from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
 from stages.expressions import suggest_name
 from stages.ordering import can_be_ordered
 from stages.stage import check_columns
@@ -56,7 +55,7 @@ class PinnedTable:
     def _sql_name(self) -> str:
         if self.path is None:
             return self.table or ""
-        return f"delta.{quote_name(self.path if SCHEME.match(self.path) else os.path.abspath(self.path))}"
+        return f"delta.{quote_name(make_absolute(self.path))}"
 
     def find_version(self, spark: SparkSession) -> JSON:
         """Its newest version. Raises `TableError` when there is no such table."""

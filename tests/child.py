@@ -23,7 +23,7 @@ class Child:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [*_tie(), *command],
+                [*tie(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -65,7 +65,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end. It is killed after so many seconds, and when the thread that started it ends."""
     return subprocess.run(
-        [*_tie(), *command], capture_output=True, text=True, env=dict(env), timeout=seconds, check=False
+        [*tie(), *command], capture_output=True, text=True, env=dict(env), timeout=seconds, check=False
     )
 
 
@@ -84,7 +84,7 @@ def list_descendants(pid: int) -> list[int]:
     return found
 
 
-def _tie() -> list[str]:
+def tie() -> list[str]:
     """Words before a command that tie its life to ours."""
     return ["setpriv", "--pdeathsig", "KILL"] if sys.platform == "linux" and shutil.which("setpriv") else []
 

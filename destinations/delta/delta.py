@@ -38,7 +38,6 @@ from destinations.destination import (
 )
 from origins.batch_rows import BatchRows
 from origins.names import quote_name, quote_text
-from origins.object_store import is_read_here
 from origins.secret import put_references
 from stages.deduplicate import Deduplicate
 from stages.expressions import list_columns
@@ -97,7 +96,7 @@ class Delta(DeltaOptions):
         return self.mode == "merge" and self.sequence_by is None
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
-        table = TargetTable.find(spark, self.sql_name, self.folder)
+        table = TargetTable.find(spark, self.sql_name, self.found_here)
         if table is None or table.id != known.id:
             return False
         return not newest or any(commit.carries(newest) for commit in table.log.list_commits(spark, -1))
@@ -106,8 +105,7 @@ class Delta(DeltaOptions):
         return OpenDelta(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
-        url = self.place if self.path and is_read_here(self.place) else None
-        return make_account(self.sql_name, self.folder or url, self.mode, spark, pipeline)
+        return make_account(self.sql_name, self.found_here, self.mode, spark, pipeline)
 
 
 @dataclass(eq=False)
@@ -245,7 +243,7 @@ class OpenDelta(OpenDestination):
                 spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")
 
     def find_table(self, spark: SparkSession) -> TargetTable | None:
-        return TargetTable.find(spark, self.destination.sql_name, self.destination.folder)
+        return TargetTable.find(spark, self.destination.sql_name, self.destination.found_here)
 
     def _require_table(self, spark: SparkSession) -> TargetTable:
         """The table, which must be the one that it was."""

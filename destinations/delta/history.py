@@ -359,24 +359,22 @@ _MODES = {
 
 
 def make_account(
-    name: str, folder: Path | str | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
+    name: str, place: Path | str | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
 ) -> DeliveryAccount:
     """What the table of this name in SQL can show. It may be in a folder of this machine or at a URL of a store."""
-    if isinstance(folder, str):
-        account = _account_in_store(folder, mode, pipeline, name)
-        if account is not None:
-            return account
-        folder = None
-    if folder is None:
-        table = TargetTable.find(spark(), name)
-        if table is None:
-            return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
-        if not isinstance(table.log, LocalLog):
-            return _account_through_spark(table, mode, spark(), pipeline)
-        return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
-    if not (folder / "_delta_log").is_dir():
-        return DeliveryAccount(place=str(folder), proof="nothing: the table was not found", there=False)
-    return _account_here(folder, mode, pipeline, name)
+    if isinstance(place, Path):
+        if not (place / "_delta_log").is_dir():
+            return DeliveryAccount(place=str(place), proof="nothing: the table was not found", there=False)
+        return _account_here(place, mode, pipeline, name)
+    account = _account_in_store(place, mode, pipeline, name) if place else None
+    if account is not None:
+        return account
+    table = TargetTable.find(spark(), name)
+    if table is None:
+        return DeliveryAccount(place=name, proof="nothing: the table was not found", there=False)
+    if not isinstance(table.log, LocalLog):
+        return _account_through_spark(table, mode, spark(), pipeline)
+    return replace(_account_here(table.log.folder, mode, pipeline, name), place=name)
 
 
 def _account_here(folder: Path, mode: str, pipeline: str, name: str) -> DeliveryAccount:

@@ -1,13 +1,16 @@
 """A Delta table's log: which versions there are, who wrote them and what they left.
 
 The log of a table on this machine's disk is read file by file, in a tenth of a millisecond whatever the size of the
-table and of its log; any other through Spark.
+table and of its log. That in an object store is read in this way too, if this process has access. Any other is read
+through Spark.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import math
 import re
 import threading
 from abc import ABC, abstractmethod
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
 from destinations.delta.direct_commit import LogHead, Overwritten, describe_batches, identify_file
@@ -25,6 +28,7 @@ from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
+from origins.object_store import ObjectStore, StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -176,29 +180,35 @@ class LocalLog(TableLog):
 
     def _read_commit(self, version: int) -> LogCommit:
         with self.path_of(version).open(encoding="utf-8") as lines:
-            actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
-            info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
-        metrics = info.get("operationMetrics") or {}
-        if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
-            metrics = {**self._read_added(version), **metrics}
-        return LogCommit(
-            version=version,
-            operation=info.get("operation", ""),
-            parameters=info.get("operationParameters") or {},
-            metrics=metrics,
-            tag=info.get("userMetadata") or "",
-            at=_format_time(info.get("timestamp")),
-        )
+            return _parse_commit(version, lines)
 
-    def _read_added(self, version: int) -> Mapping[str, str]:
-        """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
-        with self.path_of(version).open(encoding="utf-8") as lines:
-            actions = [json.loads(line) for line in lines if '"add"' in line]
-        files = [action["add"] for action in actions if "add" in action]
-        rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
-        if not files or None in rows:
-            return {}
-        return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
+
+def _parse_commit(version: int, lines: TextIO) -> LogCommit:
+    """A version by its file."""
+    actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
+    info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
+    metrics = info.get("operationMetrics") or {}
+    if _ROWS in metrics or (not metrics and info.get("operation") == "WRITE"):
+        lines.seek(0)
+        metrics = {**_count_added(lines), **metrics}
+    return LogCommit(
+        version=version,
+        operation=info.get("operation", ""),
+        parameters=info.get("operationParameters") or {},
+        metrics=metrics,
+        tag=info.get("userMetadata") or "",
+        at=_format_time(info.get("timestamp")),
+    )
+
+
+def _count_added(lines: TextIO) -> Mapping[str, str]:
+    """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
+    actions = [json.loads(line) for line in lines if '"add"' in line]
+    files = [action["add"] for action in actions if "add" in action]
+    rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
+    if not files or None in rows:
+        return {}
+    return {_ROWS: str(sum(rows)), "numOutputBytes": str(sum(file["size"] for file in files))}
 
 
 _REMEMBERED = 10_000
@@ -298,6 +308,50 @@ class SparkLog(TableLog):
             )
             for version, operation, parameters, metrics, tag, at in history.select(*columns).collect()
         ]
+
+
+@dataclass(frozen=True)
+class StoreLog(TableLog):
+    """The log of a table in an object store, as this process reads it. What it cannot read Spark reads."""
+
+    table: str
+    url: str
+    metadata: MetadataBody
+    """As it was when the table was found."""
+
+    def read_metadata(self, spark: SparkSession) -> MetadataBody:
+        return self.metadata
+
+    def find_latest(self, spark: SparkSession) -> int:
+        return next((commit.version for commit in self.list_commits(spark, -1)), -1)
+
+    def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
+        upto: float = math.inf
+        try:
+            for version in self._list_versions(after):
+                content = self._store.read(f"_delta_log/{version:020}.json").decode()
+                yield _parse_commit(version, io.StringIO(content))
+                upto = version
+        except StoreError:
+            yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
+
+    def _list_versions(self, after: int) -> list[int]:
+        """Those after this one that follow each other without a gap, newest first."""
+        pages = self._store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
+        found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
+        newest = max(found, default=after)
+        return list(itertools.takewhile(found.__contains__, range(newest, after, -1)))
+
+    @cached_property
+    def _store(self) -> ObjectStore:
+        return ObjectStore(self.url)
+
+    @property
+    def _by_spark(self) -> SparkLog:
+        return SparkLog(self.table, self.url)
+
+
+_VERSION = re.compile(r"_delta_log/(\d{20})\.json")
 
 
 def parse_metadata(checksum: str) -> MetadataBody:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from destinations.destination import LANE, Destination
-from origins.names import SCHEME, TABLE, quote_name
-from origins.object_store import make_place
+from origins.names import SCHEME, TABLE, make_absolute, quote_name
+from origins.object_store import is_read_here
 from stages.expressions import check_condition, check_names
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class DeltaOptions(Destination):
         if self.table:
             return self.table
         assert self.path is not None
-        return make_place(self.path) if SCHEME.match(self.path) else os.path.abspath(self.path)
+        return make_absolute(self.path)
 
     @property
     def folder(self) -> Path | None:
@@ -113,6 +112,11 @@ class DeltaOptions(Destination):
             return None
         local = self.place.removeprefix("file:")
         return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
+
+    @property
+    def found_here(self) -> Path | str | None:
+        """The folder or the URL where this process itself finds the table; None where only Spark does."""
+        return self.folder or (self.place if self.path and is_read_here(self.place) else None)
 
     @property
     def sql_name(self) -> str:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
-from destinations.delta.log import LocalLog, SparkLog, TableLog
+from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
+from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
+from origins.object_store import StoreError, open_delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,15 +69,20 @@ class TargetTable:
         return StructType.fromJson(json.loads(self.described))
 
     @staticmethod
-    def find(spark: SparkSession, name: str, folder: Path | None = None) -> TargetTable | None:
+    def find(spark: SparkSession, name: str, place: Path | str | None = None) -> TargetTable | None:
         """The table of this name; None when there is none. Raises `DestinationError` for one that is not Delta's.
 
-        One in a `folder` that this machine and Spark see alike is read from its log, ten times quicker than Spark
-        describes it.
+        One at a `place` that this machine and Spark see alike is read from its log, ten times quicker than Spark
+        describes it: in a folder, or at the URL of a store.
         """
-        seen = find_seen_alike(spark, name, folder) if folder else None
-        if seen is not None or (folder is not None and _is_nowhere(spark, folder)):
-            return seen
+        if isinstance(place, Path):
+            seen = find_seen_alike(spark, name, place)
+            if seen is not None or _is_nowhere(spark, place):
+                return seen
+        elif place is not None:
+            seen = _find_in_store(name, place)
+            if seen is not None:
+                return seen
         from pyspark.errors import AnalysisException
 
         try:
@@ -195,7 +202,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
     mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
     properties = {**_PROPERTIES, **merged, **mapping, **delta.properties}
     with hold_making_lock(folder) if folder else contextlib.nullcontext():
-        table = TargetTable.find(spark, name, folder)
+        table = TargetTable.find(spark, name, delta.found_here)
         if table is not None:
             return table
         try:
@@ -203,7 +210,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
             if here is None or not make_here(spark, here, schema, properties):
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
-            table, why = TargetTable.find(spark, name, folder), _describe_obstacle(error, folder)
+            table, why = TargetTable.find(spark, name, delta.found_here), _describe_obstacle(error, folder)
             if table is None and why:
                 raise DestinationError(
                     f"The table {name} cannot be created: {why}.", hint="Choose another place."
@@ -211,7 +218,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
             if table is None:
                 raise
             return table
-        table = TargetTable.find(spark, name, folder)
+        table = TargetTable.find(spark, name, delta.found_here)
     assert table is not None
     return table
 
@@ -243,6 +250,33 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
         described=metadata["schemaString"],
         log=log,
         version=version,
+    )
+
+
+def _find_in_store(name: str, url: str) -> TargetTable | None:
+    """The table at this URL; None where this process finds none, since Spark may have a right that it has not."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        found = open_delta_table(url)
+    except (DeltaError, StoreError):
+        return None
+    if found is None:
+        return None
+    metadata, described = found.metadata(), found.schema().to_json()
+    body: MetadataBody = {
+        "id": str(metadata.id),
+        "configuration": metadata.configuration,
+        "schemaString": described,
+    }
+    return TargetTable(
+        name=name,
+        id=body["id"],
+        location=url,
+        properties=metadata.configuration,
+        described=described,
+        log=StoreLog(name, url, body),
+        version=found.version(),
     )
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.errors import WherryError, has_condition, list_spark_errors
+from origins.files.listing import is_local
 from origins.functions import list_imported_packages, load_function
-from origins.names import SCHEME
 from origins.spark_private import count_executors
 from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
@@ -164,7 +164,7 @@ def _check_stores(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
     if isinstance(dlq, Delta) and dlq.path:
         places["dlq"] = dlq.path
     for name, path in places.items():
-        if not SCHEME.match(path) or path.startswith("file:"):
+        if is_local(path):
             continue
         folder = path.rstrip("/").rpartition("/")[0]
         why = try_store(spark, folder)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -286,7 +285,8 @@ def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool
 
 
 def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
-    from origins.names import SCHEME
+    from origins.names import make_absolute
+    from origins.object_store import canonicalise
     from runners.operations.pipeline_access import open_session
     from runners.operations.trial import read_next_rows
     from stages.expect.expect import Expect
@@ -296,7 +296,7 @@ def _read_rows(definition: Definition, table: str | None, path: str | None) -> D
     spark = open_session(definition.pipeline)
     if table:
         return spark.read.table(table)
-    return spark.read.format("delta").load(str(path) if SCHEME.match(str(path)) else os.path.abspath(str(path)))
+    return spark.read.format("delta").load(make_absolute(canonicalise(str(path))))
 
 
 @command()

@@ -26,7 +26,7 @@ from stages.stage import Stage
 from stages.stage import list_problems as problems_beside
 
 C = TypeVar("C", Origin, Stage)
-D = TypeVar("D", Origin, Stage, Destination)
+D = TypeVar("D")
 
 MOST_KEPT = 20
 """The rows of a snapshot."""
@@ -43,16 +43,16 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
     """
 
     def name_component(component: C) -> C:
-        return _copy_with(component, name=component.name or find_kind(component, kinds))
+        return copy_with(component, name=component.name or find_kind(component, kinds))
 
     def name_origin(origin: Origin) -> Origin:
-        return _copy_with(name_component(origin), stages=tuple(map(name_component, origin.stages)))
+        return copy_with(name_component(origin), stages=tuple(map(name_component, origin.stages)))
 
     def name_destination(destination: Destination) -> Destination:
         secret = hide_secrets(destination).place != destination.place
         part = "" if secret else get_last_part(destination.place)
         name = destination.name or part or find_kind(destination, kinds)
-        return _copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
+        return copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
 
     dead = pipeline.dlq.destination
     return dataclasses.replace(
@@ -61,11 +61,11 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         origins=tuple(map(name_origin, pipeline.origins)),
         stages=tuple(map(name_component, pipeline.stages)),
         destinations=tuple(map(name_destination, pipeline.destinations)),
-        dlq=dataclasses.replace(pipeline.dlq, destination=dead and _copy_with(dead, name=dead.name or DLQ)),
+        dlq=dataclasses.replace(pipeline.dlq, destination=dead and copy_with(dead, name=dead.name or DLQ)),
     )
 
 
-def _copy_with(component: D, **changes: object) -> D:
+def copy_with(component: D, **changes: object) -> D:
     """A copy that shares what the component keeps to itself, as rows in memory; `dataclasses.replace` would not."""
     copied = copy.copy(component)
     for name, value in changes.items():

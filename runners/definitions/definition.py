@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import hashlib
 import json
+import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,16 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.errors import WherryError
 from origins.names import GivenPath
-from origins.object_store import StoreUrl, canonicalise, is_secret_setting, is_store_url
+from origins.object_store import StoreUrl, is_secret_setting, is_store_url
 from origins.origin import Origin
 from origins.secret import SECRET, SecretText
-from runners.definitions.checks import complete_pipeline, list_problems
+from runners.definitions.checks import complete_pipeline, copy_with, list_problems
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
 from runners.definitions.parameters import Parameters, override_value
@@ -131,9 +131,7 @@ def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
 
 def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path, kinds: Kinds | None) -> Definition:
     state = f".wherry/{pipeline.name}" if pipeline.state is None else pipeline.state
-    if isinstance(state, str) and is_store_url(state):
-        state = canonicalise(state)
-    elif isinstance(state, str) and not os.path.isabs(state):
+    if isinstance(state, str) and not is_store_url(state) and not os.path.isabs(state):
         state = GivenPath(str(directory.absolute() / state), state)
     pipeline = _give_access(dataclasses.replace(pipeline, state=state))
     text = json.dumps(to_definition(pipeline, kinds), ensure_ascii=False, separators=(",", ":"))
@@ -141,27 +139,41 @@ def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path,
 
 
 def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
-    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose tables know them."""
+    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose places in stores know
+    them. Each of these has its one URL."""
     plain = {
         key: SecretText(value, f"${{secret:{key}}}")
         for key, value in pipeline.spark.conf.items()
         if is_secret_setting(key) and value and not isinstance(value, SecretText)
     }
     conf: dict[str, str] = {**pipeline.spark.conf, **plain}
-
-    def give(destination: Destination) -> Destination:
-        if isinstance(destination, Delta) and destination.path and is_store_url(destination.path):
-            return dataclasses.replace(destination, path=StoreUrl(destination.path, conf))
-        return destination
-
-    dead = pipeline.dlq.destination
     return dataclasses.replace(
         pipeline,
-        destinations=tuple(map(give, pipeline.destinations)),
-        dlq=dataclasses.replace(pipeline.dlq, destination=give(dead) if dead else None),
+        **_list_places(pipeline, conf),
         spark=dataclasses.replace(pipeline.spark, conf=conf),
         secrets={**{str(value): value.reference for value in plain.values()}, **pipeline.secrets},
     )
+
+
+def _list_places(holder: Any, conf: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a dataclass with URLs of stores in them, as they are with these settings."""
+    fields = [field for field in dataclasses.fields(holder) if field.init]
+    found = {each.name: (getattr(holder, each.name), bool(each.metadata.get("path"))) for each in fields}
+    made = {name: _find_place(value, conf, is_path=is_path) for name, (value, is_path) in found.items()}
+    return {name: value for name, value in made.items() if value is not found[name][0]}
+
+
+def _find_place(value: Any, conf: Mapping[str, str], *, is_path: bool) -> Any:
+    """The value of a field; the same object where there is no URL of a store in it."""
+    if isinstance(value, str):
+        return StoreUrl(value, conf) if is_path and is_store_url(value) else value
+    if isinstance(value, list | tuple):
+        made = tuple(_find_place(each, conf, is_path=is_path) for each in value)
+        return value if all(map(operator.is_, made, value)) else made
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changes = _list_places(value, conf)
+        return copy_with(value, **changes) if changes else value
+    return value
 
 
 def _read_text(file: Path) -> str:

@@ -15,6 +15,7 @@ from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ
 from origins.batch import Json
 from origins.names import list_given_paths
+from origins.object_store import canonicalise
 from origins.origin import Origin
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
 from runners.model.errors import Refusal
@@ -150,8 +151,13 @@ def _compare_place(
     name: str, known: OriginBody | DestinationBody, end: Origin | Destination, home: _DefinitionHome
 ) -> list[_MovedPlace]:
     now = hide_secrets(end).place
-    same = known["place"] == now or home.has(known, end)
+    same = _canonicalise_all(known["place"]) == _canonicalise_all(now) or home.has(known, end)
     return [] if same else [_MovedPlace(name=name, before=known["place"], now=now)]
+
+
+def _canonicalise_all(place: str) -> str:
+    """A place that may be several paths, each by its one name."""
+    return ", ".join(map(canonicalise, place.split(", ")))
 
 
 def _refuse_moved(parts: Sequence[_MovedPlace]) -> Refusal:

@@ -14,7 +14,8 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from origins.batch import Span
-from origins.names import quote_name, quote_text
+from origins.names import make_absolute, quote_name, quote_text
+from origins.object_store import canonicalise
 from origins.origin import Origin
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
@@ -338,7 +339,7 @@ class _Tracer:
 def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) -> tuple[Origin, str]:
     """The origin that read the file, and its name there."""
     known = [(each, name) for each in pipeline.every_origin for name in _list_files(pipeline, each, carried)]
-    path = os.path.abspath(file)
+    path = make_absolute(canonicalise(file))
     for fits in (
         lambda origin, name: name == file,
         lambda origin, name: path in origin.list_paths(name),

@@ -38,23 +38,22 @@ if TYPE_CHECKING:
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 """The JARs that delta-spark 4.4.0 needs beside it, for Spark 4.2."""
 
-_SDK = "2.35.4"
+SDK = "2.35.4"
 """The version of Amazon's libraries with which Hadoop in Spark 4.2 was built."""
 
 _S3 = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
-    *(f"software.amazon.awssdk:{part}:{_SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
+    *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
 )
-"""The few JARs with which Spark reaches S3. Hadoop's own choice is a bundle of all of Amazon's services, 690 MB."""
+"""The few JARs with which Spark reaches S3, 18 MB. Hadoop's own choice is a bundle of all of Amazon's services, 690
+MB."""
 
-_CONNECTORS = {
-    "s3a": _S3,
-    "abfs": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
-    "abfss": (f"org.apache.hadoop:hadoop-azure:{HADOOP}",),
-}
+_AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
+
+CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
 """The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
 
-_EXCLUDED = (
+EXCLUDED = (
     *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
     *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
 )
@@ -223,7 +222,7 @@ def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]
     """The JARs for the stores of these schemes, without those of which `named` brings the main one."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
-        jars = _CONNECTORS.get(scheme, ())
+        jars = CONNECTORS.get(scheme, ())
         if jars and not any(jars[0].split(":")[1] in name for name in named):
             found.update(dict.fromkeys(jars))
     return list(found)
@@ -238,12 +237,12 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
     else:
         own = _LOOPBACK if _is_on_loopback(master) else {}
     s3 = any("hadoop-aws" in name for name in (*packages, conf.get(_JARS, "")))
-    ours = any({*jars} <= {*packages} for jars in _CONNECTORS.values())
+    ours = any({*jars} <= {*packages} for jars in CONNECTORS.values())
     return {
         **_ANYWHERE,
         **own,
         **(make_spark_settings() if s3 else {}),
-        **({"spark.jars.excludes": ",".join(_EXCLUDED)} if ours else {}),
+        **({"spark.jars.excludes": ",".join(EXCLUDED)} if ours else {}),
         "spark.driver.memory": f"{_default_memory()}m",
         "spark.jars.packages": ",".join([DELTA, *packages]),
         **conf,

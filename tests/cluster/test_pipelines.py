@@ -96,9 +96,7 @@ def test_a_state_that_only_the_driver_sees_is_refused(project: Path, s3: S3) -> 
     assert not [each for each in s3.proxy.list_requests() if each.kind == "PUT"]
 
 
-@pytest.mark.parametrize(
-    "place", ["shared", pytest.param("store", marks=pytest.mark.skip(reason="`state:` takes no URL of a store yet"))]
-)
+@pytest.mark.parametrize("place", ["store", pytest.param("shared", marks=pytest.mark.long)])
 def test_rows_and_refused_rows_arrive_through_executors(project: Path, shared_disk: Path, s3: S3, place: str) -> None:
     """Each order is in the table with its score, or in the DLQ, and the audit balances. The state is in a store, or on
     a disk that all machines share."""

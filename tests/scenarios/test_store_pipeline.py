@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from deltalake import DeltaTable
@@ -16,43 +19,42 @@ from runners.spark import session
 from runners.spark.start import SparkMissing
 from tests.child import clean_environment
 from tests.stores import jars
-from tests.stores.s3 import S3
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3, make_bucket, make_client
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(not jars.are_there(), reason="python -m tests.stores.jars fetches the JARs for S3"),
-]
+pytestmark = pytest.mark.spark
 
 TEXT = """
-name: orders
-origin:
-  files: {path: "landing/*.csv", format: csv}
 stages:
   - cast: {id: long, amount: "decimal(10,2)"}
 dlq: {window: 0}
-run: {batch: {files: 1}, runners: 1}
+run: {batch: {files: 1}, runners: 1, retry: {attempts: 0}}
 """
 HIDDEN = "q7Zp2wJrT9xKsecretV4"
 """A secret as no other text has it; moto takes any."""
 
 
+LANDED = {f"{number}.csv": f"id,amount\n{rows}\n" for number, rows in enumerate(["1,1.50\n2,2", "3,much\n4,4", "5,5"])}
+
+
 def define(folder: Path, s3: S3) -> Path:
-    """The definition, whose Spark has the JARs as files."""
+    """The definition, with files to read."""
     (folder / "landing").mkdir()
-    for number, rows in enumerate(["1,1.50\n2,2.50", "3,much\n4,4.50", "5,5.50"]):
-        (folder / "landing" / f"{number}.csv").write_text(f"id,amount\n{rows}\n")
-    conf = {
-        **s3.spark_settings,
-        "spark.hadoop.fs.s3a.secret.key": HIDDEN,
-        "spark.jars": ",".join(map(str, jars.list_store_jars())),
-    }
-    ends = {
-        "state": s3.make_url("wherry/orders", "s3"),
-        "destinations": [{"delta": {"path": s3.make_url("tables/orders", "s3")}}],
-        "spark": {"conf": conf},
-    }
-    file = folder / "orders.yaml"
-    file.write_text(TEXT + "".join(f"{name}: {json.dumps(value)}\n" for name, value in ends.items()))
+    for name, text in LANDED.items():
+        (folder / "landing" / name).write_text(text)
+    return write_definition(folder, s3, s3.make_url("tables/orders", "s3"), state=s3.make_url("wherry/orders", "s3"))
+
+
+def write_definition(folder: Path, s3: S3, table: str, name: str = "orders", **more: Any) -> Path:
+    """A definition with this table, whose Spark has the JARs as files and takes a refusal for one."""
+    jars.fetch()
+    once = {f"spark.hadoop.fs.s3a.{key}": "1" for key in ("attempts.maximum", "retry.limit")}
+    found = {"spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    conf = {**s3.spark_settings, "spark.hadoop.fs.s3a.secret.key": HIDDEN, **once, **found}
+    ends = {"name": name, "destinations": [{"delta": {"path": table}}], "spark": {"conf": conf}}
+    ends |= {"origin": {"files": {"path": "landing/*.csv", "format": "csv"}}, **more}
+    file = folder / f"{name}.yaml"
+    file.write_text(TEXT + "".join(f"{key}: {json.dumps(value)}\n" for key, value in ends.items()))
     return file
 
 
@@ -73,9 +75,9 @@ def refuse(*_: object, **__: object) -> None:
     raise SparkMissing("Java is missing.")
 
 
-def ids(s3: S3) -> list[int]:
+def ids(s3: S3, url: str = "") -> list[int]:
     """What is in the table, twice where it is there twice."""
-    table = DeltaTable(s3.make_url("tables/orders"), storage_options=s3.storage_options)
+    table = DeltaTable(url or s3.make_url("tables/orders"), storage_options=s3.storage_options)
     return sorted(table.to_pyarrow_table()["id"].to_pylist())
 
 
@@ -111,3 +113,65 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     everything = ObjectStore(StoreUrl(s3.make_url("wherry"), s3.spark_settings))
     kept = b"".join(everything.read(key) for page in everything.list_pages() for key in page if everything.exists(key))
     assert (HIDDEN in said, HIDDEN.encode() in kept) == (False, False)
+
+
+CARRY_ALL = """
+import json, sys
+from origins.errors import WherryError
+from runners.pipeline import Pipeline
+
+said = {}
+for file in sys.argv[1:]:
+    pipeline = Pipeline.load(file)
+    try:
+        said[pipeline.name] = f"read {pipeline.run().read}"
+    except WherryError as error:
+        said[pipeline.name] = f"{error} {error.hint}"
+sys.stdout.write(json.dumps(said))
+"""
+
+
+def carry_all(files: Sequence[Path]) -> dict[str, str]:
+    """What is said of each of these pipelines, which share a Spark."""
+    done = call("-c", CARRY_ALL, *map(str, files))
+    assert done.returncode == 0, done.stderr
+    said: dict[str, str] = json.loads(done.stdout)
+    return said
+
+
+WORDS = {
+    "missing": "nowhere-there",
+    "forbidden": "AccessDenied",
+    "elsewhere": "eu-west-1",
+    "skewed": "RequestTimeTooSkewed",
+}
+"""What is said of a table that a store refuses."""
+
+
+@pytest.mark.long
+def test_a_table_that_the_store_refuses_gets_each_row_once_it_is_taken(tmp_path: Path, s3: S3) -> None:
+    """The bucket is missing, writing is forbidden, the region or the clock is wrong, or the store hides a commit that
+    it has taken. A prefix with a space and a `%`, and a versioned bucket, are places like any."""
+    define(tmp_path, s3)
+    versioned, odd = f"{s3.bucket}-versioned", "a b%20c%"
+    make_bucket(s3.behind, versioned, versioned=True)
+    for name, text in LANDED.items():
+        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"{odd}/{name}", Body=text.encode())
+    tables = {name: s3.make_url(f"tables/{name}") for name in ("forbidden", "elsewhere", "skewed", "hidden")}
+    tables |= {"missing": "s3://nowhere-there/tables/missing", "versioned": f"s3://{versioned}/tables/orders"}
+    files = [write_definition(tmp_path, s3, table, name) for name, table in tables.items()]
+    origin = {"files": {"path": s3.make_url(f"{odd}/*.csv", "s3"), "format": "csv"}}
+    files.append(write_definition(tmp_path, s3, s3.make_url(f"{odd}/table", "s3"), "odd", origin=origin))
+    s3.proxy.add(Fault("forbid", "PUT", "/tables/forbidden", times=None))
+    s3.proxy.add(Fault("distrust", "PUT", "/tables/skewed", times=None))
+    s3.proxy.add(Fault("send_away", key="/tables/elsewhere", times=None))
+    s3.proxy.add(Fault("hide", key=r"/tables/hidden/_delta_log/0+2\.json", times=4))
+
+    said = carry_all(files)
+    assert {name: words in said[name] for name, words in WORDS.items()} == dict.fromkeys(WORDS, True), said
+    assert (said["versioned"], said["odd"]) == ("read 5", "read 5")
+    s3.proxy.clear()
+    make_bucket(s3.behind, "nowhere-there")
+    assert all(words.startswith("read") for words in carry_all(files).values())
+    assert {name: ids(s3, table) for name, table in tables.items()} == {name: [1, 2, 4, 5] for name in tables}
+    assert ids(s3, s3.make_url(f"{quote(odd)}/table")) == [1, 2, 4, 5]

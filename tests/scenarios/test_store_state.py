@@ -7,7 +7,6 @@ import logging
 from datetime import datetime, timezone
 from pathlib import Path
 
-import boto3
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -24,7 +23,7 @@ from runners.pipeline import Pipeline
 from runners.spark import late, session
 from runners.spark.start import SparkMissing
 from tests.stores.fault_proxy import Fault
-from tests.stores.s3 import KEY, REGION, S3, SECRET
+from tests.stores.s3 import S3, make_client
 
 HIDDEN = "q7Zp2/wJ+rT9xKsecretV4"
 """A secret as no other text has it; moto takes any."""
@@ -91,9 +90,7 @@ def refuse(s3: S3, *ids: str) -> None:
     url = s3.make_url("wherry/orders/dlq")
     table = pa.Table.from_pylist(rows, schema)
     write_deltalake(url, table, mode="append", storage_options=s3.storage_options)
-    keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": REGION}
-    client = boto3.client("s3", endpoint_url=s3.endpoint, **keys)
-    client.put_object(Bucket=s3.bucket, Key="wherry/orders/dlq/_delta_log/_staged_commits/", Body=b"")
+    make_client(s3.endpoint).put_object(Bucket=s3.bucket, Key="wherry/orders/dlq/_delta_log/_staged_commits/", Body=b"")
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
@@ -109,6 +106,14 @@ def test_what_tells_of_a_pipeline_reads_the_store(tmp_path: Path, s3: S3, scheme
     assert sorted(row["id"] for row in pipeline.dead_letters()) == ["p/1", "p/2"]
     assert {name: lane["number"] for name, lane in pipeline.lanes().lanes.items()} == {"0": 2}
     assert pipeline.audit().json()["problems"] == []
+
+
+def test_a_run_needs_no_spark_where_its_folder_would_need_none(tmp_path: Path, s3: S3) -> None:
+    """It finds the DLQ in the store, carries a small file, and has nothing to do the next time."""
+    land(tmp_path, 1)
+    run_and_move(tmp_path, s3)
+    land(tmp_path, 2)
+    assert [load(tmp_path, s3).run().read for _ in range(2)] == [1, 0]
 
 
 def test_offsets_are_set_in_the_store(tmp_path: Path, s3: S3) -> None:

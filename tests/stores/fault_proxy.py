@@ -10,7 +10,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
@@ -20,12 +20,18 @@ Kind = Literal["PUT", "COPY", "GET", "HEAD", "LIST", "DELETE", "POST"]
 """LIST is a GET of a listing, COPY a PUT of what is there. DELETE is also a POST that deletes; the other POSTs begin
 and complete uploads in parts."""
 
-Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "deny", "delay", "hold", "hold_answer"]
+Refusal = Literal["slow_down", "refuse", "forbid", "distrust", "send_away", "lack", "hide"]
+Effect = Refusal | Literal["reset", "disregard", "lose_answer", "deny", "delay", "hold", "hold_answer"]
 """What becomes of a request:
 
 - `slow_down`: it is answered with 503 SlowDown and does nothing.
 - `refuse`: it is answered with 412 PreconditionFailed and does nothing.
+- `forbid`: it is answered with 403 AccessDenied and does nothing.
+- `distrust`: it is answered with 403 RequestTimeTooSkewed and does nothing.
+- `send_away`: it is answered with 400, since the bucket is in eu-west-1, and does nothing.
+- `lack`: it is answered with 501 NotImplemented and does nothing.
 - `hide`: it is answered with 404, if the key was written before.
+- `disregard`: it is carried out without its conditions.
 - `reset`: its connection is reset, and it does nothing.
 - `lose_answer`: it is carried out; then its connection is reset.
 - `deny`: it is carried out, and answered with 503 SlowDown.
@@ -35,6 +41,23 @@ Effect = Literal["slow_down", "refuse", "hide", "reset", "lose_answer", "deny", 
 
 LONGEST = 120.0
 """Seconds after which a request that is held goes on."""
+
+REFUSALS: Mapping[Effect | None, tuple[int, str, str]] = {
+    "slow_down": (503, "SlowDown", "Please reduce your request rate."),
+    "refuse": (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"),
+    "forbid": (403, "AccessDenied", "Access Denied"),
+    "distrust": (
+        403,
+        "RequestTimeTooSkewed",
+        "The difference between the clocks is too large.",
+    ),
+    "send_away": (400, "AuthorizationHeaderMalformed", "the region 'us-east-1' is wrong; expecting 'eu-west-1'"),
+    "lack": (501, "NotImplemented", "A header you provided implies functionality that is not implemented"),
+    "hide": (404, "NoSuchKey", "The specified key does not exist."),
+}
+"""The status, the code and the words with which a request is refused."""
+
+CONDITIONS = {"if-none-match", "if-match"}
 
 HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "content-length", "proxy-connection"}
 
@@ -218,16 +241,12 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.effect != "hold_answer":
             fault.wait()
         effect = None if fault is None else fault.effect
-        if effect == "slow_down":
-            self._refuse(503, "SlowDown", "Please reduce your request rate.")
-        elif effect == "refuse":
-            self._refuse(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
-        elif effect == "hide":
-            self._refuse(404, "NoSuchKey", "The specified key does not exist.")
+        if effect in REFUSALS:
+            self._refuse(*REFUSALS[effect])
         elif effect == "reset":
             self._reset()
         else:
-            status, answer, content = self._ask_store(body)
+            status, answer, content = self._ask_store(body, CONDITIONS if effect == "disregard" else set())
             if status < 300:
                 self.owner.note_success(request)
             if fault is not None and effect == "hold_answer":
@@ -235,7 +254,7 @@ class _Handler(BaseHTTPRequestHandler):
             if effect == "lose_answer":
                 self._reset()
             elif effect == "deny":
-                self._refuse(503, "SlowDown", "Please reduce your request rate.")
+                self._refuse(*REFUSALS["slow_down"])
             else:
                 self._pass_on(status, answer, content)
 
@@ -252,12 +271,12 @@ class _Handler(BaseHTTPRequestHandler):
             """A trailer says nothing that the store needs."""
         return b"".join(parts)
 
-    def _ask_store(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _ask_store(self, body: bytes, without: Collection[str]) -> tuple[int, list[tuple[str, str]], bytes]:
         if self._store is None:
             self._store = self.owner.connect()
         self._store.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
-            if name.lower() not in HOP:
+            if name.lower() not in HOP and name.lower() not in without:
                 self._store.putheader(name, value)
         self._store.putheader("Content-Length", str(len(body)))
         self._store.endheaders(body)

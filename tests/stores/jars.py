@@ -1,31 +1,14 @@
-"""The JARs with which Spark reaches object stores.
-
-Hadoop's own choice for S3 is a bundle of all of Amazon's services, 690 MB. These are the few that it needs, 18 MB.
-"""
+"""The JARs with which Spark reaches object stores, as files."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-from runners.spark.start import DELTA, DELTA_CATALOG, KEPT, fetch_one_at_a_time
+from origins.object_store import HADOOP
+from runners.spark.start import CONNECTORS, DELTA, DELTA_CATALOG, EXCLUDED, KEPT, SDK, fetch_one_at_a_time
 
-SDK = "2.35.4"
-"""The version of Amazon's libraries that Hadoop 3.5.0 was built with."""
-
-S3 = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
-    *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
-)
-
-AZURE = ("org.apache.hadoop:hadoop-azure:3.5.0",)
-
-EXCLUDED = (
-    *("software.amazon.awssdk:bundle", "com.microsoft.azure:*"),
-    *("io.netty:*", "org.apache.httpcomponents:*", "commons-codec:*", "commons-logging:*"),
-)
-"""What the packages name and Spark does without. It has the second line's libraries itself."""
-
+PACKAGES = list(dict.fromkeys(package for packages in CONNECTORS.values() for package in packages))
 
 FOLDER = Path(KEPT).expanduser() / "jars"
 
@@ -34,7 +17,7 @@ def fetch() -> None:
     """Fetch what is missing into the folder where Spark looks for it."""
     from pyspark.find_spark_home import _find_spark_home
 
-    settings = {"spark.jars.packages": ",".join([DELTA, *S3, *AZURE])}
+    settings = {"spark.jars.packages": ",".join([DELTA, *PACKAGES])}
     command = [f"{_find_spark_home()}/bin/spark-submit", "--packages", settings["spark.jars.packages"]]
     command += ["--exclude-packages", ",".join(EXCLUDED), "--class", "org.apache.hadoop.util.VersionInfo"]
     with fetch_one_at_a_time(settings):
@@ -46,7 +29,7 @@ def fetch() -> None:
 
 def are_there() -> bool:
     """Whether nothing is missing: Spark puts the JARs there once it has them all."""
-    named = (each.split(":") for each in (*S3, *AZURE))
+    named = (each.split(":") for each in PACKAGES)
     return all((FOLDER / f"{group}_{artifact}-{version}.jar").exists() for group, artifact, version in named)
 
 
@@ -58,7 +41,7 @@ def list_delta_jars() -> list[Path]:
 def list_store_jars() -> list[Path]:
     """The JARs for S3 and Azure that no other part of Spark brings."""
     names = [
-        *("org.apache.hadoop_hadoop-aws-3.5.0", "org.apache.hadoop_hadoop-azure-3.5.0"),
+        *(f"org.apache.hadoop_hadoop-{store}-{HADOOP}" for store in ("aws", "azure")),
         *(f"software.amazon.awssdk_*-{SDK}", "software.amazon.eventstream_*", "software.amazon.s3.*"),
         *("org.reactivestreams_*", "org.wildfly.openssl_*", "org.apache.hadoop.thirdparty_*", "org.hdrhistogram_*"),
     ]

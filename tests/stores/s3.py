@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,13 +82,16 @@ def start_s3(log: Path) -> Iterator[str]:
         server.end()
 
 
-def make_bucket(url: str, bucket: str, *, versioned: bool = False) -> None:
-    """A bucket, which keeps every version of a key where it is asked to."""
+def make_client(url: str) -> Any:
+    """Amazon's own client of the S3 at this URL."""
     import boto3
 
-    client = boto3.client(
-        "s3", endpoint_url=url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET
-    )
+    return boto3.client("s3", endpoint_url=url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
+
+
+def make_bucket(url: str, bucket: str, *, versioned: bool = False) -> None:
+    """A bucket, which keeps every version of a key where it is asked to."""
+    client = make_client(url)
     client.create_bucket(Bucket=bucket)
     if versioned:
         client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})

@@ -106,7 +106,14 @@ def test_requests_are_counted_by_kind(s3: S3, ask: Ask) -> None:
 
 @pytest.mark.parametrize(
     ("effect", "status", "code"),
-    [("slow_down", 503, b"SlowDown"), ("refuse", 412, b"PreconditionFailed")],
+    [
+        ("slow_down", 503, b"SlowDown"),
+        ("refuse", 412, b"PreconditionFailed"),
+        ("forbid", 403, b"AccessDenied"),
+        ("distrust", 403, b"RequestTimeTooSkewed"),
+        ("send_away", 400, b"AuthorizationHeaderMalformed"),
+        ("lack", 501, b"NotImplemented"),
+    ],
 )
 def test_a_refused_request_does_nothing(s3: S3, ask: Ask, look: Ask, effect: Effect, status: int, code: bytes) -> None:
     """Its answer is that of the store in such a case."""
@@ -132,6 +139,13 @@ def test_a_request_that_is_denied_was_carried_out(s3: S3, ask: Ask, look: Ask) -
     s3.proxy.add(Fault("deny", "PUT"))
     said = [ask("PUT", "/a", b"x", if_none_match="*")[0] for _ in range(2)]
     assert (said, look("GET", "/a")) == ([503, 412], (200, b"x"))
+
+
+def test_a_condition_that_is_disregarded_keeps_nothing(s3: S3, ask: Ask, look: Ask) -> None:
+    """A second writer replaces what the first one has written."""
+    s3.proxy.add(Fault("disregard", "PUT", times=None))
+    said = [ask("PUT", "/a", body, if_none_match="*")[0] for body in (b"x", b"y")]
+    assert (said, look("GET", "/a")) == ([200, 200], (200, b"y"))
 
 
 def test_a_key_that_was_written_is_hidden_for_a_while(s3: S3, ask: Ask) -> None:

@@ -658,6 +658,37 @@ def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
     assert definition_of(first.pipeline, kinds=TOYS).text == first.text
 
 
+STORED = """
+name: orders
+origins:
+  - files: {path: "STORE/landing/*.csv", format: csv}
+    name: files
+    stages: [{lookup: {file: "STORE/lists/codes.csv", on: [code], columns: [name]}}]
+  - delta: {paths: ["STORE/a", "STORE/b"]}
+    name: tables
+stages:
+  - deduplicate: {keys: [id], against: {path: "STORE/seen"}}
+destinations:
+  - delta: {path: "STORE/tables/orders"}
+  - files: {path: "STORE/export", format: json}
+    stages: [{lookup: {path: "STORE/customers", on: [id], columns: [segment]}}]
+dlq: {delta: {path: "STORE/dlq"}}
+state: STORE/state
+"""
+
+
+def test_each_place_in_a_store_has_one_name(tmp_path: Path) -> None:
+    """Whichever name is given, wherever it stands; also in the text and in what Spark gets."""
+    given = []
+    for place in ("s3://bucket", "s3a://bucket", "S3://bucket//"):
+        (tmp_path / "orders.yaml").write_text(STORED.replace("STORE", place))
+        given.append(load(tmp_path / "orders.yaml"))
+    assert len({definition.hash for definition in given}) == 1
+    text = given[0].text
+    assert (text.count("s3a://bucket/"), text.lower().count("s3://")) == (STORED.count("STORE"), 0)
+    assert given[0].pipeline.every_destination[0].place == "s3a://bucket/tables/orders"
+
+
 @pytest.mark.promise("CN-14")
 def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
     """Comments, quotes and the way to a value do not matter; values do."""

@@ -173,6 +173,18 @@ def test_a_place_that_changed_is_refused_until_told_what_lies_there(name: str, c
     check(pipeline(), pipeline(**change), fresh=(name,))
 
 
+def test_both_names_of_a_store_are_one_place() -> None:
+    """A state that was written under the one name is continued under the other."""
+    before, now = (
+        pipeline(
+            origin=Table(name="landing", paths=[f"{scheme}://b/x", f"{scheme}://b/y"]),
+            destinations=[Delta(name="orders", path=f"{scheme}://b/tables/orders")],
+        )
+        for scheme in ("s3", "s3a")
+    )
+    check(before, now)
+
+
 def test_a_destination_that_was_renamed_is_the_one_that_it_was() -> None:
     """Its place is compared with that under its old name."""
     check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/orders", was="orders")]))

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from origins.object_store import StoreUrl
+from origins.object_store import ObjectStore, StoreUrl
 from runners.model.entry import Entry
 from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger
 from runners.state.ledger import Conflict, Ledger, LedgerError
 from tests.runners.state.ledger.conformance import LedgerConformance
 from tests.stores.azure import Azure
-from tests.stores.fault_proxy import Fault
+from tests.stores.fault_proxy import Effect, Fault, Kind
 from tests.stores.s3 import S3, make_bucket, make_spark_settings
 
 
@@ -75,16 +75,60 @@ def test_one_of_two_that_append_at_the_same_moment_loses(s3: S3, url: StoreUrl) 
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
-def test_a_store_that_lets_a_key_be_replaced_is_refused(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first append looks, and writes no entry."""
-    from obstore.store import S3Store
-
-    put = S3Store.put
-    monkeypatch.setattr(S3Store, "put", lambda self, key, content, **_: put(self, key, content))
+@pytest.mark.parametrize("effect", ["disregard", pytest.param("lack", marks=pytest.mark.long)])
+def test_a_store_that_lets_a_key_be_replaced_is_refused(s3: S3, url: StoreUrl, effect: Effect) -> None:
+    """Whether it takes no notice of the condition, or does not know it. The first append looks, and writes no entry."""
+    s3.proxy.add(Fault(effect, kind="PUT", times=None))
     with pytest.raises(LedgerError, match="lets a new object replace another one") as raised:
         append(DeltaLedger(url), "a")
     assert "conditional writes" in raised.value.hint
     assert DeltaLedger(url).read() == []
+
+
+@pytest.mark.parametrize("kind", ["PUT", None])
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        ("forbid", r"these credentials have no right to do that in test-.* \(AccessDenied\)"),
+        ("distrust", "the clock of this machine differs too much from the store's"),
+        ("send_away", "the bucket test-.* is in eu-west-1, not in us-east-1"),
+    ],
+)
+def test_what_a_store_refuses_is_said_and_nothing_is_lost(
+    s3: S3, url: StoreUrl, kind: Kind | None, effect: Effect, words: str
+) -> None:
+    """Whether it refuses to write or anything at all. Once it agrees again, the ledger goes on."""
+    append(DeltaLedger(url), "a")
+    s3.proxy.add(Fault(effect, kind=kind, times=None))
+    with pytest.raises(LedgerError, match=words):
+        append(DeltaLedger(url), "b", after=1)
+    s3.proxy.clear()
+    append(DeltaLedger(url), "b", after=1)
+    assert list_ids(DeltaLedger(url)) == ["a", "b"]
+
+
+def test_a_version_that_is_not_seen_yet_is_not_replaced(s3: S3, url: StoreUrl) -> None:
+    """A store that answers 404 for what it has just taken hides it from another writer, whose entry does not land."""
+    append(DeltaLedger(url), "a")
+    append(DeltaLedger(url), "b", after=1)
+    s3.proxy.add(Fault("hide", key=r"/ledger/_delta_log/0+2\.json", times=None))
+    with pytest.raises(LedgerError):
+        append(DeltaLedger(url), "late", after=1)
+    s3.proxy.clear()
+    assert list_ids(DeltaLedger(url)) == ["a", "b"]
+
+
+def test_a_versioned_bucket_is_a_store_like_any(s3: S3) -> None:
+    """What was removed there is gone for the ledger and for prepared rows, though the bucket keeps it."""
+    make_bucket(s3.behind, f"{s3.bucket}-kept", versioned=True)
+    url = StoreUrl(f"s3://{s3.bucket}-kept/state", s3.spark_settings)
+    ledger, prepared = DeltaLedger(url / "ledger"), ObjectStore(url / "prepared")
+    append(ledger, "a", "b")
+    ledger.compact(Entry(kind="snapshot", id="s"), [], after=2)
+    assert [entry.id for entry in DeltaLedger(url / "ledger").read()] == ["s"]
+    assert [prepared.put_new("p/part", b"") for _ in range(2)] == [True, False]
+    prepared.delete_folder("p")
+    assert ([*prepared.list_pages()], prepared.put_new("p/part", b"")) == ([], True)
 
 
 def test_a_writer_that_slept_past_a_checkpoint_did_not_land(url: StoreUrl) -> None:
