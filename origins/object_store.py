@@ -97,9 +97,13 @@ def canonicalise(url: str) -> str:
 def is_read_here(place: object) -> bool:
     """Whether a place in a store is read by this process rather than by Spark, which on a cluster may have a right that
     this process has not. Spark alone reads a place that `deltalake` would look for elsewhere."""
+    return is_store_url(place) and not _find_unusable(str(place)) and is_spark_here()
+
+
+def is_spark_here() -> bool:
+    """Whether Spark works on this machine only, as far as this process knows."""
     elsewhere = any(os.environ.get(name) for name in _ELSEWHERE)
-    local = list_context_settings().get("spark.master", "local").startswith("local")
-    return is_store_url(place) and not _find_unusable(str(place)) and local and not elsewhere
+    return not elsewhere and list_context_settings().get("spark.master", "local").startswith("local")
 
 
 _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
@@ -450,14 +454,17 @@ class ObjectStore:
         return "https://storage.googleapis.com"
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects. One that is not there is no error."""
-        try:
-            if keys:
+        """Remove objects. One that is not there is no error. A request without an answer is made again."""
+        for left in reversed(range(_TRIES if keys else 0)):
+            try:
                 self._client.delete(list(keys))
-        except FileNotFoundError:
-            return
-        except Exception as error:
-            raise self._make_error("changed", error) from error
+            except FileNotFoundError:
+                return
+            except Exception as error:
+                if not left or not re.search(_UNREACHABLE, str(error)):
+                    raise self._make_error("changed", error) from error
+            else:
+                return
 
     def delete_folder(self, folder: str) -> None:
         """Remove all objects in a folder."""
@@ -505,6 +512,8 @@ def get_key(url: str) -> str:
     return canonicalise(url).partition("://")[2].partition("/")[2]
 
 
+_TRIES = 3
+"""So often objects are removed: the library for stores tries every other request again by itself."""
 _PAGE = 1_000
 """The objects of one answer to a listing."""
 

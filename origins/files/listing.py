@@ -39,7 +39,7 @@ from origins.files.file_systems import (
 )
 from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
-from origins.object_store import StoreError, StoreUrl, is_store_url, make_place
+from origins.object_store import StoreError, StoreUrl, is_store_url
 from origins.origin import Backlog
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:
             return FilePattern(root=scheme + folder, segments=(re.sub(r"([*?\[])", r"[\1]", name),), local=True)
         path = scheme + bare
     if is_store_url(path):
-        path = make_place(path)
+        path = StoreUrl(path, getattr(path, "settings", {}))
     fixed = path[: found.start()] if (found := WILD.search(path)) else path.rstrip("/") + "/"
     root = fixed[: fixed.rindex("/")] if "/" in fixed else fixed
     rest = path[len(root) + 1 :] if found else "*"

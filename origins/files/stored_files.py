@@ -35,7 +35,7 @@ from origins.object_store import (
     StoreError,
     can_reach_stores,
     get_key,
-    is_read_here,
+    is_spark_here,
     is_store_url,
     open_bucket,
 )
@@ -66,7 +66,7 @@ class StoredFiles(OpenFileSystem):
         They are Spark's where it may have a right that this process has not, and where no library for stores is
         installed.
         """
-        theirs = root in _LEFT_TO_SPARK or not can_reach_stores() or not is_read_here(root)
+        theirs = root in _LEFT_TO_SPARK or not can_reach_stores() or not is_spark_here()
         if not is_store_url(root) or (theirs and not always):
             return None
         return StoredFiles(open_bucket(root))
@@ -113,15 +113,20 @@ class StoredFiles(OpenFileSystem):
         key, wanted = get_key(path), get_key(target)
         try:
             for name in itertools.chain([wanted], (f"{wanted}~{number}" for number in itertools.count(2))):
-                if not self._store.exists(name) and self._store.copy_new(key, name):
-                    break
-                if self._has_same(key, name):
+                if (not self._store.exists(name) and self._copy(key, name)) or self._has_same(key, name):
                     break
             self._store.delete([key])
         except FileNotFoundError:  # somebody else took it
             return
         except StoreError as error:
             raise _explain(path, f"moved to {target}", error) from error
+
+    def _copy(self, key: str, target: str) -> bool:
+        """Whether this made a copy. It did not where something is gone, or is there already."""
+        try:
+            return self._store.copy_new(key, target)
+        except FileNotFoundError:  # the object, or an upload that was completed by a request without an answer
+            return False
 
     def _has_same(self, key: str, other: str) -> bool:
         """Whether two objects have the same in them. Raises `FileNotFoundError` when the first one is gone."""
