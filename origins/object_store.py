@@ -352,10 +352,16 @@ class ObjectStore:
         except Exception as error:
             raise self._make_error("list", error) from error
 
-    def list_objects(self, folder: str = "") -> Iterator[list[StoredObject]]:
-        """The objects in a folder, at any depth, in pages."""
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a listing is in the order of its keys, and begins behind any key without a look at those before."""
+        url = canonicalise(self.url)
+        return url.startswith("s3a:") and not urlsplit(url).netloc.endswith("--x-s3")
+
+    def list_objects(self, folder: str = "", after: str = "") -> Iterator[list[StoredObject]]:
+        """The objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
         try:
-            for page in self._client.list(folder or None, chunk_size=_PAGE, return_arrow=True):
+            for page in self._client.list(folder or None, offset=after or None, chunk_size=_PAGE, return_arrow=True):
                 yield _read_page(page)
         except Exception as error:
             raise self._make_error("list", error) from error

@@ -1,4 +1,4 @@
-"""Where files are: on this machine, or wherever Spark can look. Object stores are in `stored_files`."""
+"""Where files are: on this machine, or where Spark can look. Object stores are in `stored_files`."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class LocalDisk(OpenFileSystem):
 
 
 class SparkFiles(FileSystem):
-    """Whatever Spark can list; it neither moves nor deletes a file."""
+    """Files that Spark lists. It neither moves nor deletes any."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -284,7 +284,7 @@ def _stat_file(path: str, name: str) -> File | str | None:
 
 
 def fits(name: str, segments: Sequence[str]) -> bool:
-    """Whether a file below the root is one that `_find_files` would find."""
+    """Whether a file below the root fits the pattern, and is not hidden."""
     parts = name.split("/")
     if any(is_hidden(part) for part in parts):
         return False

@@ -58,8 +58,8 @@ class FileRows(FileScan):
         return self.format == "json" and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, contents: Sequence[bytes], schema: T.StructType) -> pa.Table | None:
-        """The same rows, without `told` and `metadata`, parsed in this process out of what is in the files; None where
-        Spark has to read them."""
+        """The same rows, without `told` and `metadata`, out of what is in the files; None where Spark has to read
+        them."""
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         tables = []
         for content in contents:

@@ -46,9 +46,11 @@ Answer = TypeVar("Answer")
 _AT_ONCE = 16
 """The most requests at the same time."""
 _PIECE = 8 << 20
-"""The bytes of large objects that are compared at a time."""
+"""The bytes of a large object that one request brings of all that is in it."""
 _BUFFER = 1 << 20
 """The bytes that one request brings of an object that is read as a file."""
+_BEHIND_FOLDER = "/\U0010ffff"
+"""What sorts behind all keys in a folder, put behind its name."""
 _LEFT_TO_SPARK: set[str] = set()
 """The roots to which this process was refused access; Spark is asked about them from then on."""
 
@@ -135,8 +137,10 @@ class StoredFiles(OpenFileSystem):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         if two is None or one.size != two.size:
             return False
-        pieces = ((start, min(start + _PIECE, one.size)) for start in range(0, one.size, _PIECE))
-        return all(self._store.read_range(key, *each) == self._store.read_range(other, *each) for each in pieces)
+        return all(
+            self._store.read_range(key, *each) == self._store.read_range(other, *each)
+            for each in _list_pieces(one.size)
+        )
 
 
 class StoredFile:
@@ -170,6 +174,8 @@ class StoredFile:
         """All that is in it."""
         if self._content is not None:
             return self._content
+        if self._size is not None and self._size > SMALL:
+            return b"".join(self.read_range(*each) for each in _list_pieces(self._size))
         found = self._ask(self._store.read_object)
         if found is None:
             raise self._make_gone()
@@ -196,6 +202,11 @@ class StoredFile:
 
     def _make_gone(self) -> FileNotFoundError:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path)
+
+
+def _list_pieces(size: int) -> Iterator[tuple[int, int]]:
+    """The ranges of an object of this size that are fetched one after the other."""
+    return ((start, min(start + _PIECE, size)) for start in range(0, size, _PIECE))
 
 
 class _Pieces(io.RawIOBase):
@@ -266,9 +277,17 @@ class _Listing:
         return inside, self._make_files(objects)
 
     def _list_deep(self, folder: str) -> Iterator[File]:
-        for page in self._store.list_objects(_join(self.folder, folder)):
-            self.is_empty = self.is_empty and not page
-            yield from self._make_files(page)
+        """All files below a folder. A hidden folder that goes on behind a page is passed over, however large it is."""
+        after: str | None = ""
+        while after is not None:
+            pages, after = self._store.list_objects(_join(self.folder, folder), after), None
+            for page in pages:
+                self.is_empty = self.is_empty and not page
+                yield from self._make_files(page)
+                hidden = _find_hidden_folder(self._get_name(page[-1].key)) if page and self._store.is_sorted else ""
+                if hidden:
+                    after = _join(self.folder, hidden) + _BEHIND_FOLDER
+                    break
 
     def _make_files(self, objects: Iterable[StoredObject]) -> list[File]:
         return [_make_file(each, name) for each in objects if (name := self._get_name(each.key))]
@@ -276,6 +295,13 @@ class _Listing:
     def _get_name(self, key: str) -> str:
         """The name below the folder; nothing for the folder itself."""
         return key[len(self.folder) + 1 :] if self.folder else key
+
+
+def _find_hidden_folder(name: str) -> str:
+    """The first hidden folder above a file; nothing where there is none."""
+    parts = name.split("/")[:-1]
+    at = next((at for at, part in enumerate(parts) if part and is_hidden(part)), None)
+    return "" if at is None else "/".join(parts[: at + 1])
 
 
 def _fits_folder(name: str, segment: str) -> bool:

@@ -36,7 +36,7 @@ class Filling:
         match = re.fullmatch(r"/_fill/([^/]+)/(.+)", environ["PATH_INFO"])
         if match is None:
             return self._application(environ, start_response)
-        from moto.core import DEFAULT_ACCOUNT_ID
+        from moto.core.models import DEFAULT_ACCOUNT_ID
         from moto.s3.models import s3_backends
 
         count = int(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))

@@ -29,6 +29,7 @@ from origins.object_store import ObjectStore, StoreError, StoreUrl, open_bucket
 from origins.origin import Progress
 from tests.origins.files.test_files import batch
 from tests.origins.files.test_listing import FOUND, TREE
+from tests.stores.azure import Azure
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_client
 
@@ -103,7 +104,7 @@ def plan(files: Files, schema: str = "{}") -> Batch:
 
 def survey(files: Files, parts: Sequence[Any] = ()) -> FileBacklog:
     """What waits after these parts."""
-    return cast("FileBacklog", files.survey(NO_SPARK, Progress(parts=parts)))
+    return files.survey(NO_SPARK, Progress(parts=parts))
 
 
 @pytest.mark.parametrize(("pattern", "found"), [case for case in FOUND if case[0] != "/a.json"])
@@ -188,9 +189,18 @@ def test_many_files_are_listed_in_pages(s3: S3, pattern: str, count: int) -> Non
     carried = [[file.name, file.size, file.modified] for file in first.files]
     s3.proxy.reset_counts()
     second = survey(files, carried)
-    third = cast("FileBacklog", second.again(NO_SPARK, {}))
+    third = second.again(NO_SPARK, {})
     assert (second.files, third.files, second.notices) == ([], [], [])
     assert s3.proxy.count() == {"LIST": 2 * pages}
+
+
+def test_what_is_below_a_large_hidden_folder_is_not_listed(s3: S3) -> None:
+    """Files that were moved do not make a look longer and longer. What sorts behind their folder is found."""
+    fill(s3, "in/_carried/day=1", 2_500)
+    put(s3, "in/Z.json", "in/_carried-not/x.json", "in/_carried0/x.json", "in/a.json", "in/day=1/b.json")
+    s3.proxy.reset_counts()
+    assert names(s3, "in/**") == ["Z.json", "a.json", "day=1/b.json"]
+    assert s3.proxy.count() == {"LIST": 2}
 
 
 def test_only_folders_that_fit_are_listed(s3: S3) -> None:
@@ -541,6 +551,28 @@ def test_where_no_library_for_stores_is_installed_spark_is_asked(s3: S3, monkeyp
     monkeypatch.setattr(stored_files, "can_reach_stores", lambda: False)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     assert names(s3, "in") == ["by_spark.json"]
+
+
+def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession) -> None:
+    """Found, told by the store's clock, read, moved without a loss, and deleted."""
+    place = StoreUrl(azure.make_url("in"), azure.spark_settings)
+    store = open_bucket(place)
+    for key in ("in/a b%20.json", "in/day=1/b.json", "in/_hidden/c.json"):
+        store.put_new(key, b'{"id": 1}')
+    store.put_new("done/a b%20.json", b"other")
+    files = Files(path=StoreUrl(f"{place}/*.json", azure.spark_settings), format="json", schema="id long", after="move")
+    files = replace(files, move_to=azure.make_url("done"))
+    assert survey(replace(files, min_age="1h")).files == []
+    carried = plan(files, SCHEMA)
+    table = files.fetch(session, [carried]).table()
+    assert table is not None
+    assert table["id"].to_pylist() == [1]
+    for _ in range(2):
+        files.committed(NO_SPARK, carried)
+    rest = Files(path=StoreUrl(f"{place}/**", azure.spark_settings), format="json", after="delete")
+    rest.committed(NO_SPARK, plan(rest))
+    left = sorted(found.key for page in store.list_objects() for found in page)
+    assert left == ["done/a b%20.json", "done/a b%20.json~2", "in/_hidden/c.json"]
 
 
 def test_a_bucket_that_is_missing_is_an_error(s3: S3) -> None:
