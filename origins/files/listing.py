@@ -16,6 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
@@ -79,9 +80,11 @@ class FilePattern:
 
     @property
     def _files(self) -> OpenFileSystem | None:
-        if self.local:
-            return LocalDisk()
-        return StoredFiles.reach(self.root, always=self.changes)
+        return None if not self.changes and StoredFiles.is_left_to_spark(self.root) else self._reached
+
+    @cached_property
+    def _reached(self) -> OpenFileSystem | None:
+        return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
         """What the file system answers; where this process has no access, what Spark does."""

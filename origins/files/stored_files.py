@@ -68,10 +68,15 @@ class StoredFiles(OpenFileSystem):
         They are Spark's where it may have a right that this process has not, and where no library for stores is
         installed.
         """
-        theirs = root in _LEFT_TO_SPARK or not can_reach_stores() or not is_spark_here()
-        if not is_store_url(root) or (theirs and not always):
+        ours = always or (can_reach_stores() and is_spark_here())
+        if not is_store_url(root) or not ours:
             return None
         return StoredFiles(open_bucket(root))
+
+    @staticmethod
+    def is_left_to_spark(root: str) -> bool:
+        """Whether this process found before that it has no access to a root."""
+        return root in _LEFT_TO_SPARK
 
     @staticmethod
     def leave_to_spark(root: str) -> None:
