@@ -40,6 +40,7 @@ _NAMES = {
         "ProtocolChangedException",
         "CommitFailedError",
         "MetadataChanged",
+        "RemoteFileChangedException",
     ),
     "an executor or its output was lost": (
         "ExecutorLostFailure",

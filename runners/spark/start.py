@@ -219,7 +219,7 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
 
 
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
-    """The JARs for the stores of these schemes, without those of which `named` brings the main one."""
+    """The JARs for the stores of these schemes. A store whose main JAR is `named` brings its own."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
         jars = CONNECTORS.get(scheme, ())
