@@ -475,7 +475,9 @@ class ObjectStore:
     def _find_endpoint(self) -> str:
         parts, options = urlsplit(canonicalise(self.url)), get_options(self.url) or {}
         if parts.scheme == "s3a":
-            return options.get("aws_endpoint") or f"https://s3.{options.get('aws_region', 'us-east-1')}.amazonaws.com"
+            region = options.get("aws_region", "us-east-1")
+            china = ".cn" if region.startswith("cn-") else ""
+            return options.get("aws_endpoint") or f"https://s3.{region}.amazonaws.com{china}"
         if parts.scheme.startswith("abfs"):
             host = (parts.hostname or "").replace(".dfs.", ".blob.")
             return options.get("azure_storage_endpoint") or f"https://{host}"

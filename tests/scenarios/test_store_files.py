@@ -119,7 +119,6 @@ FORMATS: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = {
         {"day=1/a.json": b'{"id": 1, "note": "x"}\n', "day=2/b.json": b'{"id": 2, "note": "y"}\n{"id": "many"}\n'},
     ),
     "parquet": ({}, {"day=1/a.parquet": b"1", "day=2/b.parquet": b"2"}),
-    "text": ({}, {"day=1/a.txt": b"1\n", "day=2/b.txt": b"2\n"}),
 }
 """For each format its options, and files with two good rows. That of parquet has the rows of its content."""
 RUN = """
@@ -161,13 +160,13 @@ def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) ->
     )
     assert run.returncode == 0, run.stderr
     said = [line for line in run.stdout.splitlines() if line.endswith("succeeded")]
-    assert said == ["3 1 succeeded", "3 1 succeeded", "2 0 succeeded", "2 0 succeeded"]
+    assert said == ["3 1 succeeded", "3 1 succeeded", "2 0 succeeded"]
     rows = {kind: DeltaTable(str(tmp_path / "tables" / kind)).to_pyarrow_table().to_pylist() for kind in FORMATS}
     assert {(row["id"], row["day"], row["file_name"]) for row in rows["csv"]} == {
         (1, "1", "a b.csv"),
         (2, "2", "50%.csv"),
     }
-    found = {kind: {str(row.get("id", row.get("value"))) + row["day"] for row in rows[kind]} for kind in rows}
+    found = {kind: {f"{row['id']}{row['day']}" for row in rows[kind]} for kind in rows}
     assert found == {kind: {"11", "22"} for kind in FORMATS}
     moved = sorted(
         f"{kind}/_carried/{name}" for kind, (_, files) in FORMATS.items() for name in files if "_half" not in name
