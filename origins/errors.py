@@ -108,11 +108,6 @@ def has_condition(error: BaseException, *conditions: str) -> bool:
     return any(name in condition for name in conditions for condition in found)
 
 
-def has_cause(error: BaseException, name: str) -> bool:
-    """Whether the error or one of its causes is of the type with this name."""
-    return any(cause.name == name for each in list_errors(error) for cause in list_causes(each))
-
-
 def get_raised_words(error: BaseException) -> str:
     """What `raise_error` was given in the query that ended with this error; empty for any other error."""
     causes = (cause for each in list_errors(error) for cause in list_causes(each))

@@ -16,12 +16,11 @@ from urllib.parse import urlsplit
 from origins.errors import WherryError
 from origins.lazy import pa, pc
 from origins.secret import cut_text, make_mask
-from origins.spark_private import has_path_capability, list_context_settings
+from origins.spark_private import list_context_settings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from obstore.store import ObjectStore as Client
-    from pyspark.sql import SparkSession
 
 HADOOP = "3.5.0"
 """The version of Hadoop in Spark 4.2, and so that of its connectors to stores."""
@@ -235,12 +234,11 @@ def _read_profile(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def make_spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a Spark needs to know of S3: that a key that is taken stays taken, and what the environment says and Hadoop
-    does not ask there. No secret is in it."""
-    settings = {"create.performance": "true"}
+    """What a Spark needs to know of S3 that the environment says and Hadoop does not ask there. No secret is in it."""
+    settings = {}
     endpoint, region = _find_endpoint(environ), environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if endpoint:
-        settings |= {"endpoint": endpoint, "path.style.access": "true"}
+        settings = {"endpoint": endpoint, "path.style.access": "true"}
         settings["connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
     if region:
         settings["endpoint.region"] = region
@@ -295,26 +293,6 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
     except OSError as error:
         reason, hint = describe_store_error(error, str(place))
         raise StoreError(f"{canonicalise(str(place))} cannot be read: {reason}.", hint=hint) from error
-
-
-def may_replace(spark: SparkSession, url: str) -> bool:
-    """Whether Spark may replace an object that another writer has just written.
-
-    S3A looks whether a key is free, and writes it later, unless it creates files by conditional requests. Azure's and
-    Google's connectors always do.
-    """
-    if not url.startswith("s3a:") or os.environ.get("DATABRICKS_RUNTIME_VERSION"):
-        return False
-    if any(spark.conf.get(name, "") not in ("", *_UNGUARDED) for name in _LOG_STORES):
-        return False
-    return has_path_capability(spark, url, *_CONDITIONAL_CREATE) is False
-
-
-_CONDITIONAL_CREATE = ("fs.s3a.create.performance.enabled", "fs.s3a.create.conditional.enabled")
-"""What S3A calls it."""
-_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
-_UNGUARDED = ("io.delta.storage.S3SingleDriverLogStore", "org.apache.spark.sql.delta.storage.S3SingleDriverLogStore")
-"""Delta's own way to write a log, which leaves it to S3A to keep two writers apart. Another one has a lock."""
 
 
 class StoredObject(NamedTuple):

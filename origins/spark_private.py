@@ -278,16 +278,6 @@ def list_context_settings() -> dict[str, str]:
     return dict(active.getConf().getAll()) if active is not None else {}
 
 
-def has_path_capability(spark: SparkSession, path: str, *capabilities: str) -> bool | None:
-    """Whether Hadoop says that a path's file system has these capabilities; None of a Spark Connect, which says
-    nothing of that."""
-    if "pyspark.sql.connect" in type(spark).__module__:
-        return None
-    place = get_jvm(spark).org.apache.hadoop.fs.Path(path)
-    system = place.getFileSystem(get_hadoop_settings(spark))
-    return all(system.hasPathCapability(place, capability) for capability in capabilities)
-
-
 def delete_folder(spark: SparkSession, folder: str) -> None:
     """Delete a folder with all that is in it, wherever a classic Spark's Hadoop finds it."""
     path = get_jvm(spark).org.apache.hadoop.fs.Path(folder)

@@ -175,7 +175,6 @@ class OpenDelta(OpenDestination):
 
         table, deadline = self._require_table(spark), labels[0].deadline
         self._own.check(table.log, _NEWEST)
-        table.check_apart(spark)
         if deadline is not None:
             deadline.secure()
         stamp, mode = self.destination.stamp, self.destination.mode
@@ -236,7 +235,6 @@ class OpenDelta(OpenDestination):
 
     def fence(self, spark: SparkSession, token: str) -> None:
         table = self._require_table(spark)
-        table.check_apart(spark)
         with hold_thread_lock(f"{table.id} fence"):  # two fences at once are in each other's way
             if table.mark(spark, {_FENCE: token}, _PATIENCE):
                 return

@@ -22,7 +22,7 @@ from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import HADOOP, StoreError, may_replace, open_delta_table
+from origins.object_store import StoreError, open_delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,8 +60,6 @@ class TargetTable:
     version: int
     """The newest version that was seen."""
     _short: DirectTable | None = None
-    _apart: bool = False
-    """Whether it is known that Spark replaces no commit of others."""
 
     @cached_property
     def schema(self) -> StructType:
@@ -127,18 +125,6 @@ class TargetTable:
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
         return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
-
-    def check_apart(self, spark: SparkSession) -> None:
-        """Raises `DestinationError` where this Spark may put its commit in the place of another writer's: no fence
-        would hold there."""
-        if not self._apart and may_replace(spark, self.location):
-            raise DestinationError(
-                f"Spark may replace what another writer has just committed to {self.location}: its S3A does not create "
-                "files by conditional requests.",
-                hint="The destination wrote nothing. Set  spark.hadoop.fs.s3a.create.performance=true  before Spark "
-                f"starts. That takes hadoop-aws 3.4.2 or later, such as {HADOOP}.",
-            )
-        self._apart = True
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """What it says of its columns. Generated and identity columns are told where its folder can be read."""

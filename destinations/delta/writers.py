@@ -23,7 +23,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, Label, Late, Written
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
-from origins.errors import has_cause, has_condition, list_spark_errors
+from origins.errors import has_condition, list_spark_errors
 from origins.names import HIDDEN, quote_name
 
 if TYPE_CHECKING:
@@ -41,9 +41,6 @@ _CONFLICTS = (
     "DELTA_CONCURRENT_WRITE",
 )
 """How Delta says that others' rows got in between. A change of metadata is no such thing: it may be a fence."""
-
-_TAKEN = "RemoteFileChangedException"
-"""What S3A raises where a key was taken meanwhile: by others, or by a request of its own whose answer was lost."""
 
 _TAG = "spark.databricks.delta.commitInfo.userMetadata"
 _THERE = HIDDEN + "there"
@@ -95,7 +92,7 @@ def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) 
         try:
             return commit()
         except list_spark_errors() as error:
-            if not left or not (has_condition(error, *_CONFLICTS) or has_cause(error, _TAKEN)):
+            if not left or not has_condition(error, *_CONFLICTS):
                 raise
             if landed():
                 return None

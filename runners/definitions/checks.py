@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
+from destinations.delta.delta import Delta
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
 from origins.names import get_last_part
-from origins.object_store import find_problem, is_store_url
+from origins.object_store import canonicalise, find_problem, is_store_url
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
@@ -271,6 +272,26 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
         if destination.replaces:
             message = f"expected append or merge {shared}; a run would replace the rows of other runs"
             yield f"destinations[{at}].mode", message
+    if not any(pipeline.spark.conf.get(name) for name in _LOG_STORES):
+        for path, place in _list_tables(pipeline):
+            if canonicalise(place).startswith("s3a:"):
+                message = f"expected a table that is not on S3 {shared}; Spark may replace the commits of other runs"
+                yield path, f"{message} there, unless `spark.conf` names a log store such as Delta's for DynamoDB"
+
+
+_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
+
+
+def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
+    """The paths of the Delta tables that every run writes, and where they stand in the definition."""
+    for at, destination in enumerate(pipeline.destinations):
+        if isinstance(destination, Delta) and destination.path:
+            yield f"destinations[{at}].path", destination.path
+    dead = pipeline.dlq.destination
+    if isinstance(dead, Delta) and dead.path:
+        yield "dlq", dead.path
+    if dead is None and isinstance(pipeline.state, str):
+        yield "state", pipeline.state
 
 
 def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:

@@ -40,7 +40,6 @@ _NAMES = {
         "ProtocolChangedException",
         "CommitFailedError",
         "MetadataChanged",
-        "RemoteFileChangedException",
     ),
     "an executor or its output was lost": (
         "ExecutorLostFailure",

@@ -5,10 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,7 +23,6 @@ from origins.object_store import (
     is_secret_setting,
     is_store_url,
     make_spark_settings,
-    may_replace,
     suggest_connector,
 )
 from tests.stores.s3 import S3
@@ -118,7 +114,6 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
         "aws_allow_http": "true",
     }
     assert make_spark_settings() == {
-        f"{S3A}create.performance": "true",
         f"{S3A}endpoint": "http://minio:9000/",
         f"{S3A}path.style.access": "true",
         f"{S3A}connection.ssl.enabled": "false",
@@ -173,7 +168,7 @@ def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "aws_secret_access_key": "wo%rd",
         "aws_region": "eu-west-1",
     }
-    assert [*make_spark_settings()][1:] == [f"{S3A}aws.credentials.provider"]
+    assert list(make_spark_settings()) == [f"{S3A}aws.credentials.provider"]
 
 
 def test_settings_of_spark_give_access_to_azure() -> None:
@@ -251,38 +246,6 @@ def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None
 def test_a_spark_that_lacks_the_jars_is_told_which(said: str, jar: str) -> None:
     """As an option of its start."""
     assert suggest_connector(OSError(said)).partition("org.apache.hadoop:")[2] == jar
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of a Spark."""
-
-    set: Mapping[str, str]
-
-    @property
-    def conf(self) -> Mapping[str, str]:
-        return self.set
-
-
-@pytest.mark.parametrize(
-    ("url", "settings", "capable", "may"),
-    [
-        ("s3a://b/a", {}, False, True),
-        ("s3a://b/a", {}, True, False),
-        ("s3a://b/a", {}, None, False),
-        ("s3a://b/a", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}, False, True),
-        ("s3a://b/a", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, False, False),
-        ("abfss://c@a.dfs.core.windows.net/x", {}, False, False),
-        ("file:/tables", {}, False, False),
-    ],
-)
-def test_it_is_known_where_spark_may_replace_the_commit_of_another_writer(
-    monkeypatch: pytest.MonkeyPatch, url: str, settings: Mapping[str, str], capable: bool | None, may: bool
-) -> None:
-    """On S3 without conditional requests, unless Delta has a lock there."""
-    monkeypatch.setattr(object_store, "has_path_capability", lambda *_: capable)
-    spark: Any = Settings(settings)
-    assert may_replace(spark, url) == may
 
 
 def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:

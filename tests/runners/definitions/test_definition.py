@@ -823,6 +823,30 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
     assert load(tmp_path / "orders.yaml").pipeline.destinations[0].ordered is False
 
 
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ("destinations: [{delta: {path: 's3://bucket/orders'}}]", "destinations[0].path"),
+        ("destinations: [{delta: {path: orders}}]\nstate: s3://bucket/state", "state"),
+        ("destinations: [{delta: {path: orders}}]\ndlq: {delta: {path: 's3a://bucket/dlq'}}", "dlq"),
+    ],
+)
+def test_several_runs_write_no_table_on_s3_without_a_lock(tmp_path: Path, change: str, place: str) -> None:
+    """Spark may replace there what another run has just committed. Delta's log store for DynamoDB has a lock."""
+    text = f"name: orders\norigin: {{generate: {{}}}}\n{change}\n"
+    shared = f"{text}run: {{assignment: round_robin}}\n"
+    file = tmp_path / "orders.yaml"
+    file.write_text(shared)
+    with pytest.raises(DefinitionError) as caught:
+        load(file)
+    (problem,) = caught.value.problems
+    assert (problem.path, "not on S3" in problem.message) == (place, True)
+    locked = "spark: {conf: {spark.delta.logStore.s3a.impl: io.delta.storage.S3DynamoDBLogStore}}\n"
+    for fine in (text, shared + locked, shared.replace("s3a://", "gs://").replace("s3://", "gs://")):
+        file.write_text(fine)
+        assert load(file).pipeline.name == "orders"
+
+
 SHARED = """
 name: orders
 origin:
