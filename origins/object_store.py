@@ -584,6 +584,16 @@ _BUSY = r"SlowDown|ServerBusy|503 Service Unavailable|TooManyRequests|429 "
 def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
     """Why a store failed, and what to do, in plain words without any credential."""
     text = re.sub(r"\x1b\[\d*m|↳", "", str(error))
+    known, options = explain_store_words(text, url), get_options(url) or {}
+    if known is not None:
+        return known
+    secrets = {value: f"${{{name}}}" for name, value in options.items() if _is_secret_option(name)}
+    first = " ".join(make_mask(secrets)(text.partition("\n\nDebug source")[0]).split())
+    return cut_text(first.rstrip("."), 300), "Check the URL and the credentials."
+
+
+def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
+    """What a store, or Spark on its behalf, means by these words, and what to do; None where that is not known."""
     parts = urlsplit(canonicalise(str(url)))
     options = get_options(url) or {}
     bucket = parts.netloc.partition("@")[0]
@@ -632,12 +642,7 @@ def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
         (_UNSUPPORTED, _KEEPS_NONE, _CONDITIONAL),
         (_BUSY, f"the store asks for fewer requests ({_find_code(text)})", "Wait a little, and run again."),
     )
-    for pattern, reason, hint in known:
-        if re.search(pattern, text):
-            return reason, hint
-    secrets = {value: f"${{{name}}}" for name, value in options.items() if _is_secret_option(name)}
-    first = " ".join(make_mask(secrets)(text.partition("\n\nDebug source")[0]).split())
-    return cut_text(first.rstrip("."), 300), "Check the URL and the credentials."
+    return next(((reason, hint) for pattern, reason, hint in known if re.search(pattern, text)), None)
 
 
 def _is_secret_option(name: str) -> bool:
@@ -646,8 +651,9 @@ def _is_secret_option(name: str) -> bool:
 
 def _find_code(text: str) -> str:
     """The store's own word for an error."""
-    match = re.search(r"<Code>(\w+)</Code>", text) or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]*[a-z])", text)
-    return match[1] if match else "no code"
+    match = re.search(r"<Code>(\w+)</Code>|\(Service: S3\b[^)]*\):(\w+)", text)
+    match = match or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]*[a-z])", text)
+    return next(filter(None, match.groups())) if match else "no code"
 
 
 def _find_host(text: str) -> str:

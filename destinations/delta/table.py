@@ -19,10 +19,10 @@ from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
 from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
-from origins.errors import has_condition, list_spark_errors
+from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import StoreError, open_delta_table
+from origins.object_store import StoreError, explain_store_words, open_delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,9 +87,12 @@ class TargetTable:
 
         try:
             detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
-        except AnalysisException as error:
-            if is_no_such_table(error):
+        except list_spark_errors() as error:
+            if isinstance(error, AnalysisException) and is_no_such_table(error):
                 return None
+            refused = _explain_refusal(error, place)
+            if refused is not None:
+                raise refused from error
             raise
         ((kind, table_id, location, properties),) = detail
         if kind != "delta":
@@ -211,6 +214,9 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
             table, why = TargetTable.find(spark, name, delta.found_here), _describe_obstacle(error, folder)
+            refused = _explain_refusal(error, delta.found_here) if table is None else None
+            if refused is not None:
+                raise refused from error
             if table is None and why:
                 raise DestinationError(
                     f"The table {name} cannot be created: {why}.", hint="Choose another place."
@@ -221,6 +227,23 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
         table = TargetTable.find(spark, name, delta.found_here)
     assert table is not None
     return table
+
+
+def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationError | None:
+    """What a store says that refuses this, where this process hears it as well or Spark's error tells; else None."""
+    from deltalake.exceptions import DeltaError
+
+    if not isinstance(place, str):
+        return None
+    try:
+        open_delta_table(place)
+    except StoreError as refused:
+        return DestinationError(refused.message, hint=refused.hint)
+    except DeltaError:
+        return None
+    said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))
+    known = explain_store_words(f"{error}\n{said}", place)
+    return DestinationError(f"{place} cannot be written: {known[0]}.", hint=known[1]) if known else None
 
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:

@@ -226,6 +226,10 @@ def test_it_is_known_which_settings_are_secret(key: str, secret: bool) -> None:
         ("GET http://host:9/b in 1s - error sending request", "http://host:9 does not answer"),
         ("an error occurred while loading credentials: IMDS is disabled", "there are no credentials"),
         ("PUT http://169.254.169.254/latest/api/token error sending request", "there are no credentials"),
+        (
+            "AccessDeniedException: Access Denied (Service: S3, Status Code: 403, Request ID: r):AccessDenied",
+            "these credentials have no right to do that in b (AccessDenied)",
+        ),
         ("503 <Code>SlowDown</Code>", "the store asks for fewer requests (SlowDown)"),
     ],
 )

@@ -1,0 +1,110 @@
+"""A Delta table in an object store, as this process finds and reads it."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from destinations.delta.log import StoreLog, format_tag
+from destinations.delta.table import TargetTable
+from destinations.destination import BatchLabel, DestinationError
+from origins.object_store import StoreUrl
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3
+
+NAME = "delta.`table`"
+
+
+class Asked(Exception):
+    """Spark was asked."""
+
+
+class NoSpark:
+    """A Spark that may not be asked."""
+
+    def sql(self, query: str) -> NoReturn:
+        raise Asked(query)
+
+
+SPARK: Any = NoSpark()
+
+
+def make_label(number: int) -> BatchLabel:
+    plan = f"p{number}"
+    return BatchLabel(pipeline="orders", lane="0", number=number, plan=plan, destination="orders", key=f"{plan}/orders")
+
+
+@pytest.fixture
+def url(s3: S3) -> StoreUrl:
+    """A table of three versions, each with as many rows as its number."""
+    for number in (1, 2, 3):
+        write_deltalake(
+            s3.make_url("tables/orders"),
+            pa.table({"id": pa.array(range(number), pa.int64())}),
+            mode="append",
+            storage_options=s3.storage_options,
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": format_tag([make_label(number)])}),
+        )
+    return StoreUrl(s3.make_url("tables/orders"), s3.spark_settings)
+
+
+def find(url: StoreUrl) -> TargetTable:
+    table = TargetTable.find(SPARK, NAME, url)
+    assert table is not None
+    return table
+
+
+def test_it_is_found_with_its_columns_and_its_newest_version(url: StoreUrl) -> None:
+    """Without Spark."""
+    table = find(url)
+    assert (table.version, table.schema.simpleString(), table.location) == (2, "struct<id:bigint>", url)
+
+
+def test_its_versions_say_which_batches_they_brought(s3: S3, url: StoreUrl) -> None:
+    """Only those behind a version are fetched, newest first."""
+    table = find(url)
+    s3.proxy.reset_counts()
+    commits = list(table.log.list_commits(SPARK, 0))
+    assert [(commit.version, commit.measure_written().rows) for commit in commits] == [(2, 3), (1, 2)]
+    assert [commit.carries("p3/orders") for commit in commits] == [True, False]
+    assert s3.proxy.count() == {"LIST": 1, "GET": 2}
+
+
+def test_a_write_is_found_by_its_label(url: StoreUrl) -> None:
+    """With its rows and its version."""
+    written = find(url).find_written(SPARK, "p2/orders", -1)
+    assert (written.rows, written.version) == (2, 1)
+
+
+def test_what_this_process_may_not_read_is_asked_of_spark(s3: S3, url: StoreUrl) -> None:
+    """It may have a right that this process has not."""
+    log = find(url).log
+    assert isinstance(log, StoreLog)
+    s3.proxy.add(Fault("forbid", times=None))
+    with pytest.raises(Asked, match="DESCRIBE DETAIL"):
+        TargetTable.find(SPARK, NAME, url)
+    with pytest.raises(Asked, match="DESCRIBE HISTORY"):
+        list(log.list_commits(SPARK, 0))
+
+
+def test_what_refuses_spark_too_is_said_in_plain_words(s3: S3, url: StoreUrl) -> None:
+    """With what to do."""
+
+    class Refused(NoSpark):
+        def sql(self, query: str) -> NoReturn:
+            raise OSError("Status Code: 400")
+
+    spark: Any = Refused()
+    s3.proxy.add(Fault("send_away", times=None))
+    with pytest.raises(DestinationError, match=r"the bucket test-.* is in eu-west-1, not in us-east-1") as raised:
+        TargetTable.find(spark, NAME, url)
+    assert "AWS_REGION=eu-west-1" in raised.value.hint
+
+
+def test_a_table_that_is_missing_here_is_asked_of_spark(s3: S3) -> None:
+    """This process may look at another store."""
+    with pytest.raises(Asked, match="DESCRIBE DETAIL"):
+        TargetTable.find(SPARK, NAME, StoreUrl(s3.make_url("tables/none"), s3.spark_settings))
