@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from urllib.parse import unquote
 
 from origins.batch import Json
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.lazy import F
 from origins.names import SCHEME
 

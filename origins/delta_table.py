@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypedDict
 from origins.batch import Batch, Json
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.json_shape import check_shape
 from origins.lazy import F, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import configparser
+import functools
+import importlib.util
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 from urllib.parse import urlsplit
 
 from origins.errors import WherryError
+from origins.lazy import pa, pc
 from origins.secret import CUT, EXCERPT, cut_text, make_mask
 from origins.spark_private import list_context_settings
 
@@ -44,6 +47,8 @@ class StoreError(WherryError):
     """An object store does not give or take an object."""
 
     code = "STORE"
+    is_of_here = False
+    """Whether Spark may have an answer: this process has no access, or cannot read an object's name."""
 
 
 class StoreUrl(str):
@@ -92,9 +97,13 @@ def canonicalise(url: str) -> str:
 def is_read_here(place: object) -> bool:
     """Whether a place in a store is read by this process rather than by Spark, which on a cluster may have a right that
     this process has not. Spark alone reads a place that `deltalake` would look for elsewhere."""
+    return is_store_url(place) and not _find_unusable(str(place)) and is_spark_here()
+
+
+def is_spark_here() -> bool:
+    """Whether Spark works on this machine only, as far as this process knows."""
     elsewhere = any(os.environ.get(name) for name in _ELSEWHERE)
-    local = list_context_settings().get("spark.master", "local").startswith("local")
-    return is_store_url(place) and not _find_unusable(str(place)) and local and not elsewhere
+    return not elsewhere and list_context_settings().get("spark.master", "local").startswith("local")
 
 
 _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
@@ -308,6 +317,15 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
         raise StoreError(f"{canonicalise(str(place))} cannot be read: {reason}.", hint=hint) from error
 
 
+class StoredObject(NamedTuple):
+    """One object as it was found."""
+
+    key: str
+    modified: int
+    """Milliseconds since 1970 by the store's clock. A listing may have parts of a second; other answers have none."""
+    size: int
+
+
 class ObjectStore:
     """The objects below a URL, by their keys from there. Raises `StoreError` where the store does not answer well."""
 
@@ -323,6 +341,8 @@ class ObjectStore:
                 f"{url} is in an object store, and the library for these is not installed.",
                 hint='Install it with:  pip install "wherry[stores]"',
             ) from error
+        if str(canonicalise(url)).startswith("s3a:"):
+            config["aws_copy_if_not_exists"] = "multipart"  # the one way of S3 to copy to a key that must be new
         provider = {} if "aws_access_key_id" in config or not url.startswith("s3") else _find_provider()
         self._client: Client = from_url(
             str(canonicalise(url)),
@@ -346,15 +366,57 @@ class ObjectStore:
         except Exception as error:
             raise self._make_error("list", error) from error
 
-    def exists(self, key: str) -> bool:
-        """Whether there is an object with this key."""
+    def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredObject]]:
+        """The folders and the objects right in a folder. An empty object that marks a folder looks like any other."""
         try:
-            self._client.head(key)
+            found = self._client.list_with_delimiter(folder or None, return_arrow=True)
+            return list(found["common_prefixes"]), _read_page(found["objects"])
+        except Exception as error:
+            raise self._make_error("list", error) from error
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether a listing is in the order of its keys, and begins behind any key without a look at those before."""
+        url = canonicalise(self.url)
+        return url.startswith("s3a:") and not urlsplit(url).netloc.endswith("--x-s3")
+
+    def list_objects(self, folder: str = "", after: str = "") -> Iterator[list[StoredObject]]:
+        """The objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
+        try:
+            for page in self._client.list(folder or None, offset=after or None, chunk_size=_PAGE, return_arrow=True):
+                yield _read_page(page)
+        except Exception as error:
+            raise self._make_error("list", error) from error
+
+    def find(self, key: str) -> StoredObject | None:
+        """The object with this key as it is now; None where there is none."""
+        try:
+            return _describe_object(self._client.head(key))
         except FileNotFoundError:
-            return False
+            return None
         except Exception as error:
             raise self._make_error("read", error) from error
-        return True
+
+    def exists(self, key: str) -> bool:
+        """Whether there is an object with this key."""
+        return self.find(key) is not None
+
+    def read_object(self, key: str) -> tuple[StoredObject, bytes] | None:
+        """The object with what is in it, both of one moment; None where there is none."""
+        try:
+            found = self._client.get(key)
+            return _describe_object(found.meta), bytes(found.bytes())
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise self._make_error("read", error) from error
+
+    def read_range(self, key: str, start: int, end: int) -> bytes:
+        """The bytes of an object from `start` to before `end`, of which there is one at least."""
+        try:
+            return bytes(self._client.get_range(key, start=start, end=end))
+        except Exception as error:
+            raise self._make_error("read", error) from error
 
     def read(self, key: str) -> bytes:
         """The object."""
@@ -375,15 +437,64 @@ class ObjectStore:
             raise self._make_error("written", error) from error
         return True
 
-    def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects. One that is not there is no error."""
+    def copy_new(self, key: str, target: str) -> bool:
+        """Copy an object within the store if none has the new key; false where one has. Raises `FileNotFoundError`
+        where there is nothing to copy."""
+        from obstore.exceptions import AlreadyExistsError
+
         try:
-            if keys:
-                self._client.delete(list(keys))
+            self._client.copy(key, target, overwrite=False)
+        except AlreadyExistsError:
+            return False
         except FileNotFoundError:
-            return
+            raise
         except Exception as error:
             raise self._make_error("changed", error) from error
+        return True
+
+    def read_clock(self) -> float:
+        """The time by the store's clock, in seconds since 1970. Every answer has it, also one that refuses."""
+        from email.utils import parsedate_to_datetime
+        from urllib.error import HTTPError
+        from urllib.request import Request, urlopen
+
+        endpoint = self._find_endpoint()
+        try:
+            try:
+                with urlopen(Request(endpoint, method="HEAD"), timeout=30) as answer:  # noqa: S310 -- the store's own
+                    date = answer.headers["Date"]
+            except HTTPError as error:
+                date = error.headers["Date"]
+            return parsedate_to_datetime(date or "").timestamp()
+        except (OSError, ValueError) as error:
+            raise StoreError(
+                f"{endpoint} does not say what time it is there.",
+                hint="Check the endpoint and the network, or leave `min_age` out: an object is never half written.",
+            ) from error
+
+    def _find_endpoint(self) -> str:
+        parts, options = urlsplit(canonicalise(self.url)), get_options(self.url) or {}
+        if parts.scheme == "s3a":
+            region = options.get("aws_region", "us-east-1")
+            china = ".cn" if region.startswith("cn-") else ""
+            return options.get("aws_endpoint") or f"https://s3.{region}.amazonaws.com{china}"
+        if parts.scheme.startswith("abfs"):
+            host = (parts.hostname or "").replace(".dfs.", ".blob.")
+            return options.get("azure_storage_endpoint") or f"https://{host}"
+        return "https://storage.googleapis.com"
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects. One that is not there is no error. A request without an answer is made again."""
+        for left in reversed(range(_TRIES if keys else 0)):
+            try:
+                self._client.delete(list(keys))
+            except FileNotFoundError:
+                return
+            except Exception as error:
+                if not left or not re.search(_UNREACHABLE, str(error)):
+                    raise self._make_error("changed", error) from error
+            else:
+                return
 
     def delete_folder(self, folder: str) -> None:
         """Remove all objects in a folder."""
@@ -404,7 +515,49 @@ class ObjectStore:
     def _make_error(self, done: str, error: Exception) -> StoreError:
         reason, hint = describe_store_error(error, self.url)
         verb = f"cannot be {'listed' if done == 'list' else done}"
-        return StoreError(f"{self.url} {verb}: {reason}.", hint=hint)
+        made = StoreError(f"{self.url} {verb}: {reason}.", hint=hint)
+        made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
+        return made
+
+
+def can_reach_stores() -> bool:
+    """Whether the library for object stores is installed."""
+    return importlib.util.find_spec("obstore") is not None
+
+
+def open_bucket(url: str) -> ObjectStore:
+    """The store in which a place is, by whole keys. A process has one for each bucket, whose connections stay open."""
+    parts = urlsplit(canonicalise(url))
+    bucket = StoreUrl(f"{parts.scheme}://{parts.netloc}", getattr(url, "settings", {}))
+    return _open_bucket(bucket, tuple(sorted((get_options(bucket) or {}).items())))
+
+
+@functools.lru_cache(maxsize=64)
+def _open_bucket(bucket: StoreUrl, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    return ObjectStore(bucket)
+
+
+def get_key(url: str) -> str:
+    """The key of a place in its store."""
+    return canonicalise(url).partition("://")[2].partition("/")[2]
+
+
+_TRIES = 3
+"""So often objects are removed: the library for stores tries every other request again by itself."""
+_PAGE = 1_000
+"""The objects of one answer to a listing."""
+
+
+def _read_page(page: Any) -> list[StoredObject]:
+    """The objects of a page, which is in Arrow: thousands of them cost little there."""
+    found = pa.table(page)  # a page of `list` is a batch, and that of a folder is a table
+    modified = pc.cast(found["last_modified"].cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
+    columns = (found["path"].to_pylist(), modified.to_pylist(), found["size"].to_pylist())
+    return [StoredObject(*each) for each in zip(*columns, strict=True)]
+
+
+def _describe_object(found: Any) -> StoredObject:
+    return StoredObject(found["path"], round(found["last_modified"].timestamp() * 1_000), found["size"])
 
 
 _PROBE = "_taken"
@@ -445,6 +598,8 @@ _DENIED = (
 _UNREACHABLE = (
     r"error sending request|dns error|Connection refused|tcp connect error|operation timed out|connection closed"
 )
+_NAME = r"invalid path"
+_OF_HERE = (_KEYS_REFUSED, _NO_KEYS, _DENIED, _NAME)
 _BUSY = r"SlowDown|ServerBusy|503 Service Unavailable|TooManyRequests|429 "
 
 
@@ -467,7 +622,13 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
     endpoint = options.get("aws_endpoint") or options.get("azure_storage_endpoint") or _find_host(text) or parts.netloc
     region = options.get("aws_region", "us-east-1")
     wanted = re.search(r"expecting (?:&#39;|&apos;|')([a-z0-9-]+)", text)
+    name = re.search(r'[Pp]ath "([^"]*)"', text)
     known = (
+        (
+            _NAME,
+            f"the name of the object {cut_text(name[1], 200) if name else ''} cannot be read",
+            "Rename or delete it. A name has no empty part, none that is a dot, and no control character.",
+        ),
         (_NO_BUCKET, f"the bucket {bucket} does not exist", "Create it, or correct the URL."),
         (
             _REGION,

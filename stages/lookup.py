@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
 from origins.errors import has_condition
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.files.options import check_options, complete_options
 from origins.lazy import F, spark_errors
 from origins.nack import REASON, make_reason

@@ -20,7 +20,7 @@ from destinations.delta.schema import DeclaredTable, format_columns, needs_mappi
 from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import StoreError, explain_store_words, open_delta_table
 

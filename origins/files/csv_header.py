@@ -11,17 +11,19 @@ larger ones without a quote, are looked at without Spark.
 from __future__ import annotations
 
 import bz2
+import contextlib
 import csv
 import gzip
+import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
 from origins.files.changes import DIFFERENCES, Changes, SchemaChanged, describe_remedies
-from origins.files.listing import PACKED, FilePattern, escape_pattern
+from origins.files.file_systems import ReadableFile, escape_pattern
+from origins.files.listing import PACKED, FilePattern
 from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
 from origins.lazy import F
@@ -40,12 +42,12 @@ _PREAMBLE = 100
 
 
 def read_header(spark: SparkSession, place: FilePattern, name: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    """The names in a file's first line; none when it is empty. A Spark job only where this machine cannot read it."""
+    """The names in a file's first line; none when it is empty. A Spark job only where this process cannot read it."""
     encoding = encoding_of(options)
     path = place.join_path(name)
     try:
-        if place.local and (name.endswith((*OPENERS,)) or not name.endswith(PACKED)):
-            line = _read_first_line(path.removeprefix("file:"), encoding, options.get("comment", ""))
+        if place.is_read_here and (name.endswith((*OPENERS,)) or not name.endswith(PACKED)):
+            line = _read_first_line(place.find_file(name), encoding, options.get("comment", ""))
         else:
             line = _read_first_line_by_spark(spark, path, encoding, options.get("comment", ""))
         return _split_names(line, options)
@@ -120,13 +122,13 @@ def match_header(
     )
 
 
-def _read_first_line(path: str, encoding: str, comment: str) -> str:
-    opener = next((opener for ending, opener in OPENERS.items() if path.endswith(ending)), open)
-    if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
-        with opener(path, "rt", encoding=encoding) as file:
-            return next((line for line in file if _has_content(line, comment)), "")
-    with opener(path, "rb") as file:
-        lines = (line.decode(encoding) for ended in file for line in ended.replace(b"\r", b"\n").split(b"\n"))
+def _read_first_line(file: ReadableFile, encoding: str, comment: str) -> str:
+    unpack = next((opener for ending, opener in OPENERS.items() if file.name.endswith(ending)), None)
+    with file.open("rb") as packed, unpack(packed) if unpack else contextlib.nullcontext(packed) as opened:
+        if encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32", "utf16", "utf32")):
+            text = io.TextIOWrapper(opened, encoding=encoding)
+            return next((line for line in text if _has_content(line, comment)), "")
+        lines = (line.decode(encoding) for ended in opened for line in ended.replace(b"\r", b"\n").split(b"\n"))
         return next((line for line in lines if _has_content(line, comment)), "")
 
 
@@ -172,7 +174,7 @@ def encoding_of(options: Mapping[str, str]) -> str:
     return "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
 
 
-def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
+def none_is_open(files: Sequence[ReadableFile], options: Mapping[str, str]) -> bool:
     """Whether a look at these files shows that every quote is closed and every byte is text; it does not look at
     large ones."""
     try:
@@ -186,7 +188,7 @@ def none_is_open(files: Sequence[Path], options: Mapping[str, str]) -> bool:
         return False
 
 
-def find_open_quotes(files: Sequence[Path], options: Mapping[str, str]) -> list[Path]:
+def find_open_quotes(files: Sequence[ReadableFile], options: Mapping[str, str]) -> list[ReadableFile]:
     """Those of the files in which a quote is opened and not closed before the end.
 
     In a large file with an even number of quotes none is: to follow every one of them takes too long there.
@@ -231,7 +233,7 @@ def was_no_text(value: str) -> str:
     return f"coalesce(contains({value}, '\ufffd'), false)"
 
 
-def _count(file: Path, what: bytes) -> int:
+def _count(file: ReadableFile, what: bytes) -> int:
     found = 0
     with file.open("rb") as opened:
         while content := opened.read(SMALL):

@@ -193,15 +193,15 @@ class CsvRows:
         return self.files.options
 
     def _is_seen_closed(self) -> bool:
-        """Whether a look at small files on this machine shows that no line has an open quote, or bytes that are no
-        text."""
-        looks = self.files.place.local and not any(name.endswith(PACKED) for name in self.names)
-        return looks and none_is_open([*map(self.files.place.find_path, self.names)], self._options)
+        """Whether a look at small files shows that no line has an open quote, or bytes that are no text."""
+        looks = self.files.place.is_read_here and not any(name.endswith(PACKED) for name in self.names)
+        return looks and none_is_open([*map(self.files.place.find_file, self.names)], self._options)
 
     def _read_over_lines(self, spark: SparkSession) -> DataFrame:
-        local = {self.files.place.find_path(name): name for name in self.names if self.files.place.local}
-        bad = find_open_quotes([path for path, name in local.items() if not name.endswith(PACKED)], self._options)
-        broken = [local[path] for path in bad]
+        looked = [name for name in self.names if self.files.place.is_read_here and not name.endswith(PACKED)]
+        files = {name: self.files.place.find_file(name) for name in looked}
+        bad = find_open_quotes([*files.values()], self._options)
+        broken = [name for name, file in files.items() if file in bad]
         others = [name for name in self.names if name not in broken]
         suspect = {was_no_text(quote_name(name)): NO_TEXT for name in self.header.columns}
         frames = [self._read_fields(spark, others, suspect)] if others else []

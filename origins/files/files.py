@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import filecmp
-import itertools
 import json
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -28,21 +23,13 @@ from origins.files.file_scan import (
     with_folders,
     with_metadata,
 )
-from origins.files.listing import (
-    File,
-    FileBacklog,
-    FilePattern,
-    Terms,
-    is_local,
-    list_files,
-    make_span,
-    parse_pattern,
-    without_scheme,
-)
+from origins.files.file_systems import File, is_local, without_scheme
+from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
 from origins.names import is_one_disk
+from origins.object_store import StoreError, canonicalise, is_store_url
 from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.schema import check_schema, parse_schema
@@ -125,11 +112,14 @@ class Files(Origin):
                 raise ValueError(f"metadata: expected {', '.join(METADATA)}, got {name!r}")
         if self.after not in ("keep", "move", "delete"):
             raise ValueError(f"after: expected keep, move or delete, got {self.after!r}")
-        if self.after != "keep" and not is_local(self.path):
+        stored = is_store_url(self.path)
+        if self.after != "keep" and not is_local(self.path) and not stored:
             raise ValueError(f"after: expected keep, since Spark cannot {self.after} the files of {self.path}")
         if self.move_to is not None and self.after != "move":
             raise ValueError(f"move_to: expected `after: move` beside it, got after: {self.after}")
-        if self.move_to is not None and not is_local(self.move_to):
+        if self.move_to is not None and stored and _get_bucket(self.move_to) != _get_bucket(self.path):
+            raise ValueError(f"move_to: expected a folder of {_get_bucket(self.path)}, got {self.move_to!r}")
+        if self.move_to is not None and not stored and not is_local(self.move_to):
             raise ValueError(f"move_to: expected a folder of this machine, got {self.move_to!r}")
 
     @property
@@ -156,7 +146,7 @@ class Files(Origin):
             min_age=parse_seconds(self.min_age),
             plain=self.format != "parquet",
         )
-        waiting = FileBacklog(terms, parse_pattern(self.path), spark, carried)
+        waiting = FileBacklog(terms, self._parse_path(), spark, carried)
         if self.after == "move":
             self._check_archive(waiting)
         return waiting
@@ -201,31 +191,33 @@ class Files(Origin):
         return len(names) <= _AT_ONCE and len(set(names)) == len(names)
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
-        place = parse_pattern(self.path)
-        planned = list_files(batch.span.parts)
-        now = place.stat(spark, [file.name for file in planned])
-        for file in planned:
-            found = now.get(file.name)
-            if found != file:
-                what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
-                raise OriginError(
-                    f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
-                    hint=_RUN_AGAIN,
-                )
+        place, planned = self._parse_path(), list_files(batch.span.parts)
+        _check_same(place, planned, place.stat(spark, [file.name for file in planned]))
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
-        if not is_local(self.path):
+        place, no_spark = self._parse_path(), cast("SparkSession", None)
+        if not place.is_read_here:
             return {}
         carried = {file.name: file for file in list_files(parts)}
-        now = parse_pattern(self.path).stat(cast("SparkSession", None), list(carried))
-        return {name: _describe_difference(carried[name], file) for name, file in now.items() if file != carried[name]}
+        try:
+            there = place.stat(no_spark, list(carried)).values() if place.local else place.list_files(no_spark)
+        except (OriginError, StoreError):
+            if place.local:
+                raise
+            return {}
+        now = {file.name: file for file in there if file.name in carried}
+        return {
+            name: _describe_difference(carried[name], file)
+            for name, file in now.items()
+            if not place.is_same(carried[name], file)
+        }
 
     def make_span(self, spark: SparkSession, part: str) -> Span | None:
-        file = parse_pattern(self.path).stat(spark, [part]).get(part)
+        file = self._parse_path().stat(spark, [part]).get(part)
         return None if file is None else make_span(None, [file])
 
     def list_paths(self, part: str) -> Sequence[str]:
-        path = parse_pattern(self.path).join_path(part)
+        path = self._parse_path().join_path(part)
         bare = without_scheme(path)
         return (bare, f"file:{bare}", f"file://{bare}") if is_local(path) else (path,)
 
@@ -235,22 +227,26 @@ class Files(Origin):
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         if not self.listens:
             return
-        place, carried = parse_pattern(self.path), list_files(batch.span.parts)
+        place, carried = self._parse_path(), list_files(batch.span.parts)
         now = place.stat(spark, [file.name for file in carried])
-        for file in carried:
-            path = without_scheme(place.join_path(file.name))
-            if now.get(file.name) == file and self.after == "delete":
-                delete(path)
-            elif now.get(file.name) == file:
-                move(path, os.path.join(self._archive_folder(place), file.name))
+        there = [file.name for file in carried if place.is_same(now.get(file.name), file)]
+        if self.after == "delete":
+            place.files.delete([place.join_path(name) for name in there])
+        else:
+            archive = self._archive_folder(place)
+            place.files.move({place.join_path(name): f"{archive}/{name}" for name in there})
+
+    def _parse_path(self) -> FilePattern:
+        return parse_pattern(self.path, changes=self.listens)
 
     def _archive_folder(self, place: FilePattern) -> str:
-        return os.path.abspath(without_scheme(self.move_to or place.join_path("_carried")))
+        folder = self.move_to or place.join_path("_carried")
+        return os.path.abspath(without_scheme(folder)) if place.local else canonicalise(folder)
 
     def _check_archive(self, waiting: FileBacklog) -> None:
         """Raises `OriginError` when a file that is moved would be found again, and read twice."""
         archive = self._archive_folder(waiting.place)
-        if any(waiting.place.matches(os.path.join(archive, file.name)) for file in waiting.files):
+        if any(waiting.place.matches(f"{archive}/{file.name}") for file in waiting.files):
             raise OriginError(
                 f"Files that are moved to {archive} would be read again, since they match {self.path} there.",
                 hint="Set `move_to` to a folder outside the path, or give its name a leading `_`.",
@@ -344,18 +340,22 @@ class _FilesRows(BatchRows):
     def _table(self) -> pa.Table | None:
         (batch, *others), beside = self.batches, self.places or self.origin.metadata
         few = sum(file.size for file in list_files(batch.span.parts)) <= SMALL
-        if others or not few or beside or not self._is_plainly_here:
+        reader = self.origin.make_reader(self._place)
+        if others or not few or beside or not self._is_plainly_here or not reader.parses_here(self._names):
             return None
-        self._check()
-        found = self.origin.make_reader(self._place).read_here(self.spark, self._names, self.schema)
-        self._check()
-        return found
+        planned = list_files(batch.span.parts)
+        found = self._place.read(planned)
+        if found is None:
+            return None
+        _check_same(self._place, planned, {name: file for name, (file, _) in found.items()})
+        return reader.parse_here(self.spark, [found[name][1] for name in self._names], self.schema)
 
     @cached_property
     def _files(self) -> Mapping[str, Path] | None:
         from origins.files.parquet_rows import is_plain
 
-        if self.origin.format != "parquet" or self.origin.metadata or not self._is_plainly_here:
+        plainly = self._place.local and self._is_plainly_here
+        if self.origin.format != "parquet" or self.origin.metadata or not plainly:
             return None
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
@@ -366,11 +366,12 @@ class _FilesRows(BatchRows):
 
     @property
     def _is_plainly_here(self) -> bool:
-        return self._place.local and not self.origin.options and is_one_disk(self.spark)
+        return self._place.is_read_here and not self.origin.options and is_one_disk(self.spark)
 
     @cached_property
     def _place(self) -> FilePattern:
-        return parse_pattern(self.origin.path)
+        planned = [file for batch in self.batches for file in list_files(batch.span.parts)]
+        return replace(self.origin._parse_path(), sizes={file.name: file.size for file in planned})  # noqa: SLF001 -- its rows
 
     @cached_property
     def _names(self) -> Sequence[str]:
@@ -379,6 +380,22 @@ class _FilesRows(BatchRows):
     def _check(self) -> None:
         for batch in self.batches:
             self.origin.check(self.spark, batch)
+
+
+def _get_bucket(url: str) -> str:
+    return "/".join(canonicalise(url).split("/")[:3])
+
+
+def _check_same(place: FilePattern, planned: Sequence[File], now: Mapping[str, File]) -> None:
+    """Raises `OriginError` at the first file that is not what was planned."""
+    for file in planned:
+        found = now.get(file.name)
+        if not place.is_same(found, file):
+            what = "is gone" if found is None else f"has changed ({_describe_difference(file, found)})"
+            raise OriginError(
+                f"{place.join_path(file.name)} {what} since its batch was planned; no row of the batch was read.",
+                hint=_RUN_AGAIN,
+            )
 
 
 def _describe_difference(then: File, now: File) -> str:
@@ -393,55 +410,3 @@ def _describe_difference(then: File, now: File) -> str:
 
 def _format_time(file: File) -> str:
     return datetime.fromtimestamp(file.modified / 1000, timezone.utc).isoformat(" ", "milliseconds")[:-6] + " UTC"
-
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""How a file system says that a file cannot have a second name there."""
-
-
-def delete(path: str) -> None:
-    """Delete the file. One that is gone is deleted."""
-    with _wrap_os_errors(path, "deleted"):
-        os.unlink(path)
-
-
-def move(path: str, target: str) -> None:
-    """Give the file another place, under a name that no other file has there. At every moment it is whole in one of
-    the two; one that is in both, since a process died in between, is moved by moving it again."""
-    with _wrap_os_errors(path, f"moved to {target}"):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        for name in itertools.chain([target], (f"{target}~{number}" for number in itertools.count(2))):
-            if not os.path.lexists(name):
-                _link_or_copy(path, name)
-                break
-            if filecmp.cmp(path, name, shallow=False):
-                break
-        os.unlink(path)
-
-
-def _link_or_copy(path: str, target: str) -> None:
-    if os.path.islink(path):
-        os.symlink(os.path.realpath(path), target)
-        return
-    try:
-        os.link(path, target)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        half = os.path.join(os.path.dirname(target), f"_half-{os.path.basename(target)}")
-        shutil.copy2(path, half)
-        os.rename(half, target)
-
-
-@contextlib.contextmanager
-def _wrap_os_errors(path: str, what: str) -> Iterator[None]:
-    """Raise `OriginError` for what the operating system refuses; a file that is gone is done with."""
-    try:
-        yield
-    except OSError as error:
-        if not os.path.lexists(path):
-            return
-        raise OriginError(
-            f"{path} was processed, but it cannot be {what}: {error.strerror}.",
-            hint="No row is lost or read twice. Give this user the right to do it; the next run tries again.",
-        ) from error

@@ -52,17 +52,19 @@ class FileRows(FileScan):
             frames.append(frame)
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def read_here(self, spark: SparkSession, names: Sequence[str], schema: T.StructType) -> pa.Table | None:
-        """The same rows, of a few files on this machine and without `told` and `metadata`, read in this process; None
-        where Spark has to read them."""
+    def parses_here(self, names: Sequence[str]) -> bool:
+        """Whether `parse_here` may give the rows of such files, if they are few."""
         odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
-        if self.format != "json" or self.changes.rescues or odd:
-            return None
+        return self.format == "json" and not self.changes.rescues and not odd
+
+    def parse_here(self, spark: SparkSession, contents: Sequence[bytes], schema: T.StructType) -> pa.Table | None:
+        """The same rows, without `told` and `metadata`, out of what is in the files; None where Spark has to read
+        them."""
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         tables = []
-        for name in names:
+        for content in contents:
             found = parse_rows(
-                self.place.find_path(name).read_bytes(),
+                content,
                 schema,
                 extra=wrong.asks_extra,
                 missing=wrong.asks_missing,
@@ -158,11 +160,11 @@ class FileRows(FileScan):
         return rows.union(self.select_columns(more, given, judge_surplus(wrong), places))
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
-        """Whether a look at small files on this machine shows that no line has more on it than it may, or other
-        keys, or values that Spark's reader changes."""
-        if not self.place.local or self.options.keys() & {"linesep", "encoding"}:
+        """Whether a look at small files that this process reads shows that no line has more on it than it may, or
+        other keys, or values that Spark's reader changes."""
+        if not self.place.is_read_here or self.options.keys() & {"linesep", "encoding"}:
             return False
-        files, schema, whole = [*map(self.place.find_path, names)], wrong.schema, is_whole(self.options)
+        files, schema, whole = [*map(self.place.find_file, names)], wrong.schema, is_whole(self.options)
         counts = {"extra": wrong.asks_extra, "missing": wrong.asks_missing}
         plain = not whole and all_plain(files, schema, **counts)
         return plain or none_is_odd(files, schema, **counts, doubled=wrong.asks_doubled, whole_file=whole)

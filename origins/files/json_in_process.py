@@ -17,10 +17,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 from origins.batch import Json
+from origins.files.file_systems import ReadableFile
 from origins.files.scan_small import is_moderate, is_small, read_pieces
 from origins.lazy import T, pa, pc
 from origins.schema import walk_types
@@ -175,7 +175,7 @@ _CUT = ("\\u00", "\\b", "\x7f")
 """How control characters are written, which Spark cuts off times."""
 
 
-def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
+def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
     """Whether all lines of these files are plain: an object of single values, or arrays of them, whose keys come in
     one order, each once, exactly as the schema has them. It does not look at large files.
 
@@ -199,7 +199,7 @@ def all_plain(files: Sequence[Path], schema: T.StructType, *, extra: bool, missi
 
 
 def none_is_odd(
-    files: Sequence[Path], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
+    files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
 ) -> bool:
     """Whether these files, if they are small, have one object a line, or one value as a whole, of which Spark's parser
     changes nothing, and whose keys are as the schema has them.

@@ -1,5 +1,5 @@
-"""Which files there are: a path with wildcards, looked up on this machine or wherever Spark can look; and what waits
-there.
+"""Which files there are: a path with wildcards, looked up on this machine, in an object store or wherever Spark can
+look; and what waits there.
 
 `*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder stands for the
 files that lie directly in it. Names that begin with `_` or `.` are never seen. A link is a file, or a folder, under
@@ -9,52 +9,47 @@ its own name. Only regular files are files: to open a named pipe may take for ev
 from __future__ import annotations
 
 import bisect
-import difflib
 import math
 import os
 import re
-import stat
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from origins.batch import Json, Limits, Span
-from origins.errors import OriginError
+from origins.files.file_systems import (
+    WILD,
+    File,
+    FileSystem,
+    LocalDisk,
+    OpenFileSystem,
+    PassOver,
+    ReadableFile,
+    SparkFiles,
+    escape_pattern,
+    fits,
+    is_local,
+    join_path,
+    without_scheme,
+)
+from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
-from origins.lazy import F, spark_errors
-from origins.names import SCHEME
+from origins.object_store import StoreError, StoreUrl, is_store_url
 from origins.origin import Backlog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 
-_WILD = re.compile(r"[*?\[]")
-
-
-class File(NamedTuple):
-    """One file as it was found. Files are carried in this order: by time, then by name."""
-
-    modified: int
-    """Milliseconds since 1970."""
-    name: str
-    """Relative to the listing's root, with `/` between folders."""
-    size: int
-
-
-_KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_KEPT = 64
+"""The most files of a pattern of which the content is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +61,54 @@ class FilePattern:
     segments: tuple[str, ...]
     local: bool
     """Whether this machine's own file system is asked, which needs no Spark job."""
+    changes: bool = field(default=False, compare=False)
+    """Whether this process moves or deletes files there, so that it has to reach them itself."""
+    sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    """The sizes of files as far as they are known."""
+    _found: dict[str, ReadableFile] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def is_read_here(self) -> bool:
+        """Whether this process reads the files itself, without a Spark job."""
+        return self._files is not None
+
+    @property
+    def files(self) -> OpenFileSystem:
+        """What this process reads, moves and deletes files with, where it does."""
+        assert self._files is not None
+        return self._files
+
+    @property
+    def _files(self) -> OpenFileSystem | None:
+        return None if not self.changes and StoredFiles.is_left_to_spark(self.root) else self._reached
+
+    @cached_property
+    def _reached(self) -> OpenFileSystem | None:
+        return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
+
+    def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
+        """What the file system answers; where this process has no access, what Spark does."""
+        files = self._files
+        if files is None:
+            return question(SparkFiles(spark))
+        try:
+            return question(files)
+        except StoreError as error:
+            if self.changes or not error.is_of_here:
+                raise
+            StoredFiles.leave_to_spark(self.root)
+            return question(SparkFiles(spark))
 
     def join_path(self, name: str) -> str:
-        return f"{self.root.rstrip('/')}/{name}"
+        return join_path(self.root, name)
+
+    def find_file(self, name: str) -> ReadableFile:
+        """One file, which this process reads. What it has read of a small one in a store is kept for a while."""
+        if name not in self._found:
+            if len(self._found) >= _KEPT:
+                self._found.clear()
+            self._found[name] = self.files.find_file(self.join_path(name), self.sizes.get(name))
+        return self._found[name]
 
     def find_path(self, name: str) -> Path:
         """The path of one file on this machine."""
@@ -80,62 +120,63 @@ class FilePattern:
 
     @property
     def is_there(self) -> bool:
-        """Whether this machine has the root; true if only Spark can see it."""
+        """Whether this machine has the root; true if it is elsewhere."""
         return not self.local or os.path.isdir(without_scheme(self.root))
 
     @property
     def is_open(self) -> bool:
-        """Whether this user may list the root; true if only Spark can see it."""
+        """Whether this user may list the root; true if it is elsewhere."""
         return not self.local or os.access(without_scheme(self.root), os.R_OK | os.X_OK)
 
     def list_files(
         self,
         spark: SparkSession,
         known: Mapping[str, File] = MappingProxyType({}),
-        pass_over: Callable[[str, str], None] = lambda name, why: None,
+        pass_over: PassOver = lambda name, why: None,
+        *,
+        may_be_gone: bool = False,
     ) -> list[File]:
         """What is there now, in order. Raises `OriginError` when the root is not there, or cannot be listed.
 
         A file that is `known` is not looked at where this machine has it: it is told as it is known. What fits the
-        pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why.
+        pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why. With
+        `may_be_gone` it is no error that a store has no file there.
         """
-        if not self.local:
-            listed = self._list_by_spark(spark, [escape_pattern(self.root)])
-            return _sort_files(file for file in listed if _fits(file.name, self.segments))
-        if not self.is_there:
-            raise _make_missing_error(self.root)
-        found = _find_files(without_scheme(self.root), self.segments, "", known, pass_over)
-        return _sort_files(set(found) if "**" in self.segments else found)
+
+        def find(files: FileSystem) -> list[File]:
+            found = files.list_files(self.root, self.segments, known, pass_over, may_be_gone=may_be_gone)
+            return _sort_files(set(found) if "**" in self.segments else found)
+
+        return self._ask(spark, find)
 
     def stat(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
         """The files of these names as they are now, without missing ones."""
-        if not self.local:
-            return {file.name: file for file in self._list_by_spark(spark, self.make_patterns(names))}
-        root = without_scheme(self.root)
+        return {file.name: file for file in self._ask(spark, lambda files: files.stat(self.root, names))}
+
+    def read(self, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]] | None:
+        """What is in these files, and which files they were while they were read, without missing ones; None where
+        this process has no access after all. One that was another at any moment of that is told as that other one."""
         try:
-            found = [_stat_file(os.path.join(root, name), name) for name in names]
-        except OSError as error:
-            raise OriginError(
-                f"{error.filename} cannot be read: {error.strerror}.",
-                hint="Give this user the right to read it, or put the file back.",
-            ) from error
-        return {file.name: file for file in found if type(file) is File}
+            return self.files.read(self.root, planned)
+        except StoreError as error:
+            if not error.is_of_here:
+                raise
+            return None
+
+    def is_same(self, one: File | None, other: File) -> bool:
+        """Whether a file is what it was. Some answers of a store have no parts of a second, and others have them."""
+        if one == other or one is None or self.local or one.size != other.size:
+            return one == other
+        seconds = one.modified // 1_000 == other.modified // 1_000
+        return seconds and (one.modified % 1_000 == 0 or other.modified % 1_000 == 0)
+
+    def now(self) -> float:
+        """The time in seconds by the clock that gives the files their times."""
+        return time.time() if self._files is None else self._files.now()
 
     def matches(self, path: str) -> bool:
         root = without_scheme(self.root).rstrip("/") + "/"
-        return path.startswith(root) and _fits(path.removeprefix(root), self.segments)
-
-    def _list_by_spark(self, spark: SparkSession, paths: list[str]) -> Iterator[File]:
-        try:
-            frame = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(paths)
-            rows = frame.select("path", "length", F.unix_millis("modificationTime").alias("modified")).collect()
-        except spark_errors.PySparkException as error:
-            if error.getCondition() != "PATH_NOT_FOUND":
-                raise
-            raise _make_missing_error(self.root) from error
-        for row in rows:
-            _, _, name = row.path.partition(self.root.rstrip("/") + "/")
-            yield File(row.modified, name, row.length)
+        return path.startswith(root) and fits(path.removeprefix(root), self.segments)
 
 
 def _sort_files(files: Iterable[File]) -> list[File]:
@@ -145,13 +186,9 @@ def _sort_files(files: Iterable[File]) -> list[File]:
     return ordered
 
 
-def escape_pattern(path: str) -> str:
-    """A pattern for Spark that fits only this path, with all characters escaped."""
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
-
-
-def parse_pattern(path: str) -> FilePattern:
-    """Take a path apart. What exists under exactly this name is meant literally."""
+def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:
+    """Take a path apart. What exists under exactly this name on this machine is meant literally. With `changes` this
+    process moves or deletes files there."""
     local = is_local(path)
     if local:
         scheme, bare = ("file:", without_scheme(path)) if path.startswith("file:") else ("", path)
@@ -162,135 +199,14 @@ def parse_pattern(path: str) -> FilePattern:
             folder, name = os.path.split(bare)
             return FilePattern(root=scheme + folder, segments=(re.sub(r"([*?\[])", r"[\1]", name),), local=True)
         path = scheme + bare
-    fixed = path[: found.start()] if (found := _WILD.search(path)) else path.rstrip("/") + "/"
+    if is_store_url(path):
+        path = StoreUrl(path, getattr(path, "settings", {}))
+    fixed = path[: found.start()] if (found := WILD.search(path)) else path.rstrip("/") + "/"
     root = fixed[: fixed.rindex("/")] if "/" in fixed else fixed
     rest = path[len(root) + 1 :] if found else "*"
-    return FilePattern(root=root or "/", segments=tuple(rest.split("/")), local=local)
-
-
-def is_local(path: str) -> bool:
-    """Whether this machine's own file system has it."""
-    return not SCHEME.match(path) or path.startswith("file:")
-
-
-def without_scheme(path: str) -> str:
-    """A path of this machine as the operating system takes it."""
-    return re.sub(r"^file:/+", "/", path)
-
-
-def _find_files(
-    folder: str,
-    segments: Sequence[str],
-    prefix: str,
-    known: Mapping[str, File],
-    pass_over: Callable[[str, str], None],
-) -> Iterator[File]:
-    """The files under a folder that fit what is left of the pattern."""
-    head, rest = segments[0], segments[1:]
-    if head == "**":
-        yield from _find_files(folder, rest or ("*",), prefix, known, pass_over)
-    fits_all = head == "*"
-    for entry in _scan_folder(folder, prefix, pass_over):
-        name = entry.name
-        if _is_hidden(name):
-            continue
-        try:
-            is_folder = entry.is_dir()
-            if not is_folder and (rest or not (fits_all or fnmatchcase(name, head))):
-                continue
-            file = None if is_folder else known.get(prefix + name) or _stat_file(entry.path, prefix + name)
-        except OSError as error:
-            if head == "**" or fnmatchcase(name, head):
-                pass_over(prefix + name, f"cannot be read: {error.strerror}")
-            continue
-        if isinstance(file, str):
-            pass_over(prefix + name, f"is {file}; Wherry reads only regular files")
-        elif file is not None:
-            yield file
-        elif is_folder and head == "**":
-            if not (entry.is_symlink() and _leads_back(entry.path)):
-                yield from _find_files(entry.path, segments, f"{prefix}{name}/", known, pass_over)
-        elif is_folder and fnmatchcase(name, head) and (rest or not fits_all):
-            yield from _find_files(entry.path, rest or ("*",), f"{prefix}{name}/", known, pass_over)
-
-
-def _leads_back(link: str) -> bool:
-    """Whether a link leads to a folder that it lies in, so that there would be no end below it."""
-    target, folder = os.path.realpath(link), os.path.dirname(link)
-    while os.path.realpath(folder) != target:
-        folder, below = os.path.dirname(folder), folder
-        if folder == below:
-            return False
-    return True
-
-
-def _scan_folder(folder: str, prefix: str, pass_over: Callable[[str, str], None]) -> Iterable[os.DirEntry[str]]:
-    """What is in a folder. Raises `OriginError` when the root, which has no prefix, cannot be listed."""
-    try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        if prefix:
-            pass_over(prefix.rstrip("/"), f"cannot be listed: {error.strerror}")
-            return []
-        raise OriginError(
-            f"The folder {folder} cannot be read: {error.strerror}.",
-            hint="Give this user the right to list it, or take it out of the path.",
-        ) from error
-
-
-def _stat_file(path: str, name: str) -> File | str | None:
-    """The file as it is at this moment; what is there instead, where that is no regular file; None when it is gone."""
-    try:
-        found = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    if stat.S_ISREG(found.st_mode):
-        return File(found.st_mtime_ns // 1_000_000, name, found.st_size)
-    return _KINDS.get(stat.S_IFMT(found.st_mode), "no regular file")
-
-
-def _fits(name: str, segments: Sequence[str]) -> bool:
-    """Whether a file below the root is one that `_find_files` would find."""
-    parts = name.split("/")
-    if any(_is_hidden(part) for part in parts):
-        return False
-    in_a_folder_that_fits = segments[-1] not in ("*", "**") and _match(parts[:-1], segments)
-    return _match(parts, segments) or in_a_folder_that_fits
-
-
-def _match(parts: Sequence[str], segments: Sequence[str]) -> bool:
-    if not segments or segments == ("**",):
-        return bool(segments) == bool(parts)
-    if segments[0] == "**" and parts and _match(parts[1:], segments):
-        return True
-    if segments[0] == "**":
-        return _match(parts, segments[1:])
-    return bool(parts) and fnmatchcase(parts[0], segments[0]) and _match(parts[1:], segments[1:])
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether Spark would not read a file of this name either."""
-    return name[0] in "_." or name.endswith("._COPYING_")
-
-
-def _make_missing_error(path: str) -> OriginError:
-    near = _find_similar(without_scheme(path)) if is_local(path) else ""
-    return OriginError(
-        f"There is nothing at {path}.",
-        hint=f"{near}Create the folder (it may be empty), or correct the origin's `path`.",
-    )
-
-
-def _find_similar(path: str) -> str:
-    folder, name = os.path.split(path)
-    while not os.path.isdir(folder):
-        folder, name = os.path.split(folder)
-    there = os.listdir(folder) if os.access(folder, os.R_OK) else []
-    near = difflib.get_close_matches(name, there, n=1)
-    return f"Did you mean {os.path.join(folder, near[0])}? " if near else ""
+    if is_store_url(path):
+        root = StoreUrl(root, getattr(path, "settings", {}))
+    return FilePattern(root=root or "/", segments=tuple(rest.split("/")), local=local, changes=changes)
 
 
 CHANGED_AGAIN = 60.0
@@ -325,11 +241,10 @@ class FileBacklog(Backlog):
         *,
         before: FileBacklog | None = None,
     ) -> None:
-        self.place = place
         self._terms = terms
         self._carried = carried
         """Every file that was handed out, by name."""
-        now = time.time()
+        now = place.now() if terms.min_age else 0.0
         lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN  # noqa: SLF001 -- one of its own kind
         self._looked: float = before._looked if before is not None and lately else time.monotonic()  # noqa: SLF001 -- one of its own kind
         """When all files were looked at, and not only those that were not carried."""
@@ -337,13 +252,16 @@ class FileBacklog(Backlog):
         carried_before = {name: file for name, file in known.items() if name in carried}
         self._passed: dict[str, str] = {}
         """What fits the path and cannot be read as a file, by name, and why."""
-        everything = place.list_files(spark, carried_before, self._passed.__setitem__)
+        everything = place.list_files(
+            spark, carried_before, self._passed.__setitem__, may_be_gone=before is not None or bool(carried)
+        )
         self._known: Mapping[str, File] = {file.name: file for file in everything}
+        self.place = place if place.local else replace(place, sizes={file.name: file.size for file in everything})
         found = everything
         if terms.min_age:
             found = [file for file in everything if now - file.modified / 1_000 >= terms.min_age]
         self._young = len(everything) - len(found) if before is None else 0
-        self.changed = [file for file in found if carried.get(file.name, file) != file]
+        self.changed = [file for file in found if not place.is_same(carried.get(file.name, file), file)]
         self._lanes: dict[str, list[File]] = {lane: [] for lane in terms.lanes}
         for file in found:
             if not file.name.isascii() and _SURROGATE.search(file.name):

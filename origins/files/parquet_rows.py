@@ -12,11 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
 from origins.files.bad_lines import Verdict
 from origins.files.changes import DIFFERENCES, RESCUED, Changes, SchemaChanged, describe_remedies
+from origins.files.file_systems import ReadableFile
 from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
 from origins.lazy import F, T, pa, pc, pq, spark_errors
@@ -193,15 +194,15 @@ def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
 ) -> Iterator[tuple[str, T.StructType | None]]:
     """The columns that each file says it has; of times Spark may know better which kind they are. None for a file that
-    cannot be read: to read it says why. A Spark job a file only where this machine cannot look."""
+    cannot be read: to read it says why. A Spark job a file only where this process cannot look."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for name in names:
-        if not place.local:
+        if not place.is_read_here:
             yield name, read_schema(spark, place, name)
             continue
         try:
-            found = pq.read_schema(place.find_path(name))
+            found = pq.read_schema(_make_source(place.find_file(name)))
         except (pa.ArrowException, OSError):
             yield name, None
             continue
@@ -225,14 +226,15 @@ def replace_nanos(schema: T.StructType, nanos: Mapping[str, T.DataType]) -> T.St
 def find_nanos(
     spark: SparkSession, place: FilePattern, name: str, wanted: Collection[str] = ()
 ) -> Mapping[str, T.DataType]:
-    """The columns of a file on this machine that are moments in nanoseconds, in small letters, and their types. From
-    then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has them inside."""
+    """The columns of a file that are moments in nanoseconds, in small letters, and their types, where this process
+    reads it. From then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has
+    them inside."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    if not place.local:
+    if not place.is_read_here:
         return {}
     try:
-        columns = open_file(place.find_path(name)).schema_arrow
+        columns = open_file(place.find_file(name)).schema_arrow
     except (pa.ArrowException, OSError):
         return {}
     inside = [each.name for each in columns if pa.types.is_nested(each.type) and "timestamp[ns" in str(each.type)]
@@ -267,7 +269,7 @@ class ReadsOtherwise(Exception):
     """There is a value that Spark may read otherwise."""
 
 
-def is_plain(file: Path, schema: T.StructType) -> bool:
+def is_plain(file: ReadableFile, schema: T.StructType) -> bool:
     """Whether the file has these columns and no others, of types that this process reads as Spark does."""
     try:
         found = open_file(file)
@@ -280,7 +282,7 @@ def is_plain(file: Path, schema: T.StructType) -> bool:
     return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
 
 
-def read_pieces(file: Path, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
+def read_pieces(file: ReadableFile, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
     """The rows of such a file in their order, without those that have these numbers, which rise from 0. Raises
     `ReadsOtherwise` at a value that Spark may read as another."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -296,15 +298,20 @@ def read_pieces(file: Path, schema: T.StructType, without: Sequence[int]) -> Ite
         first = end
 
 
-def count_rows(file: Path) -> int:
+def count_rows(file: ReadableFile) -> int:
     """How many rows the file says it has."""
     found = open_file(file).metadata
     return sum(found.row_group(at).num_rows for at in range(found.num_row_groups))
 
 
-def open_file(file: Path) -> pq.ParquetFile:
+def open_file(file: ReadableFile) -> pq.ParquetFile:
     """The file, of which moments that Spark wrote in its own way do not overflow."""
-    return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(_make_source(file), coerce_int96_timestamp_unit="us")
+
+
+def _make_source(file: ReadableFile) -> Path | IO[Any]:
+    """The file as pyarrow takes it, which opens paths itself."""
+    return file if isinstance(file, Path) else file.open("rb")
 
 
 def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:

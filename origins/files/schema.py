@@ -12,10 +12,10 @@ from origins.errors import OriginError
 from origins.files.bad_lines import CORRUPT
 from origins.files.changes import Changes, grow_schema
 from origins.files.csv_header import read_header
+from origins.files.file_systems import File
 from origins.files.formats import FileRows
 from origins.files.json_in_process import none_is_odd
 from origins.files.json_lines import LINE
-from origins.files.listing import File
 from origins.files.options import is_whole
 from origins.files.parquet_rows import find_nanos, read_footers, read_schema, replace_nanos
 from origins.lazy import T, spark_errors
@@ -81,9 +81,9 @@ class FileSchema:
         return self._infer_csv(spark, names, known) if self.rows.format == "csv" else T.StructType()
 
     def _is_known(self, names: Sequence[str], known: T.StructType) -> bool:
-        if self.rows.changes.wider == "evolve" or not self.rows.place.local:
+        if self.rows.changes.wider == "evolve" or not self.rows.place.is_read_here:
             return False
-        files, whole = [*map(self.rows.place.find_path, names)], is_whole(self.rows.options)
+        files, whole = [*map(self.rows.place.find_file, names)], is_whole(self.rows.options)
         return none_is_odd(files, known, extra=True, missing=False, doubled=False, whole_file=whole)
 
     def _infer_csv(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:

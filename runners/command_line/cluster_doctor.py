@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.errors import WherryError, has_condition, list_spark_errors
-from origins.files.listing import is_local
+from origins.files.file_systems import is_local
 from origins.functions import list_imported_packages, load_function
 from origins.spark_private import count_executors
 from runners.command_line.doctor import DoctorCheck, make_problem

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
 from destinations.destination import Destination
-from origins.files.listing import is_local, parse_pattern, without_scheme
+from origins.files.file_systems import is_local, without_scheme
+from origins.files.listing import parse_pattern
 from origins.object_store import canonicalise
 from origins.origin import Origin
 from runners.definitions.document import suggest_nearest

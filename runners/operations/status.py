@@ -17,8 +17,9 @@ from origins.delta import Delta
 from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
 from origins.errors import WherryError
+from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
-from origins.files.listing import FileBacklog, is_local, without_scheme
+from origins.files.listing import FileBacklog
 from origins.origin import Origin
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph

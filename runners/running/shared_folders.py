@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from origins.files.listing import is_local, parse_pattern, without_scheme
+from origins.files.file_systems import is_local, without_scheme
+from origins.files.listing import parse_pattern
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.spark.executors import list_unseen

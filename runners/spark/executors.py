@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.errors import list_spark_errors
-from origins.files.listing import escape_pattern, without_scheme
+from origins.files.file_systems import escape_pattern, without_scheme
 from origins.lazy import F
 from origins.spark_private import delete_folder
 from runners.model.text import summarise_error

@@ -19,7 +19,7 @@ from destinations.delta.direct_append import collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.delta_actions import TypeBody
-from origins.files.listing import escape_pattern
+from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
 from origins.object_store import ObjectStore, StoreUrl

@@ -12,7 +12,8 @@ import pytest
 from origins.batch import JSON, Json, Limits
 from origins.files import Files
 from origins.files import listing as file_backlog
-from origins.files.listing import File, FileBacklog, list_files
+from origins.files.file_systems import File
+from origins.files.listing import FileBacklog, list_files
 from origins.origin import Backlog, Progress
 
 if TYPE_CHECKING:

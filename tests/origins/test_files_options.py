@@ -25,7 +25,14 @@ from origins.files import Files
             "metadata: expected file_path, file_name, file_size, file_modification_time",
         ),
         ({"after": "burn"}, "after: expected keep, move or delete, got 'burn'"),
-        ({"path": "s3a://b/in", "after": "delete"}, "after: expected keep, since Spark cannot delete the files of s3a"),
+        (
+            {"path": "hdfs://b/in", "after": "delete"},
+            "after: expected keep, since Spark cannot delete the files of hdfs",
+        ),
+        (
+            {"path": "s3a://b/in", "after": "move", "move_to": "s3a://c/done"},
+            "move_to: expected a folder of s3a://b, got 's3a://c/done'",
+        ),
         ({"move_to": "done"}, "move_to: expected `after: move` beside it, got after: keep"),
         (
             {"after": "move", "move_to": "s3a://b/done"},

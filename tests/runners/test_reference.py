@@ -71,7 +71,7 @@ def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeyp
 def test_the_codes_of_a_kind_stand_on_its_page() -> None:
     """They are those that its sources name."""
     page = PAGES["origins/files.md"]
-    assert find_codes(describe_kind("origin", "files")) == ["ORIGIN", "SCHEMA", "PARSE"]
+    assert find_codes(describe_kind("origin", "files")) == ["ORIGIN", "SCHEMA", "STORE", "PARSE"]
     assert "[`PARSE`](../codes/PARSE.md)" in page
     assert "[`files` (origin)](../origins/files.md)" in PAGES["codes/PARSE.md"]
     assert "LOOKUP" in find_codes(describe_kind("stage", "lookup"))

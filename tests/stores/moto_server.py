@@ -1,11 +1,14 @@
 """Amazon's S3 in a process of its own: `python -m tests.stores.moto_server` prints its port, and serves.
 
+A PUT of `/_fill/BUCKET/FOLDER` makes as many objects there as its body says, which is quicker than to put each of them.
+
 moto looks whether a key is there and then writes it, in several threads. Here one request follows another, so that of
 two conditional writes one wins, as at Amazon's.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -23,6 +26,26 @@ class OneAtATime:
             return list(self._application(environ, start_response))
 
 
+class Filling:
+    """An application that makes many objects at once where it is asked to."""
+
+    def __init__(self, application: Callable[[Any, Any], Iterable[bytes]]) -> None:
+        self._application = application
+
+    def __call__(self, environ: Any, start_response: Any) -> Iterable[bytes]:
+        match = re.fullmatch(r"/_fill/([^/]+)/(.+)", environ["PATH_INFO"])
+        if match is None:
+            return self._application(environ, start_response)
+        from moto.core.models import DEFAULT_ACCOUNT_ID
+        from moto.s3.models import s3_backends
+
+        count = int(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+        for number in range(count):
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(match[1], f"{match[2]}/{number:06}.json", b"{}")
+        start_response("204 No Content", [])
+        return []
+
+
 def serve() -> None:
     """Answer for ever."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
@@ -34,7 +57,7 @@ def serve() -> None:
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
             """Thousands of lines would say nothing."""
 
-    application = OneAtATime(create_backend_app("s3"))
+    application = OneAtATime(Filling(create_backend_app("s3")))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Quiet)
     sys.stdout.write(f"port {server.server_port}\n")
     sys.stdout.flush()

@@ -13,7 +13,7 @@ import pytest
 from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files
-from origins.files.files import delete, move
+from origins.files.file_systems import delete, move
 from origins.origin import Progress
 from tests.origins.files.test_files import batch
 

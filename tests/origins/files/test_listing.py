@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from origins.errors import OriginError
-from origins.files.listing import File, FilePattern, parse_pattern
+from origins.files.file_systems import File
+from origins.files.listing import FilePattern, parse_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,7 +111,7 @@ def test_what_exists_under_a_name_is_meant_literally(tmp_path: Path, name: str) 
 
 
 def test_a_scheme_says_where_to_look() -> None:
-    """`file:` and no scheme are this machine; anything else is asked through Spark, wildcards and all."""
+    """`file:` and no scheme are this machine; anything else is elsewhere, wildcards and all."""
     assert parse_pattern("file:///data/in/*.json") == FilePattern(
         root="file:/data/in", segments=("*.json",), local=True
     )

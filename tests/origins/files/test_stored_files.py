@@ -1,0 +1,583 @@
+"""Files in an object store: listed, read, moved and deleted by this process, with as few requests as that takes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from origins.batch import Batch, Limits
+from origins.errors import OriginError
+from origins.files import Files, file_systems, stored_files
+from origins.files.csv_header import none_is_open, read_header
+from origins.files.file_systems import File
+from origins.files.json_in_process import none_is_odd
+from origins.files.listing import FileBacklog, parse_pattern
+from origins.files.options import complete_options
+from origins.files.parquet_rows import read_footers
+from origins.names import declare_one_disk
+from origins.object_store import ObjectStore, StoreError, StoreUrl, open_bucket
+from origins.origin import Progress
+from tests.origins.files.test_files import batch
+from tests.origins.files.test_listing import FOUND, TREE
+from tests.stores.azure import Azure
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3, make_client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NO_SPARK = cast("SparkSession", None)
+SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]})
+
+
+class Settings:
+    """A session of which nothing is asked but its settings."""
+
+    def __init__(self) -> None:
+        self.conf = self
+        self._set: dict[str, str] = {}
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        return self._set.get(key, default)
+
+    def set(self, key: str, value: str) -> None:
+        self._set[key] = value
+
+
+@pytest.fixture
+def session() -> SparkSession:
+    """A session on this machine that starts nothing."""
+    spark = cast("SparkSession", Settings())
+    declare_one_disk(spark)
+    return spark
+
+
+def url(s3: S3, key: str) -> StoreUrl:
+    """A place in the store, with what gives access to it."""
+    return StoreUrl(s3.make_url(key, "s3"), s3.spark_settings)
+
+
+def put(s3: S3, *keys: str, content: str = "1") -> None:
+    """Objects with this in them; those that end with `/` are empty, as a store marks folders."""
+    client = make_client(s3.behind)
+    for key in keys:
+        client.put_object(Bucket=s3.bucket, Key=key, Body=b"" if key.endswith("/") else content.encode())
+
+
+def fill(s3: S3, folder: str, count: int) -> None:
+    """Many objects, made by the server itself."""
+    endpoint = urlsplit(s3.behind)
+    connection = http.client.HTTPConnection(endpoint.hostname or "", endpoint.port, timeout=300)
+    connection.request("PUT", f"/_fill/{s3.bucket}/{folder}", str(count))
+    assert connection.getresponse().status == 204
+    connection.close()
+
+
+def there(s3: S3) -> dict[str, str]:
+    """All objects of the bucket."""
+    store = open_bucket(StoreUrl(f"s3://{s3.bucket}", s3.spark_settings))
+    keys = [found.key for page in store.list_objects() for found in page]
+    return {key: store.read(key).decode() for key in keys}
+
+
+def names(s3: S3, path: str) -> list[str]:
+    """The files that a path means, whichever was written in which second."""
+    return sorted(file.name for file in parse_pattern(url(s3, path)).list_files(NO_SPARK))
+
+
+def plan(files: Files, schema: str = "{}") -> Batch:
+    """All that waits in lane 0, as one batch."""
+    span = files.survey(NO_SPARK, Progress()).take("0", None, Limits())
+    assert span is not None
+    return batch(span, schema)
+
+
+def survey(files: Files, parts: Sequence[Any] = ()) -> FileBacklog:
+    """What waits after these parts."""
+    return files.survey(NO_SPARK, Progress(parts=parts))
+
+
+@pytest.mark.parametrize(("pattern", "found"), [case for case in FOUND if case[0] != "/a.json"])
+def test_a_path_means_the_same_files_as_on_a_disk(s3: S3, pattern: str, found: list[str]) -> None:
+    """Wildcards hold within one name, `**` over folders; hidden files and what is still being copied are not seen."""
+    put(s3, *(f"tree/{name}" for name in TREE), "tree/empty/")
+    assert names(s3, f"tree{pattern}") == found
+
+
+@pytest.mark.parametrize("folder", ["", "landing/"])
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*.json", ["a.json"]),
+        ("**", ["a.json", "day=1/hour=1/c.json", "day=1/hour=2/c.json", "day=2/b.json", "day=2/hour=1/c.json"]),
+        ("day=*/hour=1/*.json", ["day=1/hour=1/c.json", "day=2/hour=1/c.json"]),
+        ("*/hour=1/c.json", ["day=1/hour=1/c.json", "day=2/hour=1/c.json"]),
+        ("day=*/**/c.json", ["day=1/hour=1/c.json", "day=1/hour=2/c.json", "day=2/hour=1/c.json"]),
+        ("day=[2]", ["day=2/b.json"]),
+    ],
+)
+def test_folders_that_give_columns_are_looked_into(s3: S3, folder: str, pattern: str, found: list[str]) -> None:
+    """In a bucket as a whole, and in one of its folders."""
+    keys = ["a.json", "day=1/hour=1/c.json", "day=1/hour=2/c.json", "day=2/b.json", "day=2/hour=1/c.json"]
+    put(s3, *(f"{folder}{key}" for key in keys), f"{folder}_carried/day=2/c.json")
+    assert names(s3, f"{folder}{pattern}") == found
+
+
+ODD = ["a b.json", "50%.json", "a%20b.json", "ü+#&.json", "~{}=;,.json", "br[1].json", "back\\slash.json", "'\".json"]
+
+
+def test_a_name_is_what_it_is(s3: S3, session: SparkSession) -> None:
+    """Whatever characters it has: it is listed, looked at, read, moved and deleted under that very name."""
+    put(s3, *(f"in put/{name}" for name in ODD), content='{"id": 1}')
+    files = Files(path=url(s3, "in put/*.json"), format="json", schema="id long", after="move")
+    carried = plan(files, SCHEMA)
+    assert sorted(files.parts(carried)) == sorted(ODD)
+    table = files.fetch(session, [carried]).table()
+    assert table is not None
+    assert table.num_rows == len(ODD)
+    files.committed(NO_SPARK, carried)
+    assert sorted(there(s3)) == sorted(f"in put/_carried/{name}" for name in ODD)
+    again = Files(path=url(s3, "in put/_carried"), format="json", after="delete")
+    again.committed(NO_SPARK, plan(again))
+    assert there(s3) == {}
+
+
+@pytest.mark.parametrize("key", ["in//a.json", "in/x/./a.json"])
+def test_a_name_that_cannot_be_read_is_told_with_what_to_do(s3: S3, key: str) -> None:
+    """It is not passed over in silence."""
+    put(s3, key)
+    with pytest.raises(StoreError, match=f"the name of the object {key} cannot be read") as error:
+        parse_pattern(url(s3, "in/**"), changes=True).list_files(NO_SPARK)
+    assert "Rename or delete it" in error.value.hint
+
+
+def test_a_listing_says_all_that_is_known_of_files(s3: S3) -> None:
+    """Their sizes and times, in the order of these; no file is asked for."""
+    put(s3, "in/b.json", content="123")
+    put(s3, "in/a.json", content="4")
+    found = parse_pattern(url(s3, "in")).list_files(NO_SPARK)
+    assert {file.name: file.size for file in found} == {"b.json": 3, "a.json": 1}
+    assert all(abs(file.modified / 1_000 - time.time()) < 60 for file in found)
+    assert found == sorted(found)
+    assert s3.proxy.count() == {"LIST": 1}
+
+
+@pytest.mark.parametrize("pattern", ["*.json", "**"])
+def test_files_are_listed_in_pages(s3: S3, pattern: str) -> None:
+    """A thousand a request. A survey that finds only files that were carried asks for nothing else."""
+    fill(s3, "landing/new", 2_500)
+    fill(s3, "landing/new/_old/deep" if pattern == "*.json" else "landing/other", 1_001)
+    files = Files(path=url(s3, f"landing/new/{pattern}"), format="json")
+    first = survey(files)
+    assert (len(first.files), s3.proxy.count()) == (2_500, {"LIST": 3})
+    carried = [[file.name, file.size, file.modified] for file in first.files]
+    s3.proxy.reset_counts()
+    second = survey(files, carried)
+    third = second.again(NO_SPARK, {})
+    assert (second.files, third.behind("0", None), second.notices) == ([], "", [])
+    assert s3.proxy.count() == {"LIST": 6}
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_files_are_listed(s3: S3) -> None:
+    """In a hundred requests, each of which the server of the tests takes half a second for."""
+    fill(s3, "landing", 100_000)
+    waiting = survey(Files(path=url(s3, "landing/*.json"), format="json", lanes=4))
+    assert (len(waiting.files), s3.proxy.count()) == (100_000, {"LIST": 100})
+
+
+def test_what_is_below_a_large_hidden_folder_is_not_listed(s3: S3) -> None:
+    """Files that were moved do not make a look longer and longer. What sorts behind their folder is found."""
+    fill(s3, "in/_carried/day=1", 2_500)
+    put(s3, "in/Z.json", "in/_carried-not/x.json", "in/_carried0/x.json", "in/a.json", "in/day=1/b.json")
+    s3.proxy.reset_counts()
+    assert names(s3, "in/**") == ["Z.json", "a.json", "day=1/b.json"]
+    assert s3.proxy.count() == {"LIST": 2}
+
+
+def test_only_folders_that_fit_are_listed(s3: S3) -> None:
+    """One request for each, whatever lies in and below the others."""
+    days = [f"2026-{month}-0{day}" for month in (10, 11) for day in (1, 2)]
+    put(s3, *(f"landing/{day}/x.json" for day in days), "landing/2026-11-01/deep/y.json", "other/2026-11-03/x.json")
+    s3.proxy.reset_counts()
+    assert names(s3, "landing/2026-11-*/x.json") == ["2026-11-01/x.json", "2026-11-02/x.json"]
+    listed = sorted(request.key.removeprefix(s3.bucket) for request in s3.proxy.list_requests())
+    assert listed == ["/landing/", "/landing/2026-11-01/", "/landing/2026-11-02/"]
+
+
+def test_an_empty_object_is_no_file(s3: S3) -> None:
+    """Stores mark folders by these, and no row is in one."""
+    put(s3, "in/", "in/empty/", "in/full/", "in/full/a.json", "in/b.json")
+    assert (names(s3, "in"), names(s3, "in/**"), names(s3, "in/*")) == (
+        ["b.json"],
+        ["b.json", "full/a.json"],
+        ["b.json"],
+    )
+
+
+def test_a_place_without_files_is_an_error_until_a_file_was_carried(s3: S3) -> None:
+    """A typing error in a path is no empty folder; but of a store the last file may take its folder away."""
+    put(s3, "in/a.json")
+    with pytest.raises(OriginError, match=r"There is nothing at s3a://.*/inn\."):
+        names(s3, "inn/*.json")
+    files = Files(path=url(s3, "in"), format="json", after="delete")
+    carried = plan(files)
+    files.committed(NO_SPARK, carried)
+    assert survey(files, carried.span.parts).files == []
+    put(s3, "empty/")
+    assert names(s3, "empty") == []
+
+
+def test_the_url_of_one_file_is_an_error_that_says_how_to_name_it(s3: S3) -> None:
+    """The pattern that it gives finds the file."""
+    put(s3, "in/a.json")
+    with pytest.raises(OriginError, match=r"in/a\.json is a file") as error:
+        names(s3, "in/a.json")
+    assert f"s3a://{s3.bucket}/in/[a].json" in error.value.hint
+    assert names(s3, "in/[a].json") == ["a.json"]
+
+
+@pytest.mark.parametrize("ahead", [-7_200, 7_200])
+def test_the_age_of_a_file_is_told_by_the_clock_of_the_store(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, ahead: int
+) -> None:
+    """This machine's own may be hours off. One more request asks for the time."""
+    put(s3, "in/a.json")
+    here = time.time
+    monkeypatch.setattr(time, "time", lambda: here() + ahead)
+    s3.proxy.reset_counts()
+    young, old = (survey(Files(path=url(s3, "in"), format="json", min_age=age)) for age in ("1h", "0s"))
+    assert (young.files, young.notices) == ([], ["1 file younger than min_age will be read later"])
+    assert [file.name for file in old.files] == ["a.json"]
+    assert s3.proxy.count() == {"LIST": 2, "HEAD": 1}
+
+
+def test_a_store_that_does_not_say_what_time_it_is_is_an_error(s3: S3) -> None:
+    """Nothing is read too early."""
+    put(s3, "in/a.json")
+    s3.proxy.add(Fault("reset", kind="HEAD", times=None))
+    with pytest.raises(StoreError, match="does not say what time it is there"):
+        survey(Files(path=url(s3, "in"), format="json", min_age="1s"))
+
+
+@pytest.mark.promise("CD-13")
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, {"in/a.json": "1", "in/x/b.json": "1"}),
+        ({"after": "delete"}, {}),
+        ({"after": "move"}, {"in/_carried/a.json": "1", "in/_carried/x/b.json": "1"}),
+        ({"after": "move", "move_to": "s3://{}/done"}, {"done/a.json": "1", "done/x/b.json": "1"}),
+    ],
+)
+def test_files_are_kept_deleted_or_moved_when_their_batch_is_committed(
+    s3: S3, options: dict[str, Any], left: dict[str, str]
+) -> None:
+    """Under their names below the path's part before the first wildcard; not before that, and told twice is once."""
+    put(s3, "in/a.json", "in/x/b.json")
+    given = {name: value.format(s3.bucket) for name, value in options.items()}
+    files = Files(path=url(s3, "in/**"), format="json", **given)
+    carried = plan(files)
+    assert there(s3) == {"in/a.json": "1", "in/x/b.json": "1"}
+    for _ in range(2):
+        files.committed(NO_SPARK, carried)
+        assert there(s3) == left
+    assert survey(files, carried.span.parts).files == []
+
+
+def test_files_are_deleted_in_one_request(s3: S3) -> None:
+    """Beside one for each that asks whether it is still the file that was carried."""
+    put(s3, *(f"in/{number}.json" for number in range(5)))
+    files = Files(path=url(s3, "in"), format="json", after="delete")
+    carried = plan(files)
+    s3.proxy.reset_counts()
+    files.committed(NO_SPARK, carried)
+    assert s3.proxy.count() == {"HEAD": 5, "DELETE": 1}
+
+
+@pytest.mark.parametrize("after", ["move", "delete"])
+def test_a_file_that_is_not_what_was_carried_is_left_alone(s3: S3, after: Any) -> None:
+    """What came to it since was not read."""
+    put(s3, "in/a.json")
+    files = Files(path=url(s3, "in"), format="json", after=after)
+    carried = plan(files)
+    put(s3, "in/a.json", content="12")
+    files.committed(NO_SPARK, carried)
+    assert there(s3) == {"in/a.json": "12"}
+    changed = survey(files, carried.span.parts)
+    assert changed.notices == ["a.json changed after it was processed; Wherry does not read it again"]
+    assert files.find_changed(carried.span.parts) == {"a.json": "it had 1 bytes and now has 2"}
+
+
+def test_a_file_of_the_same_name_is_not_overwritten(s3: S3) -> None:
+    """A producer that uses a name again loses nothing of what it sent before."""
+    files = Files(path=url(s3, "in"), format="json", after="move", move_to=f"s3a://{s3.bucket}/done/")
+    for text in ("1", "2", "3"):
+        put(s3, "in/a.json", content=text)
+        files.committed(NO_SPARK, plan(files))
+    assert there(s3) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
+
+
+def test_a_file_that_another_process_puts_there_at_that_moment_is_not_overwritten(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store itself copies only to a name that is new."""
+    put(s3, "in/a.json")
+    exists = ObjectStore.exists
+
+    def look_late(store: ObjectStore, key: str) -> bool:
+        found = exists(store, key)
+        put(s3, "in/_carried/a.json", content="2")
+        return found
+
+    monkeypatch.setattr(ObjectStore, "exists", look_late)
+    files = Files(path=url(s3, "in"), format="json", after="move")
+    files.committed(NO_SPARK, plan(files))
+    assert there(s3) == {"in/_carried/a.json": "2", "in/_carried/a.json~2": "1"}
+
+
+@pytest.mark.promise("CD-13")
+@pytest.mark.parametrize("call", ["exists", "copy_new", "delete"])
+def test_a_process_that_dies_while_it_moves_a_file_has_lost_nothing(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The file is whole in one of the two places; told again, it is in its new one, and there once."""
+
+    def die(*_: object, **__: object) -> None:
+        raise SystemExit
+
+    put(s3, "in/a.json")
+    put(s3, "in/b.json", content="2")
+    files = Files(path=url(s3, "in"), format="json", after="move", move_to=f"s3://{s3.bucket}/done")
+    carried = plan(files)
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectStore, call, die)
+        with pytest.raises(SystemExit):
+            files.committed(NO_SPARK, carried)
+    assert set(there(s3).values()) == {"1", "2"}
+    files.committed(NO_SPARK, carried)
+    assert there(s3) == {"done/a.json": "1", "done/b.json": "2"}
+
+
+def test_an_answer_that_is_lost_is_found_again(s3: S3) -> None:
+    """A copy, or a deletion, of which this process does not hear is not done twice."""
+    put(s3, "in/a.json")
+    files = Files(path=url(s3, "in"), format="json", after="move")
+    carried = plan(files)
+    s3.proxy.add(Fault("lose_answer", kind="POST", key="_carried", skip=1))
+    s3.proxy.add(Fault("lose_answer", kind="DELETE"))
+    files.committed(NO_SPARK, carried)
+    assert there(s3) == {"in/_carried/a.json": "1"}
+
+
+@pytest.mark.parametrize(("after", "done"), [("move", r"moved to s3a://.*_carried/a\.json"), ("delete", "deleted")])
+def test_what_is_refused_is_told_with_what_to_do(s3: S3, after: Any, done: str) -> None:
+    """The file stays where it is."""
+    put(s3, "in/a.json")
+    files = Files(path=url(s3, "in"), format="json", after=after)
+    carried = plan(files)
+    s3.proxy.add(Fault("forbid", kind="DELETE", times=None))
+    with pytest.raises(OriginError, match=rf"a\.json was processed, but it cannot be {done}: .*no right") as error:
+        files.committed(NO_SPARK, carried)
+    assert "The next run tries again" in error.value.hint
+    assert there(s3)["in/a.json"] == "1"
+
+
+@pytest.mark.parametrize(("path", "to", "found"), [("in/**", "in/done", True), ("in/*", "in/done", False)])
+def test_files_are_not_moved_to_where_they_would_be_read_again(s3: S3, path: str, to: str, found: bool) -> None:
+    """The run stops before anything is read, and says where to."""
+    put(s3, "in/a.json")
+    files = Files(path=url(s3, path), format="json", after="move", move_to=s3.make_url(to, "s3"))
+
+    def stops() -> bool:
+        try:
+            survey(files)
+        except OriginError as error:
+            return "would be read again" in error.message
+        return False
+
+    assert stops() is found
+
+
+def test_small_files_are_read_with_one_request_each(s3: S3, session: SparkSession) -> None:
+    """It brings what is in a file, and shows that it is the file that was planned."""
+    for number in range(3):
+        put(s3, f"in/{number}.json", content=f'{{"id": {number}}}\n')
+    files = Files(path=url(s3, "in/*.json"), format="json", schema="id long")
+    carried = plan(files, SCHEMA)
+    s3.proxy.reset_counts()
+    table = files.fetch(session, [carried]).table()
+    assert table is not None
+    assert sorted(table["id"].to_pylist()) == [0, 1, 2]
+    assert s3.proxy.count() == {"GET": 3}
+
+
+@pytest.mark.parametrize(
+    ("now", "says"),
+    [("[]", r"has changed \(it had 9 bytes and now has 2\)"), (None, "is gone")],
+    ids=["changed", "gone"],
+)
+def test_a_file_that_is_not_what_was_planned_is_an_error(
+    s3: S3, session: SparkSession, now: str | None, says: str
+) -> None:
+    """Before its rows are read here, and before Spark is to read them."""
+    put(s3, "in/a.json", content='{"id": 1}')
+    files = Files(path=url(s3, "in"), format="json", schema="id long")
+    carried = plan(files, SCHEMA)
+    files.check(NO_SPARK, carried)
+    replace_object(s3, "in/a.json", now)
+    with pytest.raises(OriginError, match=says):
+        files.fetch(session, [carried]).table()
+    with pytest.raises(OriginError, match=says):
+        files.check(NO_SPARK, carried)
+
+
+def replace_object(s3: S3, key: str, content: str | None) -> None:
+    """Write it again, or delete it."""
+    client = make_client(s3.behind)
+    client.delete_object(Bucket=s3.bucket, Key=key)
+    for each in (content,) if content is not None else ():
+        client.put_object(Bucket=s3.bucket, Key=key, Body=each.encode())
+
+
+def test_parts_of_a_second_count_only_where_both_answers_have_them(s3: S3) -> None:
+    """Some stores tell them in listings, and in no other answer."""
+    place = parse_pattern(url(s3, "in"))
+    file = File(5_000, "a", 1)
+    assert [place.is_same(each, file._replace(modified=5_250)) for each in (file, file._replace(size=2), None)] == [
+        True,
+        False,
+        False,
+    ]
+    assert not place.is_same(file._replace(modified=5_100), file._replace(modified=5_250))
+    assert not replace(place, local=True).is_same(file, file._replace(modified=5_250))
+
+
+def test_a_look_at_small_files_takes_one_request_each(s3: S3, tmp_path: Path) -> None:
+    """Headers of CSV, lines of JSON and footers of parquet are read here, not by a job of Spark's."""
+    put(s3, "in/a.csv", content='id,name\n1,"x\n')
+    put(s3, "in/a.json", content='{"id": 1}\n')
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    make_client(s3.behind).upload_file(str(tmp_path / "a.parquet"), s3.bucket, "in/a.parquet")
+    place = survey(Files(path=url(s3, "in"), format="json")).place
+    s3.proxy.reset_counts()
+    options = complete_options("csv", {})
+    assert read_header(NO_SPARK, place, "a.csv", options) == ("id", "name")
+    assert not none_is_open([place.find_file("a.csv")], options)
+    schema = next(schema for _, schema in read_footers(NO_SPARK, place, ["a.parquet"]))
+    assert schema is not None
+    assert schema.names == ["id"]
+    counts = {"extra": False, "missing": False, "doubled": False, "whole_file": False}
+    assert none_is_odd([place.find_file("a.json")], schema, **counts)
+    assert s3.proxy.count() == {"GET": 3}
+
+
+def test_of_a_large_file_only_what_is_asked_for_is_fetched(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The footer of parquet stands at its end, and the header of CSV at its beginning."""
+    monkeypatch.setattr(stored_files, "SMALL", 100)
+    monkeypatch.setattr(stored_files, "_BUFFER", 1_000)
+    pq.write_table(pa.table({"id": range(50_000)}), tmp_path / "a.parquet", compression="none")
+    size = (tmp_path / "a.parquet").stat().st_size
+    make_client(s3.behind).upload_file(str(tmp_path / "a.parquet"), s3.bucket, "in/a.parquet")
+    put(s3, "in/a.csv", content="id,name\n" + "1,x\n" * 50_000)
+    place = survey(Files(path=url(s3, "in"), format="csv")).place
+    s3.proxy.reset_counts()
+    assert read_header(NO_SPARK, place, "a.csv", complete_options("csv", {})) == ("id", "name")
+    assert [schema and schema.names for _, schema in read_footers(NO_SPARK, place, ["a.parquet"])] == [["id"]]
+    fetched = sum(map(count_bytes, (request.headers["range"] for request in s3.proxy.list_requests())))
+    assert fetched < size / 2
+
+
+def count_bytes(asked: str) -> int:
+    """How many bytes the header asks for."""
+    first, last = asked.removeprefix("bytes=").split("-")
+    return int(last) - int(first) + 1
+
+
+def test_a_file_that_is_gone_when_it_is_looked_at_is_left_to_spark(s3: S3) -> None:
+    """Which then says so."""
+    put(s3, "in/a.json")
+    place = survey(Files(path=url(s3, "in"), format="json")).place
+    replace_object(s3, "in/a.json", None)
+    counts = {"extra": False, "missing": False, "doubled": False, "whole_file": False}
+    from pyspark.sql.types import StructType
+
+    assert not none_is_odd([place.find_file("a.json")], StructType(), **counts)
+
+
+class Elsewhere(file_systems.SparkFiles):
+    """A Spark with a right that this process has not."""
+
+    def list_files(self, *_: Any, **__: Any) -> Iterator[File]:
+        yield File(1, "by_spark.json", 1)
+
+
+def test_where_this_process_has_no_access_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first refusal on; without one request more to the store."""
+    monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
+    put(s3, "in/a.json")
+    s3.proxy.add(Fault("forbid", kind="LIST", times=None))
+    for _ in range(2):
+        assert names(s3, "in") == ["by_spark.json"]
+    assert s3.proxy.count() == {"LIST": 1}
+    with pytest.raises(StoreError, match="no right"):
+        survey(Files(path=url(s3, "in"), format="json", after="delete"))
+
+
+@pytest.mark.parametrize(("name", "value"), [("SPARK_REMOTE", "sc://host"), ("DATABRICKS_RUNTIME_VERSION", "17")])
+def test_a_spark_elsewhere_lists_with_its_own_rights(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """Unless files are to be moved or deleted, which it cannot do."""
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
+    put(s3, "in/a.json")
+    assert names(s3, "in") == ["by_spark.json"]
+    assert [file.name for file in survey(Files(path=url(s3, "in"), format="json", after="delete")).files] == ["a.json"]
+
+
+def test_where_no_library_for_stores_is_installed_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for any other URL."""
+    monkeypatch.setattr(stored_files, "can_reach_stores", lambda: False)
+    monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
+    assert names(s3, "in") == ["by_spark.json"]
+
+
+def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession) -> None:
+    """Found, told by the store's clock, read, moved without a loss, and deleted."""
+    place = StoreUrl(azure.make_url("in"), azure.spark_settings)
+    store = open_bucket(place)
+    for key in ("in/a b%20.json", "in/day=1/b.json", "in/_hidden/c.json"):
+        store.put_new(key, b'{"id": 1}')
+    store.put_new("done/a b%20.json", b"other")
+    files = Files(path=StoreUrl(f"{place}/*.json", azure.spark_settings), format="json", schema="id long", after="move")
+    files = replace(files, move_to=azure.make_url("done"))
+    assert survey(replace(files, min_age="1h")).files == []
+    carried = plan(files, SCHEMA)
+    table = files.fetch(session, [carried]).table()
+    assert table is not None
+    assert table["id"].to_pylist() == [1]
+    for _ in range(2):
+        files.committed(NO_SPARK, carried)
+    rest = Files(path=StoreUrl(f"{place}/**", azure.spark_settings), format="json", after="delete")
+    rest.committed(NO_SPARK, plan(rest))
+    left = sorted(found.key for page in store.list_objects() for found in page)
+    assert left == ["done/a b%20.json", "done/a b%20.json~2", "in/_hidden/c.json"]
+
+
+def test_a_bucket_that_is_missing_is_an_error(s3: S3) -> None:
+    """Which no Spark makes better."""
+    with pytest.raises(StoreError, match="the bucket nowhere-there does not exist"):
+        parse_pattern(StoreUrl("s3://nowhere-there/in", s3.spark_settings)).list_files(NO_SPARK)

@@ -1,0 +1,181 @@
+"""Files in an object store that become rows of a table on this machine's disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from origins.crash_points import watch_points
+from origins.object_store import StoreUrl, open_bucket
+from runners.crashes.crash_trial import CrashInjector
+from runners.pipeline import Pipeline
+from runners.spark import late, session
+from runners.spark.start import SparkMissing
+from tests.child import clean_environment
+from tests.stores import jars
+from tests.stores.s3 import S3, make_client
+
+TEXT = """
+name: orders
+origin:
+  files: {path: "PATH", format: json, schema: "id long, email string, amount double", after: AFTER}
+destinations:
+  - delta: {path: tables/orders}
+run: {batch: {files: 1}, runners: 1}
+"""
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no Java."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise SparkMissing("Java is missing.")
+
+    monkeypatch.setattr(session, "is_given", lambda: False)
+    monkeypatch.setattr(late, "has_context", lambda: False)
+    monkeypatch.setattr(session, "obtain_now", fail)
+
+
+def land(s3: S3, *numbers: int) -> None:
+    """A file of one row for each number."""
+    for number in numbers:
+        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
+        body = (json.dumps(row) + "\n").encode()
+        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=body)
+
+
+def load(folder: Path, s3: S3, after: str = "keep", path: str = "landing/*.json", text: str = TEXT) -> Pipeline:
+    """The pipeline. Its settings of Spark give access to the store."""
+    text = text.replace("PATH", s3.make_url(path, "s3")).replace("AFTER", after)
+    (folder / "pipeline.yaml").write_text(f"{text}spark: {json.dumps({'conf': s3.spark_settings})}\n")
+    return Pipeline.load(folder / "pipeline.yaml")
+
+
+def ids(folder: Path) -> list[int]:
+    """What is in the table, twice where it is there twice."""
+    rows: list[dict[str, Any]] = DeltaTable(str(folder / "tables/orders")).to_pyarrow_table().to_pylist()
+    return sorted(row["id"] for row in rows)
+
+
+def keys(s3: S3) -> list[str]:
+    """All objects of the bucket."""
+    store = open_bucket(StoreUrl(f"s3://{s3.bucket}", s3.spark_settings))
+    return [key for page in store.list_pages() for key in page]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3) -> None:
+    """A run asks the store for one page, and for each new file once. The audit finds every row."""
+    land(s3, 1, 2, 3)
+    first = load(tmp_path, s3).run()
+    assert (first.status, first.read, first.balanced, ids(tmp_path)) == ("succeeded", 3, True, [1, 2, 3])
+    land(s3, 4)
+    s3.proxy.reset_counts()
+    second = load(tmp_path, s3).run()
+    assert (second.read, ids(tmp_path)) == (1, [1, 2, 3, 4])
+    assert s3.proxy.count() == {"LIST": 1, "GET": 1}
+    third = load(tmp_path, s3).run()
+    assert (third.status, third.reason, third.read) == ("succeeded", "nothing left to do", 0)
+    assert load(tmp_path, s3).audit().json()["problems"] == []
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(("after", "left"), [("move", ["landing/_carried/1.json"]), ("delete", [])])
+@pytest.mark.parametrize("point", ["in-write", "after-write", "after-settle", "after-committed"])
+@pytest.mark.promise("CD-13", "CD-22")
+def test_wherever_a_run_ends_no_file_of_a_store_is_lost_or_read_twice(
+    tmp_path: Path, s3: S3, point: str, after: str, left: list[str]
+) -> None:
+    """The next one carries what is left, and every file is dealt with once."""
+    land(s3, 1)
+    crash = CrashInjector(point, end=None)
+    with watch_points(crash):
+        ended = load(tmp_path, s3, after).run(check=False, listeners=[crash.hear])
+    assert (crash.happened, ended.status) == (True, "failed")
+    report = load(tmp_path, s3, after).run()
+    assert (report.status, ids(tmp_path), keys(s3)) == ("succeeded", [1], left)
+
+
+FORMATS: dict[str, tuple[dict[str, Any], dict[str, bytes]]] = {
+    "csv": (
+        {"schema": "id long, note string, day string", "metadata": ["file_name"]},
+        {
+            "day=1/a b.csv": b"id,note\n1,x\n",
+            "day=2/50%.csv": b'note,id\n"y",2\n"z,3\n',
+            "day=2/_half.csv": b"id,note\n9,9\n",
+        },
+    ),
+    "json": (
+        {"schema": "id long, note string, day string"},
+        {"day=1/a.json": b'{"id": 1, "note": "x"}\n', "day=2/b.json": b'{"id": 2, "note": "y"}\n{"id": "many"}\n'},
+    ),
+    "parquet": ({}, {"day=1/a.parquet": b"1", "day=2/b.parquet": b"2"}),
+}
+"""For each format its options, and files with two good rows. That of parquet has the rows of its content."""
+RUN = """
+import sys
+from runners.pipeline import Pipeline
+for file in sys.argv[1:]:
+    report = Pipeline.load(file).run()
+    print(report.read, report.nacked, report.status)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) -> None:
+    """Out of folders that give a column, under any names, with their bad lines refused; then the files are moved."""
+    jars.fetch()
+    conf = {**s3.spark_settings, "spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    for kind, (options, files) in FORMATS.items():
+        for name, content in files.items():
+            body = make_parquet(int(content)) if kind == "parquet" else content
+            make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"{kind}/{name}", Body=body)
+        path = s3.make_url(f"{kind}/day=*/*", "s3")
+        ends = {
+            "name": kind,
+            "origin": {"files": {"path": path, "format": kind, "after": "move", **options}},
+            "stages": [{"with_columns": {"seen": "true"}}],
+            "destinations": [{"delta": {"path": f"tables/{kind}"}}],
+            "dlq": {"window": 0},
+            "spark": {"conf": conf},
+        }
+        (tmp_path / f"{kind}.yaml").write_text(json.dumps(ends))
+    run = subprocess.run(
+        [sys.executable, "-c", RUN, *(str(tmp_path / f"{kind}.yaml") for kind in FORMATS)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=clean_environment(),
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr
+    said = [line for line in run.stdout.splitlines() if line.endswith("succeeded")]
+    assert said == ["3 1 succeeded", "3 1 succeeded", "2 0 succeeded"]
+    rows = {kind: DeltaTable(str(tmp_path / "tables" / kind)).to_pyarrow_table().to_pylist() for kind in FORMATS}
+    assert {(row["id"], row["day"], row["file_name"]) for row in rows["csv"]} == {
+        (1, "1", "a b.csv"),
+        (2, "2", "50%.csv"),
+    }
+    found = {kind: {f"{row['id']}{row['day']}" for row in rows[kind]} for kind in rows}
+    assert found == {kind: {"11", "22"} for kind in FORMATS}
+    moved = sorted(
+        f"{kind}/_carried/{name}" for kind, (_, files) in FORMATS.items() for name in files if "_half" not in name
+    )
+    assert sorted(keys(s3)) == sorted([*moved, "csv/day=2/_half.csv"])
+
+
+def make_parquet(number: int) -> bytes:
+    """A file of one row."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": [number]}), sink)
+    return bytes(sink.getvalue())
