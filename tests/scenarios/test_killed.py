@@ -162,7 +162,7 @@ class HeldJava:
             os.close(handle)
 
 
-LONGEST = 120.0
+LONGEST = 300.0
 """So many seconds a test waits for a process at most."""
 
 
@@ -209,6 +209,7 @@ def check_next_run(place: Place) -> None:
     assert place.load().audit().json()["problems"] == []
 
 
+@pytest.mark.long
 @MOMENTS
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 3), (signal.SIGINT, 3)])
 @pytest.mark.promise("CD-22", "CD-27", "CD-32")
