@@ -41,7 +41,7 @@ from runners.model.planned_batch import DecidedBatch, PlannedBatch
 from runners.model.tasks import Deliver, Failed, Landed, Outcome, Prepare, Prepared, WriteStraight
 from runners.spark import late
 from runners.spark.late import LateSession, LateSpark
-from runners.spark.session import is_late
+from runners.spark.session import is_late, make_own_session
 from runners.state.prepared_store import FilteredRows, FolderStore, RefusedRows, select_rows_for
 from runners.ways.choose import WRITTEN, list_ways_off
 from runners.ways.stage_chain import StageChain
@@ -214,8 +214,8 @@ def _order(spark: SparkSession, order: str) -> SparkSession:
         return spark
 
     settings = {key: str(spark.conf.get(key)) for key in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")}
-    late_spark = LateSession(LateSpark(begin, settings), lambda given: given)
-    return spark if order == "up" else cast("SparkSession", late_spark)
+    late_spark = cast("SparkSession", LateSession(LateSpark(begin, settings), lambda given: given))
+    return spark if order == "up" else make_own_session(late_spark)
 
 
 def _land(case: WayCase, landing: Path) -> Files:
@@ -229,6 +229,8 @@ def _land(case: WayCase, landing: Path) -> Files:
     return Files(path=f"{landing}/*.json", format="json", schema="id long, amount double, name string", name="files")
 
 
+MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
+"""Each case shows that a way is right; that it is with a late JVM as well, one shows like the others."""
 LARGE = Thresholds(small_bytes=0)
 """Every batch counts as a large one."""
 
@@ -251,7 +253,7 @@ class WayConformance(InEveryOrder):
     limits: ClassVar[Thresholds] = LARGE
     """With which it is the first that can."""
 
-    @pytest.mark.parametrize("order", ["up", "late"])
+    @pytest.mark.parametrize("order", [pytest.param(order, marks=MARKS[order]) for order in ("up", "late")])
     @pytest.mark.parametrize("name", CASES)
     def test_it_decides_what_is_decided_when_every_row_is_written(
         self, spark: SparkSession, tmp_path: Path, name: str, order: str
@@ -300,7 +302,12 @@ class StraightConformance(InEveryOrder):
 
     @pytest.mark.parametrize(
         ("name", "order"),
-        [(name, order) for name, case in CASES.items() if len(case.own) == 1 for order in case.orders],
+        [
+            pytest.param(name, order, marks=MARKS[order])
+            for name, case in CASES.items()
+            if len(case.own) == 1
+            for order in case.orders
+        ],
     )
     def test_it_lands_what_would_be_decided_or_nothing(
         self, spark: SparkSession, tmp_path: Path, name: str, order: str
