@@ -230,7 +230,7 @@ def _land(case: WayCase, landing: Path) -> Files:
 
 
 MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
-"""Each case shows that a way is right; that it is with a late JVM as well, one shows like the others."""
+"""Of the cases with a late JVM, which decide like those without, a sample is run."""
 LARGE = Thresholds(small_bytes=0)
 """Every batch counts as a large one."""
 
