@@ -219,7 +219,8 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         """The ids of the rows in the dead letter queue."""
         local = self.folder / ".wherry" / "orders" / "dlq"
         place = self.folder / "warehouse" / "orders_dlq" if self.cell.ledger == "spark" else local
-        return [json.loads(each)["id"] for each in self._column(place, "original")]
+        rows = [json.loads(each) for each in self._column(place, "original")]
+        return [(json.loads(row["raw"]) if "raw" in row else row)["id"] for row in rows]
 
     def _column(self, table: Path, name: str) -> list[Any]:
         from deltalake import DeltaTable, QueryBuilder
