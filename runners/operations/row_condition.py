@@ -77,6 +77,8 @@ class RowCondition:
     def _judge_tried(self, frame: DataFrame) -> DataFrame:
         """The condition sees NULL in the place of a text that is no value of the type with which it is compared."""
         wrong = {name: _is_no_value(name, kinds) for name, kinds in self._find_casts(frame).items()}
+        if not wrong:
+            return frame.withColumn(MATCHES, F.expr(self._sql))
         kept = {name: f"{HIDDEN}kept{at}" for at, name in enumerate(wrong)}
         is_wrong = functools.reduce(lambda one, other: one | other, wrong.values(), F.lit(False))
         frame = frame.withColumns({f"{HIDDEN}wrong": F.col(_AMONG) & is_wrong})
