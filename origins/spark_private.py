@@ -12,11 +12,10 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from subprocess import Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from subprocess import Popen
-
     from pyspark.sql import SparkSession
 
 
@@ -34,6 +33,15 @@ def format_java_frames(throwable: Any) -> str:
     return str(jvm.scala.runtime.ScalaRunTime.stringOf(throwable.getStackTrace())) if jvm is not None else ""
 
 
+class JvmEnded(RuntimeError):
+    """The JVM that was started has ended before it could say where it is to be found."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"the JVM ended with {code}")
+        self.code = code
+        """As `Popen.returncode`."""
+
+
 def launch_jvm(
     settings: Mapping[str, str],
     waiting: AbstractContextManager[None],
@@ -41,14 +49,17 @@ def launch_jvm(
     command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> bool:
-    """Start the JVM of this process with these settings; False if it has one. `waiting` is entered for as long.
+    """Start the JVM of this process with these settings; False if it has one. `waiting` is entered for as long. Raises
+    `JvmEnded`.
 
     The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM. With a
     `command` that is run, with more in its `environment`, and not Spark's script.
     """
     from pyspark import SparkConf, SparkContext, java_gateway
+    from pyspark.errors import PySparkRuntimeError
 
     launching: Any = java_gateway
+    begun: list[Popen[bytes]] = []
     with _LAUNCHING:
         if SparkContext._gateway is not None:
             return False
@@ -57,15 +68,16 @@ def launch_jvm(
         popen = launching.Popen
 
         def run_command(words: Sequence[str], **options: Any) -> Popen[bytes]:
-            started: Popen[bytes] = popen(
-                command or words, **{**options, "env": {**options["env"], **(environment or {})}}
-            )
-            return started
+            begun.append(popen(command or words, **{**options, "env": {**options["env"], **(environment or {})}}))
+            return begun[0]
 
         launching.Popen = run_command
         try:
             with waiting:
                 gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
+        except PySparkRuntimeError as error:
+            with begun[0] as jvm:  # closes the pipe to it
+                raise JvmEnded(jvm.wait()) from error
         finally:
             launching.Popen = popen
         SparkContext._ensure_initialized(gateway=gateway)
@@ -83,6 +95,22 @@ def end_jvm() -> int:
     gateway.shutdown()
     gateway.proc.stdin.close()
     return int(gateway.proc.wait())
+
+
+def forget_ended_jvm(seconds: float) -> int | None:
+    """Give the code with which the JVM of this process has ended, or ends within so many seconds; then this process can
+    start another one. None where it lives, or where there is none."""
+    from pyspark import SparkContext
+
+    jvm = find_jvm()
+    if jvm is None:
+        return None
+    try:
+        code = jvm.wait(seconds)
+    except TimeoutExpired:
+        return None
+    SparkContext._gateway = SparkContext._jvm = None
+    return code
 
 
 def has_context() -> bool:

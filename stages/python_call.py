@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -186,9 +185,16 @@ class FunctionCall:
         if self.takes == "arrow":
             return self.function(rows)
         dicts = rows.to_pylist(maps_as_pydicts="strict")
-        return asyncio.run(self._gather_each(dicts)) if self.takes == "row" else self.function(dicts)
+        return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
+
+    def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+        import asyncio  # takes longer than all else in this file
+
+        return asyncio.run(self._gather_each(rows))
 
     async def _gather_each(self, rows: list[dict[str, Any]]) -> list[Any]:
+        import asyncio
+
         free = asyncio.Semaphore(self.concurrency)
 
         async def one(row: dict[str, Any]) -> Any:

@@ -42,7 +42,6 @@ from runners.model.text import (
 )
 from runners.operations.validate import analyse, explain
 from runners.pipeline import Pipeline
-from runners.schedules.scheduling import open_session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +142,8 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
 
 def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
     """Start the one Spark for all of them, unless one is there. False where a signal stopped that."""
+    from runners.schedules.scheduling import open_session
+
     heard: list[int] = []
     try:
         with contextlib.ExitStack() as stack:

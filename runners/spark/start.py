@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from origins.errors import WherryError, list_spark_errors
 from origins.object_store import HADOOP, make_spark_settings
 from origins.secret import SECRET
-from origins.spark_private import find_jvm, get_jvm, launch_jvm
+from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
 from runners.model.spec import MASTER
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,
@@ -102,6 +102,14 @@ _NOISE = "wherry-spark-"
 _MOST_NOISE = 20
 """So many of them are kept at most."""
 
+_DYING = 1.0
+"""So many seconds after an error of a start the end of its JVM is seen."""
+
+_SHORT_OF_MEMORY = (
+    "Linux kills a program like this where memory is short. Free some, or set `spark.driver.memory` under `spark.conf` "
+    "to less. "
+)
+
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 _ANYWHERE = {
@@ -171,6 +179,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
     if quick is None or quick.recipe is None:
         check_java()
     silence_loggers()
+    is_new = False
     with (
         fetch_one_at_a_time(settings),
         _divert_noise(connect=connect) as (log, noise),
@@ -185,8 +194,11 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
                 settings.pop(_JARS, None)
             session = build_session(settings, connect=connect)
         except list_spark_errors(RuntimeError) as error:
+            ended = forget_ended_jvm(_DYING) if is_new else None
+            code = error.code if isinstance(error, JvmEnded) else ended
+            hint = _SHORT_OF_MEMORY if code == -signal.SIGKILL else ""
             raise SparkMissing(
-                _explain_failure(log.read_text(errors="replace"), error), hint=f"Spark's own words: {log}"
+                _explain_failure(log.read_text(errors="replace"), error, code), hint=f"{hint}Spark's own words: {log}"
             ) from error
     if quick is not None and is_new:
         _prepare_next_start(session, settings, quick)
@@ -460,11 +472,14 @@ def _remove_old_noise() -> None:
             log.unlink()
 
 
-def _explain_failure(log: str, error: Exception) -> str:
+def _explain_failure(log: str, error: Exception, code: int | None) -> str:
     missing = re.findall(r":: (\S+?#\S+?;\S+?): not found", log)
     if missing:
         return (
             f"Spark's JARs could not be fetched: {', '.join(sorted(set(missing)))}. "
             f"Spark downloads them from Maven Central at its first start and keeps them in {KEPT}; check the network."
         )
-    return f"Spark did not start: {error}"
+    if code is None:
+        return f"Spark did not start: {error}"
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"Spark did not start: its JVM {how} before it was up."

@@ -67,6 +67,10 @@ class BatchReader:
             return line
         return replace(line, branches={name: line.branches[name] for name in plan.destinations})
 
+    def find_known_chain(self, plan: PlannedBatch) -> StageChain:
+        """The way of a batch's rows, also before the run is open."""
+        return self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
+
     def is_known(self, plan: PlannedBatch) -> bool:
         """Whether the stages that the batch was planned with are those of this run."""
         origin = plan.batch.origin
@@ -96,7 +100,7 @@ class BatchReader:
         from runners.ways.row_outcomes import RowTally
         from stages.rows import StraightRows
 
-        batch, line = plan.batch, self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
+        batch, line = plan.batch, self.find_known_chain(plan)
         read = read or self.fetch_rows(spark, batch)
         tally = RowTally.make(line, read.count())
         rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)

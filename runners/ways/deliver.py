@@ -203,6 +203,8 @@ class Inquiry:
             return Counted(read=None)
         if task.written.rows is not None or not self.reading.is_known(task.plan):
             return Counted(read=read)
+        if not self.reading.find_known_chain(task.plan).common:
+            return Counted(read=read, left=read)
         return Counted(read=read, left=self.reading.read_straight_frame(spark, task.plan)[0].count())
 
     def explain(self, spark: SparkSession, task: Explain) -> Explained:

@@ -1,9 +1,12 @@
-"""What a start costs: a session, the first batch of a run, and runs that start no Spark; each in a new process."""
+"""What a start costs: a session, the first batch of a run, and runs that start no Spark; each in a new process. And
+what scheduled runs cost that have nothing to do."""
 
 from __future__ import annotations
 
+import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -13,12 +16,14 @@ from pathlib import Path
 from runners.pipeline import Pipeline
 from runners.spark.start import DELTA, DELTA_CATALOG
 from tests.benchmarks.case import Bar, Case, Taken
-from tests.benchmarks.landing import land
+from tests.benchmarks.landing import SCHEMA, land
 from tests.benchmarks.small import STAGES, orders
 
 PLAIN, SCRIPT, QUICK = "plain pyspark", "Wherry's session without the quick start", "Wherry's session"
 FIRST, MORE = "the first batch behind three stages", "more than Wherry's session"
 NOTHING, FEW, IDLE = "a run with nothing new", "a run with one small file", "20 idle runs, seconds of the processor"
+SCHEDULED, CALLED = "`wherry schedule`, its seconds for each run", "`wherry run`, the seconds of each"
+PIPELINES, FILES = 10, 100
 PLAIN_SESSION = f"""
 import sys
 from pyspark.sql import SparkSession
@@ -54,6 +59,7 @@ print("up", flush=True)
 
 def start(place: Path, turns: int) -> Taken:
     """All in turn. The first starts, which leave the archive of classes in a cache of their own, are not counted."""
+    _keep_compiled_modules()
     cache = {"XDG_CACHE_HOME": str(place / "cache")}
     staged, plain = place / "staged", place / "plain"
     for folder in (staged, plain):
@@ -102,11 +108,68 @@ def _time(program: str, *words: str, environment: Mapping[str, str] | None = Non
     return took
 
 
+def _keep_compiled_modules() -> None:
+    """Let the processes that start from now on find modules compiled, as those of an installed Wherry are."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def _spend() -> float:
     """The seconds of the processor that ended child processes have taken."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
 
+
+def scheduled(place: Path, turns: int) -> Taken:
+    """So many runs of pipelines behind three stages whose files are all carried: by one scheduler, which is told to end
+    after them, and each by a command of its own, as cron calls it. Seconds of the processor, with all child processes.
+    """
+    _keep_compiled_modules()
+    files = [place / f"p{number}.yaml" for number in range(PIPELINES)]
+    for file in files:
+        land(place / "landing" / file.stem, FILES, 1)
+        file.write_text(
+            f'name: {file.stem}\norigin:\n  files: {{path: "landing/{file.stem}/*.json", format: json, '
+            f'schema: "{SCHEMA}"}}\n{STAGES}destinations: [delta: {{path: "tables/{file.stem}"}}]\n'
+            "schedule: {every: 1s}\n"
+        )
+    carries = "import sys; from runners.pipeline import Pipeline; [Pipeline.load(each).run() for each in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-c", carries, *map(str, files)], check=True)
+    subprocess.run([*_WHERRY, "run", str(files[0]), "--quiet"], check=True, capture_output=True)
+    before, runs = _spend(), _schedule(place, turns)
+    taken = {SCHEDULED: [(_spend() - before) / runs], CALLED: list[float]()}
+    for turn in range(turns):
+        before = _spend()
+        command = [*_WHERRY, "run", str(files[turn % PIPELINES]), "--quiet", "--json"]
+        report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        taken[CALLED].append(_spend() - before)
+        _check_idle(report["status"], report["batches"])
+    return taken
+
+
+def _schedule(folder: Path, runs: int) -> int:
+    """Let a scheduler begin at least so many runs; how many have ended."""
+    command = [*_WHERRY, "schedule", str(folder), "--log-format", "json"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        ended = 0
+        for line in process.stderr:
+            facts = json.loads(line)
+            if facts.get("event") != "ended":
+                continue
+            if ended < runs:
+                _check_idle(facts["status"], 0 if "no new rows" in facts["message"] else 1)
+            ended += 1
+            if ended == runs:
+                process.send_signal(signal.SIGTERM)
+    return ended
+
+
+def _check_idle(status: str, batches: int) -> None:
+    if (status, batches) != ("succeeded", 0):
+        raise RuntimeError(f"expected a run with nothing to do, it {status} with {batches} batches")
+
+
+_WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
 
 CASES = (
     Case(
@@ -115,6 +178,14 @@ CASES = (
         measure=start,
         turns=5,
         bars=(Bar(of=QUICK, to=SCRIPT, most=0.7), Bar(of=MORE, most=0.5)),
+        unit="s",
+    ),
+    Case(
+        name="scheduled",
+        says="a scheduled run with nothing new, behind three stages and 100 files: seconds of the processor",
+        measure=scheduled,
+        turns=1_000,
+        bars=(Bar(of=SCHEDULED, most=0.5), Bar(of=CALLED, most=0.5)),
         unit="s",
     ),
 )

@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from destinations.delta.writers import DirectAppend
 from destinations.destination import Label
 from origins.crash_points import reach, watch_points
+from origins.spark_private import has_jvm
 from runners.crashes.crash_trial import LATER, CrashInjector, die, take_by_another
 from runners.pipeline import Pipeline
+from runners.spark import session as spark_session
+from runners.spark.start import SparkMissing
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 
@@ -52,6 +56,8 @@ class Cell:
     spark: str
     rows: str
     """`few` may be committed by `deltalake`; `spark`: Spark commits them however few they are."""
+    order: str
+    """When the JVM comes: it is `up` before the run, comes `late`, with the first batch that needs it, or `never`."""
     plan: int
     """Which batch it happens to, counted as they are planned."""
 
@@ -93,28 +99,38 @@ class Trial:
         return [3 * file + 1, 3 * file + 2, 3 * file + 3]
 
     def refused(self, row: int) -> bool:
-        """Whether a row is one that is refused."""
+        """Whether a row is one that is refused. Where the JVM is late, none of the first file is."""
+        if self.cell.order == "late" and row in self.ids(0):
+            return False
         return {"none": False, "some": row % 3 == 2, "all": True}[self.cell.refused]
 
+    def _amount(self, row: int) -> str | float:
+        """What a row has in its file. This process takes numbers alone, and leaves a text in their place to Spark."""
+        if self.refused(row):
+            return "x"
+        if self.cell.order == "up":
+            return "1"
+        return "NaN" if self.cell.order == "late" and row not in self.ids(0) else 1.0
+
     def prepare(self) -> None:
-        """The files and the definition."""
+        """The files and the definition. Where the JVM is not there from the beginning, no stage asks for it."""
         (self.folder / "landing").mkdir(parents=True)
         for number in range(self.files):
-            rows = [{"id": row, "amount": "x" if self.refused(row) else "1"} for row in self.ids(number)]
+            rows = [{"id": row, "amount": self._amount(row)} for row in self.ids(number)]
             file = self.folder / "landing" / f"{number}.json"
             file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
             os.utime(file, (1_700_000_000 + number,) * 2)
         after = "after: move, " if self.cell.point == "after-committed" else ""
         state = f"state: {{schema: {self.schema}}}\n" if self.cell.ledger == "spark" else ""
         destinations = "".join(f"  - {OPTIONS[name]}\n    name: {name}\n" for name in self.cell.names)
+        up = self.cell.order == "up"
+        schema, stages = ("string", "stages:\n  - cast: {amount: int}\n") if up else ("double", "")
         (self.folder / "pipeline.yaml").write_text(
             f"""name: orders
 origin:
-  files: {{path: "landing/*.json", format: json, {after}schema: "id long, amount string"}}
+  files: {{path: "landing/*.json", format: json, {after}schema: "id long, amount {schema}"}}
   lanes: {self.cell.lanes}
-stages:
-  - cast: {{amount: int}}
-destinations:
+{stages}destinations:
 {destinations}delivery: {self.cell.delivery}
 dlq: {{window: 0}}
 run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
@@ -126,7 +142,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         """The pipeline."""
         return Pipeline.load(self.folder / "pipeline.yaml")
 
-    def carry(self, spark: Spark, crash: CrashInjector) -> dict[str, Any]:
+    def carry(self, spark: Spark | None, crash: CrashInjector) -> dict[str, Any]:
         """A run that crashes; how it ended, if this process lives on."""
         with self._in(spark) as session:
             crash.steal = lambda: take_by_another(self.load(), session)
@@ -135,7 +151,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         code = report.error and report.error.code
         return {"happened": crash.happened, "status": report.status, "code": code, "said": str(report.error)}
 
-    def finish(self, spark: Spark) -> dict[str, Any]:
+    def finish(self, spark: Spark | None) -> dict[str, Any]:
         """Look at what the crash left, run again, and look again."""
         with self._in(spark) as session:
             early, open_plans = self._lacking(session)
@@ -148,6 +164,7 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             "error": str(report.error) if report.error else "",
             "balanced": audit.balanced,
             "problems": [f"{each.code} {each.message}" for each in audit.problems],
+            "jvm": has_jvm(),
         }
 
     def wrong(self, facts: Mapping[str, Any]) -> list[str]:
@@ -165,6 +182,9 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             found.append(f"the dead letter queue has {letters}, expected {bad}")
         if facts["balanced"] is not True or facts["problems"]:
             found.append(f"the audit: balanced {facts['balanced']}, {facts['problems']}")
+        started, order = self._starts.exists(), self.cell.order
+        if started is not (order == "late") or (order == "never" and facts["jvm"]):
+            found.append("a run started a JVM" if started or facts["jvm"] else "no run started the JVM")
         return found
 
     def _compared(self, name: str, good: Sequence[int], open_plans: set[str]) -> list[str]:
@@ -199,7 +219,8 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         """The ids of the rows in the dead letter queue."""
         local = self.folder / ".wherry" / "orders" / "dlq"
         place = self.folder / "warehouse" / "orders_dlq" if self.cell.ledger == "spark" else local
-        return [json.loads(each)["id"] for each in self._column(place, "original")]
+        rows = [json.loads(each) for each in self._column(place, "original")]
+        return [(json.loads(row["raw"]) if "raw" in row else row)["id"] for row in rows]
 
     def _column(self, table: Path, name: str) -> list[Any]:
         from deltalake import DeltaTable, QueryBuilder
@@ -215,7 +236,12 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
             return []
         return [(key, ids) for key, ids in map(json.loads, file.read_text(encoding="utf-8").splitlines())]
 
-    def _lacking(self, session: SparkSession) -> tuple[list[str], list[str]]:
+    @property
+    def _starts(self) -> Path:
+        """There once a run has asked for a Spark that was not up."""
+        return self.folder / "starts"
+
+    def _lacking(self, session: SparkSession | None) -> tuple[list[str], list[str]]:
         """What a destination lacks of what is settled although it owes nothing; and the plans that are open."""
         place = StateLocation.of(self.load())
         if place.directory is not None and not (place.directory / "ledger").exists():
@@ -234,20 +260,31 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         return lacking, [plan.batch.plan for plan in journal.state.open_plans]
 
     @contextlib.contextmanager
-    def _in(self, spark: Spark) -> Iterator[SparkSession]:
-        """A process in this folder, with a Spark."""
+    def _in(self, spark: Spark | None) -> Iterator[SparkSession | None]:
+        """A process in this folder, with a Spark that is up; without one, where a run has to start it."""
         os.environ[TAKEN] = str(self.folder / "taken")
         before = Path.cwd()
         os.chdir(self.folder)  # noqa: TID251  (a cell is a process of its own in the suite, and goes back elsewhere)
-        session = spark.session(connect=self.cell.spark == "connect")
-        if self.cell.ledger == "spark":
+        session = None
+        if spark is not None and self.cell.order == "up":
+            session = spark.session(connect=self.cell.spark == "connect")
+        if session is not None and self.cell.ledger == "spark":
             self._remember(session)
         if self.cell.rows == "spark":
             DirectAppend.can_take = lambda *_: False  # type: ignore[method-assign]  # a crash in here is one of Spark's
+        starts = patch.object(spark_session, "obtain_now", lambda *_: self._start(spark))
         try:
-            yield session
+            with starts if session is None else contextlib.nullcontext():
+                yield session
         finally:
             os.chdir(before)  # noqa: TID251
+
+    def _start(self, spark: Spark | None) -> SparkSession:
+        """What a run starts when it needs Spark."""
+        self._starts.touch()
+        if spark is None:
+            raise SparkMissing("A run of this cell needs no Spark.")
+        return spark.session(connect=False)
 
     def _remember(self, session: SparkSession) -> None:
         """The catalog forgets its tables when its JVM dies, which one that lasts would not: name them again."""
@@ -267,12 +304,13 @@ def take(rows: DataFrame, label: Label) -> int:
     return len(ids)
 
 
-def crash(trial: Trial, spark: Spark, *, first: bool) -> None:
+def crash(trial: Trial, spark: Spark | None, *, first: bool) -> None:
     """A process that dies; or in which an exception is raised, and which then goes on. The `first` one only leaves a
     batch open, for a point that a later run reaches."""
     cell = trial.cell
 
     def all_of_it() -> None:
+        assert spark is not None
         spark.kill()
         time.sleep(0.05)
         die()
@@ -287,7 +325,7 @@ def crash(trial: Trial, spark: Spark, *, first: bool) -> None:
         _note(trial, "finished", trial.finish(spark))
 
 
-def finish(trial: Trial, spark: Spark) -> None:
+def finish(trial: Trial, spark: Spark | None) -> None:
     """A process that goes on."""
     _note(trial, "finished", trial.finish(spark))
 

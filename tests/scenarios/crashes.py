@@ -27,7 +27,7 @@ from origins.crash_points import POINTS
 from runners.crashes.crash_trial import LATER, CrashRaised
 from tests.scenarios.crash_cell import Cell, Trial, crash, finish
 from tests.scenarios.kept import keep
-from tests.scenarios.shared_jvm import PROCESSES, Server
+from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
 
 SEED = 8
 """Chooses what is not crossed: which destinations are the three, and which batch it happens to."""
@@ -41,6 +41,7 @@ FACTORS: Mapping[str, Sequence[Any]] = {
     "ledger": ("deltalake", "spark"),
     "spark": ("classic", "connect"),
     "rows": ("few", "spark"),
+    "order": ("up", "late", "never"),
 }
 WEIGHTS = {"lanes": (2, 1), "ledger": (4, 1)}
 """What costs most is taken less often where nothing asks for it."""
@@ -66,7 +67,7 @@ class Ended:
         """As a row of the table."""
         cell = self.cell
         values = [cell.point, cell.how, cell.destinations, cell.refused, cell.delivery, cell.lanes, cell.ledger]
-        values += [cell.spark, cell.rows, cell.plan, cell.weaker or "nothing"]
+        values += [cell.spark, cell.rows, cell.order, cell.plan, cell.weaker or "nothing"]
         said = "; ".join(self.wrong).replace("\n", " ").replace("|", "/")
         values += [f"{self.seconds:.0f} s", f"WRONG: {said}" if self.wrong else "right"]
         return f"| {self.number} | {' | '.join(map(str, values))} |"
@@ -76,6 +77,7 @@ def possible(cell: Mapping[str, Any]) -> bool:
     """Whether the point is on the way of such a batch; columns that are not chosen yet forbid nothing."""
     point, destinations, refused = (cell.get(name) for name in ("point", "destinations", "refused"))
     prepared = destinations in (None, "three", "python") or refused != "none"
+    order = cell.get("order")
     return not (
         (point in WRITES and refused == "all")
         or (point == "between-writes" and destinations not in (None, "three"))
@@ -84,7 +86,15 @@ def possible(cell: Mapping[str, Any]) -> bool:
         or (point == "after-claim" and destinations not in (None, "files", "three"))
         or (point in LATER and refused == "all")
         or (point == "after-fence" and destinations == "python")
+        or (order in ("late", "never") and (cell.get("ledger") == "spark" or cell.get("spark") == "connect"))
+        or (order == "never" and not _is_short(cell))
     )
+
+
+def _is_short(cell: Mapping[str, Any]) -> bool:
+    """Whether this process can carry such a batch from end to end; columns that are not chosen yet forbid nothing."""
+    short = {"destinations": "append", "refused": "none", "rows": "few"}
+    return all(cell.get(name, value) == value for name, value in short.items())
 
 
 def cells(seed: int = SEED) -> list[Cell]:
@@ -106,7 +116,7 @@ def _cell(number: int, chosen: Mapping[str, Any], dice: random.Random) -> Cell:
         values["destinations"] = dice.choice(
             [each for each in THREE if "files" in each or values["point"] != "after-claim"]
         )
-    if values["how"] == "kill" and number % ALL_DIE == 0:
+    if values["how"] == "kill" and number % ALL_DIE == 0 and values["order"] != "never":
         values["how"] = "kill all"
     return Cell(**values, plan=dice.choice([1, 2]))
 
@@ -190,7 +200,8 @@ def _said(trial: Trial) -> str:
 
 def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
     """Do it in a process of its own; how that ended."""
-    process = PROCESSES.Process(target=_quietly, args=[does, trial, server.get()], kwargs=how)
+    spark = None if trial.cell.order == "never" else server.get()
+    process = PROCESSES.Process(target=_quietly, args=[does, trial, spark], kwargs=how)
     process.start()
     process.join(ENOUGH)
     if process.exitcode is None:
@@ -200,7 +211,7 @@ def _ended(does: Any, trial: Trial, server: Server, **how: Any) -> int | None:
     return process.exitcode
 
 
-def _quietly(does: Any, trial: Trial, spark: Any, **how: Any) -> None:
+def _quietly(does: Any, trial: Trial, spark: Spark | None, **how: Any) -> None:
     said = os.open(trial.folder / "said", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -210,8 +221,21 @@ def _quietly(does: Any, trial: Trial, spark: Any, **how: Any) -> None:
 def table(found: Sequence[Ended], of: int) -> str:
     """What happened, as Markdown."""
     right = sum(not each.wrong for each in found)
-    head = ["cell", "point", "how", "destinations", "refused", "delivery", "lanes", "ledger", "Spark", "rows", "batch"]
-    head += ["weaker by", "took", ""]
+    head = [
+        "cell",
+        "point",
+        "how",
+        "destinations",
+        "refused",
+        "delivery",
+        "lanes",
+        "ledger",
+        "Spark",
+        "rows",
+        "JVM",
+        "batch",
+    ]
+    head += ["JVM", "batch", "weaker by", "took", ""]
     lines = [f"{len(found)} of {of} cells were run, {right} are right.", "", f"| {' | '.join(head)} |"]
     return "\n".join([*lines, "|" + "---|" * len(head), *(each.line() for each in found), ""])
 

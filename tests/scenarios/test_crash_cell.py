@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ FINE: Mapping[str, Any] = {
     "error": "",
     "balanced": True,
     "problems": [],
+    "jvm": True,
 }
 
 
-def trial(folder: Path, destinations: str = "append") -> Trial:
+def trial(folder: Path, destinations: str = "append", order: str = "up") -> Trial:
     cell = Cell(
         point="after-write",
         how="kill",
@@ -36,6 +38,7 @@ def trial(folder: Path, destinations: str = "append") -> Trial:
         ledger="deltalake",
         spark="classic",
         rows="few",
+        order=order,
         plan=1,
     )
     return Trial(cell=cell, folder=folder)
@@ -93,3 +96,25 @@ def test_what_remembers_nothing_may_be_given_open_batches_again_and_no_more(
     leave(tmp_path, [], BAD)
     (tmp_path / "taken").write_text("".join(json.dumps(each) + "\n" for each in given), encoding="utf-8")
     assert len(trial(tmp_path, "python").wrong({**FINE, "open": open_plans})) == faults
+
+
+@pytest.mark.parametrize(
+    ("order", "started", "jvm", "faults"),
+    [
+        ("up", False, True, 0),
+        ("up", True, True, 1),
+        ("late", True, True, 0),
+        ("late", False, False, 1),
+        ("never", False, False, 0),
+        ("never", False, True, 1),
+        ("never", True, False, 1),
+    ],
+)
+def test_a_jvm_that_comes_at_another_time_is_found(
+    tmp_path: Path, order: str, started: bool, jvm: bool, faults: int
+) -> None:
+    """A cell without a JVM proves nothing if a run starts one."""
+    one = replace(trial(tmp_path, order=order).cell, refused="none")
+    leave(tmp_path, range(1, 10), [])
+    (tmp_path / ("starts" if started else "nothing")).touch()
+    assert len(Trial(cell=one, folder=tmp_path).wrong({**FINE, "jvm": jvm})) == faults

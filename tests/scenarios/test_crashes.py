@@ -13,9 +13,6 @@ from origins.crash_points import POINTS
 from tests.scenarios.crashes import FACTORS, cells, possible, run
 from tests.scenarios.shared_jvm import Server
 
-SAMPLE = 3
-"""How many cells are run here."""
-
 
 def test_every_point_meets_every_way_and_every_destination_that_it_can() -> None:
     """What cannot be is what no batch comes to."""
@@ -31,7 +28,17 @@ def test_every_two_values_meet() -> None:
     others = [name for name in FACTORS if name not in ("point", "destinations", "how")]
     for one, other in itertools.combinations(others, 2):
         met = {(getattr(cell, one), getattr(cell, other)) for cell in cells()}
-        assert met == set(itertools.product(FACTORS[one], FACTORS[other]))
+        every = itertools.product(FACTORS[one], FACTORS[other])
+        assert met == {(a, b) for a, b in every if possible({one: a, other: b})}
+
+
+def test_every_point_meets_every_order_that_it_can() -> None:
+    """Without a JVM there is no prepared batch and no dead letter, and no folder of files to claim."""
+    met = {(cell.point, cell.order) for cell in cells()}
+    prepared = {"after-prepare", "before-prepared", "after-prepared", "between-writes", "before-dlq", "after-dlq"}
+    assert set(itertools.product(POINTS, FACTORS["order"])) - met == {
+        (point, "never") for point in {*prepared, "after-claim"}
+    }
 
 
 def test_the_cells_are_the_same_each_time() -> None:
@@ -51,8 +58,8 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.spark
 @pytest.mark.promise("CD-22", "CD-27")
 def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_path: Path, seed: int) -> None:
-    """At points that are chosen by `--seed`."""
-    every = cells()
-    chosen = random.Random(seed).sample(range(len(every)), SAMPLE)
-    ended = [run(number, every[number], tmp_path / str(number), server) for number in chosen]
-    assert [each.wrong for each in ended] == [[]] * SAMPLE
+    """One cell for each order, chosen by `--seed`."""
+    every, dice = list(enumerate(cells())), random.Random(seed)
+    chosen = [dice.choice([each for each in every if each[1].order == order]) for order in FACTORS["order"]]
+    ended = [run(number, cell, tmp_path / str(number), server) for number, cell in chosen]
+    assert [each.wrong for each in ended] == [[]] * len(chosen)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from tests.child import clean_environment
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
 
 BAD_IN_SECOND = [[order(1), order(2)], [order(3), order(4, amount="x")], [order(5)]]
 
@@ -72,7 +81,7 @@ def test_a_jvm_that_is_killed_leaves_only_json_and_its_log(place: Place) -> None
         text=True,
         check=False,
         timeout=300,
-        env={**given, "TMPDIR": str(temporary), "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**given, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)},
     )
     said = [json.loads(line) for line in ended.stderr.splitlines()]
     assert ended.returncode == 1, ended.stderr
@@ -82,3 +91,164 @@ def test_a_jvm_that_is_killed_leaves_only_json_and_its_log(place: Place) -> None
     assert len(left) == 20
     assert "wherry-spark-11.log" in left
     assert len(left - {f"wherry-spark-{number:02}.log" for number in range(30)}) == 1
+
+
+HELD = """#!/bin/sh
+case "$*" in
+  *org.apache.spark.launcher.Main*|-version) ;;
+  *) echo $$ > "{folder}/begun"; read -r word < "{folder}/go" ;;
+esac
+exec "{java}" "$@"
+"""
+
+
+class HeldJava:
+    """A Java whose JVM for Spark begins, and goes on when it is let go."""
+
+    def __init__(self, folder: Path) -> None:
+        java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else shutil.which("java")
+        self.home = folder / "jdk"
+        (self.home / "bin").mkdir(parents=True)
+        program = self.home / "bin" / "java"
+        program.write_text(HELD.format(folder=folder, java=java))
+        program.chmod(0o755)
+        for name in ("begun", "go"):
+            os.mkfifo(folder / name)
+        self._begun, self._go = (os.open(folder / name, os.O_RDWR) for name in ("begun", "go"))
+        self.handles = [self._begun, self._go]
+
+    def begin(self, file: Path) -> subprocess.Popen[str]:
+        """A run of this definition whose JVM has begun to start."""
+        program = "from runners.command_line.cli import main; main()"
+        folder = self.home.parent
+        environment = clean_environment(
+            JAVA_HOME=str(self.home), XDG_CACHE_HOME=str(folder), TMPDIR=str(folder), PYTHONPATH=str(ROOT)
+        )
+        self.run = subprocess.Popen(
+            [sys.executable, "-c", program, "run", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=folder,
+        )
+        ended = os.pidfd_open(self.run.pid)
+        self.handles.append(ended)
+        begun, _, _ = select.select([self._begun, ended], [], [], LONGEST)
+        assert begun == [self._begun], self.run.communicate()
+        self._jvm = os.pidfd_open(int(os.read(self._begun, 100)))
+        self.handles.append(self._jvm)
+        return self.run
+
+    def let_go(self) -> None:
+        """The JVM goes on."""
+        os.write(self._go, b"\n")
+
+    def kill(self) -> None:
+        """The JVM is killed."""
+        signal.pidfd_send_signal(self._jvm, signal.SIGKILL)
+
+    def is_gone(self) -> bool:
+        """Whether the JVM ends."""
+        return bool(select.select([self._jvm], [], [], LONGEST)[0])
+
+    def close(self) -> None:
+        """End all that is left."""
+        if not select.select([self._jvm], [], [], 0)[0]:
+            self.kill()
+        self.run.kill()
+        self.run.communicate()
+        for handle in self.handles:
+            os.close(handle)
+
+
+LONGEST = 300.0
+"""So many seconds a test waits for a process at most."""
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[HeldJava]:
+    """A Java in a folder of its own."""
+    java = HeldJava(tmp_path / "held")
+    yield java
+    java.close()
+
+
+FIRST = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, amount double"}
+stages:
+  - filter: "amount > 0"
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0}
+run: {batch: {files: 1}}
+"""
+MIDDLE = FIRST.replace('stages:\n  - filter: "amount > 0"\n', "")
+MOMENTS = pytest.mark.parametrize(
+    ("text", "before"), [(FIRST, []), (MIDDLE, [1])], ids=["before all batches", "behind the first"]
+)
+"""When the JVM starts: ahead, as a stage needs it, or once the second file turns out to have a line that is no JSON."""
+
+
+def land_three(place: Place) -> Path:
+    """Three files; what is wrong with the second one only Spark tells."""
+    place.land("1.json", [{"id": 1, "amount": 1.0}])
+    place.land("2.json", [{"id": 2, "amount": 1.0}, '{"id":'])
+    place.land("3.json", [{"id": 3, "amount": 1.0}])
+    return place.folder / "pipeline.yaml"
+
+
+def check_next_run(place: Place) -> None:
+    """It carries each row once, and all that the state says of them is right."""
+    report = place.load().run()
+    assert (report.status, report.balanced) == ("succeeded", True)
+    assert place.ids("tables/orders") == [1, 2, 3]
+    assert len(place.rows(".wherry/orders/dlq")) == 1
+    assert place.load().audit().json()["problems"] == []
+
+
+@pytest.mark.long
+@MOMENTS
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 3), (signal.SIGINT, 3)])
+@pytest.mark.promise("CD-22", "CD-27", "CD-32")
+def test_a_run_that_ends_while_its_jvm_starts_leaves_no_jvm(
+    place: Place, held: HeldJava, text: str, before: list[int], number: signal.Signals, code: int
+) -> None:
+    """The run does not wait for the JVM, which ends by itself. The next run carries what is left, each row once."""
+    place.define(text)
+    run = held.begin(land_three(place))
+    run.send_signal(number)
+    assert run.wait(LONGEST) == code
+    held.let_go()
+    assert held.is_gone()
+    assert [row["id"] for row in read(place)] == before
+    check_next_run(place)
+
+
+@MOMENTS
+@pytest.mark.promise("CD-22", "CD-27")
+def test_a_jvm_that_is_killed_while_it_starts_is_an_error_in_words(
+    place: Place, held: HeldJava, text: str, before: list[int]
+) -> None:
+    """The run ends with it. The next run carries what is left, each row once."""
+    place.define(text)
+    run = held.begin(land_three(place))
+    held.kill()
+    _, said = run.communicate(timeout=LONGEST)
+    assert run.returncode == 1
+    assert "Spark did not start: its JVM was killed by SIGKILL before it was up." in said
+    assert "where memory is short" in said
+    assert "Traceback" not in said
+    assert [row["id"] for row in read(place)] == before
+    check_next_run(place)
+
+
+def read(place: Place) -> list[dict[str, Any]]:
+    """The rows of the table, asked of no Spark; none if there is no table yet."""
+    table = place.folder / "tables" / "orders"
+    if not (table / "_delta_log").exists():
+        return []
+    rows: list[dict[str, Any]] = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    return rows

@@ -97,17 +97,19 @@ def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "point", ["before-plan", "after-plan", "before-write", "in-write", "after-write", "before-settle", "after-settle"]
 )
+@pytest.mark.parametrize("text", [PLAIN, LANES])
 @pytest.mark.promise("CD-22")
-def test_wherever_such_a_run_ends_the_next_one_finishes_without_spark(tmp_path: Path, point: str) -> None:
-    """No row is missing, and none is there twice."""
-    land(tmp_path, 1, 2, 3)
+def test_wherever_such_a_run_ends_the_next_one_finishes_without_spark(tmp_path: Path, point: str, text: str) -> None:
+    """No row is missing, and none is there twice, also where several batches share a commit. A run of several lanes
+    asks the table by itself whether it has what was written before the error."""
+    land(tmp_path, *range(6))
     crash = CrashInjector(point, end=None, plan=2)
     with watch_points(crash):
-        ended = load(tmp_path).run(check=False, listeners=[crash.hear])
+        ended = load(tmp_path, text).run(check=False, listeners=[crash.hear])
     assert (crash.happened, ended.status) == (True, "failed")
-    report = load(tmp_path).run()
+    report = load(tmp_path, text).run()
     assert (report.status, report.balanced) == ("succeeded", True)
-    assert ids(tmp_path) == [1, 2, 3]
+    assert ids(tmp_path) == [*range(6)]
 
 
 def test_a_run_that_needs_spark_and_has_none_fails_before_it_reads_a_row(tmp_path: Path) -> None:

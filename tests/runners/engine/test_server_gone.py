@@ -6,12 +6,14 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from runners.model.error_kinds import classify
 from runners.model.tasks import AskDestinations
 from runners.model.text import summarise_error
+from runners.pipeline import Pipeline
 from runners.spark.session import obtain
 from runners.spark.start import SparkMissing
 from tests.runners.engine.test_dispatcher import Resting
@@ -75,8 +77,9 @@ def test_a_server_that_is_away_is_told_in_one_line(gone: Exception) -> None:
     assert "debug_error_string" not in said
 
 
-def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to look at; a run asks nobody for ten minutes before it has begun."""
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> int:
+    """The port that SPARK_REMOTE names, at which no server is; this process has no Spark."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     monkeypatch.setattr("runners.spark.session._QUICKLY", (0, 1))
@@ -86,6 +89,37 @@ def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(mon
     monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._active_session", threading.local())
     monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{port}")
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # the builder sets it for good
-    with pytest.raises(SparkMissing, match=f"does not answer: UNAVAILABLE: .*:{port}") as told:
+    return int(port)
+
+
+def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(away: int) -> None:
+    """With what to look at; a run asks nobody for ten minutes before it has begun."""
+    with pytest.raises(SparkMissing, match=f"does not answer: UNAVAILABLE: .*:{away}") as told:
         obtain()
     assert "Check the address" in told.value.hint
+
+
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"}
+destinations:
+  - delta: {path: tables/orders}
+"""
+
+
+def test_a_run_asks_its_server_also_where_nothing_is_new(
+    tmp_path: Path, away: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server alone tells what time it is there and whose disk it sees. A run without it changes nothing."""
+    (tmp_path / "pipeline.yaml").write_text(DEFINITION)
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "landing" / "1.json").write_text('{"id": 1}\n')
+    with monkeypatch.context() as here:
+        here.delenv("SPARK_REMOTE")
+        first = Pipeline.load(tmp_path / "pipeline.yaml").run()
+    with pytest.raises(SparkMissing, match="does not answer"):
+        Pipeline.load(tmp_path / "pipeline.yaml").run()
+    monkeypatch.delenv("SPARK_REMOTE")
+    last = Pipeline.load(tmp_path / "pipeline.yaml").run()
+    assert (first.batches, last.reason, last.left_open) == (1, "nothing left to do", 0)

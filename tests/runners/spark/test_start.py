@@ -1,8 +1,10 @@
-"""How a Spark is started, and two first starts on one machine at the same time."""
+"""How a Spark is started, also by two at the same time, and where its JVM ends in the middle."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from origins.secret import SecretText
-from runners.spark.start import fetch_one_at_a_time, find_executor_python, list_launch_settings, list_settings
+from origins.spark_private import JvmEnded, launch_jvm
+from runners.spark import start
+from runners.spark.start import (
+    SparkMissing,
+    fetch_one_at_a_time,
+    find_executor_python,
+    list_launch_settings,
+    list_settings,
+)
 
 STARTS = """
 import sys
@@ -96,3 +106,68 @@ def test_executors_get_a_python_that_their_machines_can_have(
     """The one that runs us is on this machine alone."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert find_executor_python(settings) == program
+
+
+@pytest.mark.parametrize(("script", "code"), [("kill -9 $$", -signal.SIGKILL), ("exit 3", 3)])
+def test_how_a_jvm_ends_before_it_is_found_is_known(script: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it was killed."""
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    with pytest.raises(JvmEnded) as ended:
+        launch_jvm({}, contextlib.nullcontext(), subprocess.DEVNULL, ["sh", "-c", script])
+    assert ended.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "short"),
+    [(-signal.SIGKILL, "was killed by SIGKILL", True), (-signal.SIGTERM, "was killed by SIGTERM", False),
+     (3, "ended with exit code 3", False)],
+)  # fmt: skip
+def test_a_jvm_that_ends_is_told_in_words(
+    code: int, said: str, short: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its own words are kept. Linux kills where memory is short, so the error says what helps then."""
+
+    def launch(*_: object) -> bool:
+        raise JvmEnded(code)
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(start, "_launch", launch)
+    monkeypatch.setattr(start, "check_java", lambda: "Java 17")
+    with pytest.raises(SparkMissing) as missing:
+        start.start({})
+    (log,) = tmp_path.glob("wherry-spark-*.log")
+    assert missing.value.message == f"Spark did not start: its JVM {said} before it was up."
+    assert str(log) in missing.value.hint
+    assert ("spark.driver.memory" in missing.value.hint) is short
+
+
+KILLED = """
+import os, signal
+from origins.spark_private import find_jvm
+from runners.spark import start
+
+build = start.build_session
+
+def build_without_jvm(settings, *, connect):
+    os.kill(find_jvm().pid, signal.SIGKILL)
+    return build(settings, connect=connect)
+
+start.build_session = build_without_jvm
+try:
+    start.start({})
+except start.SparkMissing as error:
+    print(error.message)
+start.build_session = build
+print(start.start({}).range(3).count())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_after_a_jvm_that_was_killed_before_its_session_was_up_another_one_starts() -> None:
+    """In the same process: the next run of a scheduler needs one."""
+    given = {**os.environ, "PYTHONPATH": os.getcwd()}
+    ran = subprocess.run([sys.executable, "-c", KILLED], env=given, capture_output=True, text=True, check=False)
+    killed = "Spark did not start: its JVM was killed by SIGKILL before it was up."
+    assert (ran.returncode, ran.stdout.splitlines()) == (0, [killed, "3"]), ran.stderr

@@ -1,4 +1,5 @@
-"""What every way of a batch promises, as tests: the outcome of `Written`, whatever the batch is like.
+"""What every way of a batch promises, as tests: the outcome of `Written`, whatever the batch is like, and whenever the
+JVM comes.
 
 For a way of your own, subclass the suite:
 
@@ -11,6 +12,7 @@ For a way of your own, subclass the suite:
 
 from __future__ import annotations
 
+import json
 import tempfile
 import uuid
 from collections import Counter
@@ -19,12 +21,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyarrow import parquet
+from pyspark.sql.types import StructType
 
+from destinations.delta import Delta
+from destinations.destination import Destination
 from destinations.memory import Memory
 from origins.batch import JSON, Batch, Limits
 from origins.crash_points import watch_points
@@ -33,6 +39,9 @@ from origins.origin import Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
 from runners.model.tasks import Deliver, Failed, Landed, Outcome, Prepare, Prepared, WriteStraight
+from runners.spark import late
+from runners.spark.late import LateSession, LateSpark
+from runners.spark.session import is_late, make_own_session
 from runners.state.prepared_store import FilteredRows, FolderStore, RefusedRows, select_rows_for
 from runners.ways.choose import WRITTEN, list_ways_off
 from runners.ways.stage_chain import StageChain
@@ -68,6 +77,19 @@ class WayCase:
     schema: pa.Schema = SCHEMA
     stages: Sequence[Stage] = GOOD
     own: Mapping[str, Sequence[Stage]] = field(default_factory=lambda: {"all": ()})
+    into_a_table: bool = False
+    """Whether its rows are lines of JSON that go into a Delta table, and not parquet that goes into memory."""
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether this process cannot carry it from end to end."""
+        return bool(self.stages or any(self.own.values()) or not self.into_a_table)
+
+    @property
+    def orders(self) -> Sequence[str]:
+        """When the JVM may come where the write is the decision: it is `up` before the batch, comes `late`, when
+        something is first asked of it, or `never`."""
+        return ("up", "late" if self.needs_spark else "never")
 
 
 CASES: Mapping[str, WayCase] = {
@@ -90,6 +112,7 @@ CASES: Mapping[str, WayCase] = {
         ],
     ),
     "raising": WayCase(rows=[row(1), row(2), row(3)], stages=[Filter("1 div (id - 2) <> 7", name="divides")]),
+    "plain": WayCase(rows=[row(1), row(2), row(2), row(3, None)], stages=(), into_a_table=True),
 }
 """By what each is about: which of its rows are refused, and where they go."""
 
@@ -115,21 +138,23 @@ class WayBench:
         limits: Thresholds,
         *,
         keeps_filtered: bool = False,
+        order: str = "up",
     ) -> None:
-        self.spark, self.folder, self.case = spark, folder, case
-        landing = folder / "landing"
-        landing.mkdir(parents=True)
-        parquet.write_table(pa.Table.from_pylist(list(case.rows), case.schema), landing / "a.parquet")
-        self.origin = Files(path=f"{landing}/*.parquet", format="parquet", name="files")
+        self.up, self.spark, self.folder = spark, _order(spark, order), folder
+        self.origin = _land(case, folder / "landing")
         self.store = FolderStore(folder / "prepared")
-        self.destinations = {name: Memory(name=name, stages=stages) for name, stages in case.own.items()}
+        self.destinations: Mapping[str, Destination] = {
+            name: Delta(path=str(folder / name), name=name) if case.into_a_table else Memory(name=name, stages=stages)
+            for name, stages in case.own.items()
+        }
+        self.opened = {name: each.open() for name, each in self.destinations.items()}
         self.runner = TaskExecutor(
-            spark=spark,
+            spark=self.spark,
             group=f"ways-{uuid.uuid4().hex[:8]}",
             origins={"files": self.origin},
             destinations=self.destinations,
             dlq=Memory(),
-            opened=self.destinations,
+            opened=self.opened,
             keep_original=True,
             store=self.store,
             thresholds=limits,
@@ -140,12 +165,14 @@ class WayBench:
 
     def plan(self, *, straight: bool) -> PlannedBatch:
         """All that waits, as one batch."""
-        backlog = self.origin.survey(self.spark, Progress())
-        schema = self.origin.columns(self.spark, backlog)
+        backlog = self.origin.survey(self.up, Progress())
+        schema = self.origin.columns(self.up, backlog)
         (lane,) = self.origin.lane_names()
         span = backlog.take(lane, None, Limits())
         assert schema is not None
         assert span is not None
+        for each in self.opened.values():
+            each.ensure_place(self.spark, StructType.fromJson(json.loads(schema)))
         batch = Batch(
             pipeline="ways",
             run="r",
@@ -166,16 +193,58 @@ class WayBench:
             raise outcome.error
         return outcome
 
+    def rows(self, name: str) -> Sequence[Mapping[str, Any]]:
+        """What a destination has. Asks no Spark."""
+        destination = self.destinations[name]
+        if isinstance(destination, Memory):
+            return destination.rows
+        rows: Sequence[Mapping[str, Any]] = DeltaTable(str(self.folder / name)).to_pyarrow_table().to_pylist()
+        return rows
+
     def close(self) -> None:
         """Let its threads go."""
         self.runner.close()
 
 
+def _order(spark: SparkSession, order: str) -> SparkSession:
+    """This Spark, or one that becomes it when something is first asked of it; a JVM that never comes is missed."""
+
+    def begin() -> SparkSession:
+        assert order == "late", "something is asked of a Spark that never comes"
+        return spark
+
+    settings = {key: str(spark.conf.get(key)) for key in ("spark.sql.session.timeZone", "spark.sql.ansi.enabled")}
+    late_spark = cast("SparkSession", LateSession(LateSpark(begin, settings), lambda given: given))
+    return spark if order == "up" else make_own_session(late_spark)
+
+
+def _land(case: WayCase, landing: Path) -> Files:
+    """The rows of a case in a file, and the origin that reads it."""
+    table = pa.Table.from_pylist(list(case.rows), case.schema)
+    landing.mkdir(parents=True)
+    if not case.into_a_table:
+        parquet.write_table(table, landing / "a.parquet")
+        return Files(path=f"{landing}/*.parquet", format="parquet", name="files")
+    (landing / "a.json").write_text("".join(f"{json.dumps(each)}\n" for each in table.to_pylist()), encoding="utf-8")
+    return Files(path=f"{landing}/*.json", format="json", schema="id long, amount double, name string", name="files")
+
+
+MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
+"""Of the cases with a late JVM, which decide like those without, a sample is run."""
 LARGE = Thresholds(small_bytes=0)
 """Every batch counts as a large one."""
 
 
-class WayConformance:
+class InEveryOrder:
+    """Tests in which the JVM of a batch may come late, or never."""
+
+    @pytest.fixture(autouse=True)
+    def _alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """No other run of this process has a Spark."""
+        monkeypatch.setattr(late, "has_context", lambda: False)
+
+
+class WayConformance(InEveryOrder):
     """One deciding way, against `Written`."""
 
     way: ClassVar[str]
@@ -184,13 +253,16 @@ class WayConformance:
     limits: ClassVar[Thresholds] = LARGE
     """With which it is the first that can."""
 
+    @pytest.mark.parametrize("order", [pytest.param(order, marks=MARKS[order]) for order in ("up", "late")])
     @pytest.mark.parametrize("name", CASES)
     def test_it_decides_what_is_decided_when_every_row_is_written(
-        self, spark: SparkSession, tmp_path: Path, name: str
+        self, spark: SparkSession, tmp_path: Path, name: str, order: str
     ) -> None:
         """Counts, findings, refused rows with their places and codes, and the rows of each destination."""
-        bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits)
-        prepared, outcome = _decide(bench, bench.plan(straight=False))
+        bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits, order=order)
+        plan = bench.plan(straight=False)
+        assert is_late(bench.spark) is (order == "late")
+        prepared, outcome = _decide(bench, plan)
         bench.close()
         assert (prepared.way == self.way) is (name in self.carries)
         assert outcome == expect_decided(spark, name)
@@ -220,21 +292,35 @@ class WayConformance:
         assert points == ["after-prepare", "before-write", "after-write", "after-writes"]
         assert (first.path == second.path, outcome == again) == (False, True)
         assert isinstance(landed, Landed)
-        assert Counter(str(each["id"]) for each in bench.destinations["all"].rows) == Counter("1223")
+        assert Counter(str(each["id"]) for each in bench.rows("all")) == Counter("1223")
 
 
-class StraightConformance:
+class StraightConformance(InEveryOrder):
     """The way whose write is the decision, against `Written`: it declines a batch of which a row is refused."""
 
-    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty"})
+    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty", "plain"})
 
-    @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.own) == 1])
-    def test_it_lands_what_would_be_decided_or_nothing(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
-        """The same counts, findings and rows."""
-        bench = WayBench(spark, tmp_path, CASES[name], [], LARGE)
-        outcome = bench.carry(WriteStraight(plan=bench.plan(straight=True)))
+    @pytest.mark.parametrize(
+        ("name", "order"),
+        [
+            pytest.param(name, order, marks=MARKS[order])
+            for name, case in CASES.items()
+            if len(case.own) == 1
+            for order in case.orders
+        ],
+    )
+    def test_it_lands_what_would_be_decided_or_nothing(
+        self, spark: SparkSession, tmp_path: Path, name: str, order: str
+    ) -> None:
+        """The same counts, findings and rows. The JVM is up afterwards unless it never comes."""
+        limits = LARGE if CASES[name].needs_spark else Thresholds()
+        bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order)
+        plan = bench.plan(straight=True)
+        assert is_late(bench.spark) is (order != "up")
+        outcome = bench.carry(WriteStraight(plan=plan))
         bench.close()
-        rows = Counter(map(_esc, bench.destinations["all"].rows))
+        assert is_late(bench.spark) is (order == "never")
+        rows = Counter(map(_esc, bench.rows("all")))
         if name not in self.carries:
             assert (isinstance(outcome, Landed), rows) == (False, Counter())
             return
