@@ -477,7 +477,7 @@ def explain(code: str | None, json: bool) -> None:
 def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     """Look for what is missing here or on a cluster.
 
-    For example:  wherry doctor --cluster orders.yaml
+    For example:  wherry doctor
 
     STATE is the folder for the state of a pipeline, by default .wherry. With --cluster, FILE is a definition.
     """
