@@ -47,7 +47,8 @@ def _parse_plain_schema(spark: SparkSession, schema: str) -> T.StructType | None
     found = [(each["name"], each["kind"].lower()) for each in columns if each]
     if len(found) < len(columns) or not all(kind in _KINDS for _, kind in found):
         return None
-    if any(kind == "timestamp" for _, kind in found) and spark.conf.get("spark.sql.timestampType") != "TIMESTAMP_LTZ":
+    meaning = spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
+    if meaning != "TIMESTAMP_LTZ" and any(kind == "timestamp" for _, kind in found):
         return None
     return T.StructType([T.StructField(name, getattr(T, _KINDS[kind])()) for name, kind in found])
 

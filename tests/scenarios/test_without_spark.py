@@ -21,7 +21,7 @@ from runners.spark.start import SparkMissing
 PLAIN = """
 name: orders
 origin:
-  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double"}
+  files: {path: "landing/*.json", format: json, schema: "id long, email string, amount double, at timestamp"}
 destinations:
   - delta: {path: tables/orders}
 run: {batch: {files: 1}, runners: 1}
@@ -50,7 +50,7 @@ def land(folder: Path, *numbers: int) -> None:
     """A file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
     for number in numbers:
-        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
+        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2, "at": "2026-11-24T10:00:00Z"}
         (folder / "landing" / f"{number}.json").write_text(json.dumps(row) + "\n")
 
 
@@ -90,7 +90,7 @@ def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> No
 def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
     """There is no row to read, and none from which columns could be inferred."""
     (tmp_path / "landing").mkdir()
-    text = STAGED.replace(', schema: "id long, email string, amount double"', "")
+    text = STAGED.replace(', schema: "id long, email string, amount double, at timestamp"', "")
     assert load(tmp_path, text).run().status == "succeeded"
 
 
