@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import functools
 import importlib.util
 import os
@@ -353,26 +354,18 @@ class ObjectStore:
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
         """The keys of all objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
-        try:
-            for page in self._client.list(folder or None, offset=after or None):
-                yield [found["path"] for found in page]
-        except Exception as error:
-            raise self._make_error("list", error) from error
+        for page in self.list_objects(folder, after):
+            yield [found.key for found in page]
 
     def list_folders(self, folder: str = "") -> list[str]:
         """The folders right in a folder."""
-        try:
-            return list(self._client.list_with_delimiter(folder or None)["common_prefixes"])
-        except Exception as error:
-            raise self._make_error("list", error) from error
+        return self.list_folder(folder)[0]
 
     def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredObject]]:
         """The folders and the objects right in a folder. An empty object that marks a folder looks like any other."""
-        try:
+        with self._name_errors("listed"):
             found = self._client.list_with_delimiter(folder or None, return_arrow=True)
             return list(found["common_prefixes"]), _read_page(found["objects"])
-        except Exception as error:
-            raise self._make_error("list", error) from error
 
     @property
     def is_sorted(self) -> bool:
@@ -382,20 +375,17 @@ class ObjectStore:
 
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[list[StoredObject]]:
         """The objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
-        try:
+        with self._name_errors("listed"):
             for page in self._client.list(folder or None, offset=after or None, chunk_size=_PAGE, return_arrow=True):
                 yield _read_page(page)
-        except Exception as error:
-            raise self._make_error("list", error) from error
 
     def find(self, key: str) -> StoredObject | None:
         """The object with this key as it is now; None where there is none."""
-        try:
-            return _describe_object(self._client.head(key))
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._make_error("read", error) from error
+        with self._name_errors("read"):
+            try:
+                return _describe_object(self._client.head(key))
+            except FileNotFoundError:
+                return None
 
     def exists(self, key: str) -> bool:
         """Whether there is an object with this key."""
@@ -403,38 +393,32 @@ class ObjectStore:
 
     def read_object(self, key: str) -> tuple[StoredObject, bytes] | None:
         """The object with what is in it, both of one moment; None where there is none."""
-        try:
-            found = self._client.get(key)
-            return _describe_object(found.meta), bytes(found.bytes())
-        except FileNotFoundError:
-            return None
-        except Exception as error:
-            raise self._make_error("read", error) from error
+        with self._name_errors("read"):
+            try:
+                found = self._client.get(key)
+                return _describe_object(found.meta), bytes(found.bytes())
+            except FileNotFoundError:
+                return None
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
         """The bytes of an object from `start` to before `end`, of which there is one at least."""
-        try:
+        with self._name_errors("read"):
             return bytes(self._client.get_range(key, start=start, end=end))
-        except Exception as error:
-            raise self._make_error("read", error) from error
 
     def read(self, key: str) -> bytes:
         """The object."""
-        try:
+        with self._name_errors("read"):
             return bytes(self._client.get(key).bytes())
-        except Exception as error:
-            raise self._make_error("read", error) from error
 
     def put_new(self, key: str, content: bytes) -> bool:
         """Write the object if there is none with this key; false where there is one."""
         from obstore.exceptions import AlreadyExistsError
 
-        try:
-            self._client.put(key, content, mode="create", use_multipart=False)
-        except AlreadyExistsError:
-            return False
-        except Exception as error:
-            raise self._make_error("written", error) from error
+        with self._name_errors("written"):
+            try:
+                self._client.put(key, content, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                return False
         return True
 
     def copy_new(self, key: str, target: str) -> bool:
@@ -512,10 +496,17 @@ class ObjectStore:
         if not holds:
             raise StoreError(f"{self.url} cannot be written: {_KEEPS_NONE}.", hint=_CONDITIONAL)
 
+    @contextlib.contextmanager
+    def _name_errors(self, done: str) -> Iterator[None]:
+        """Raise `StoreError`, which says that the place cannot be `done`, for whatever the store's library raises."""
+        try:
+            yield
+        except Exception as error:  # its errors have no type of their own
+            raise self._make_error(done, error) from error
+
     def _make_error(self, done: str, error: Exception) -> StoreError:
         reason, hint = describe_store_error(error, self.url)
-        verb = f"cannot be {'listed' if done == 'list' else done}"
-        made = StoreError(f"{self.url} {verb}: {reason}.", hint=hint)
+        made = StoreError(f"{self.url} cannot be {done}: {reason}.", hint=hint)
         made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
         return made
 

@@ -17,7 +17,9 @@ from runners.definitions.definition import definition_of
 from runners.model.run_report import Report
 from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
+from runners.spark import late, session
 from runners.spark.session import is_connect
+from runners.spark.start import SparkMissing
 from runners.ways.way import Thresholds
 
 if TYPE_CHECKING:
@@ -123,6 +125,18 @@ def carry(pipeline: Pipeline, **limits: int) -> Report:
     return PipelineRun(
         pipeline=definition.pipeline, text=definition.text, hash=definition.hash, thresholds=thresholds
     ).carry()
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no Java."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise SparkMissing("Java is missing.")
+
+    monkeypatch.setattr(session, "is_given", lambda: False)
+    monkeypatch.setattr(late, "has_context", lambda: False)
+    monkeypatch.setattr(session, "obtain_now", fail)
 
 
 @pytest.fixture

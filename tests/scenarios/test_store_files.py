@@ -17,8 +17,6 @@ from origins.crash_points import watch_points
 from origins.object_store import StoreUrl, open_bucket
 from runners.crashes.crash_trial import CrashInjector
 from runners.pipeline import Pipeline
-from runners.spark import late, session
-from runners.spark.start import SparkMissing
 from tests.child import clean_environment
 from tests.stores import jars
 from tests.stores.s3 import S3, make_client
@@ -31,18 +29,6 @@ destinations:
   - delta: {path: tables/orders}
 run: {batch: {files: 1}, runners: 1}
 """
-
-
-@pytest.fixture
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no Java."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise SparkMissing("Java is missing.")
-
-    monkeypatch.setattr(session, "is_given", lambda: False)
-    monkeypatch.setattr(late, "has_context", lambda: False)
-    monkeypatch.setattr(session, "obtain_now", fail)
 
 
 def land(s3: S3, *numbers: int) -> None:

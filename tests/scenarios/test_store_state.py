@@ -20,14 +20,14 @@ from runners.model.run_report import Report
 from runners.operations.offsets import carry_out, plan_rewind
 from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
-from runners.spark import late, session
-from runners.spark.start import SparkMissing
 from runners.state.location import StateLocation
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3, make_client
 
 HIDDEN = "q7Zp2/wJ+rT9xKsecretV4"
 """A secret as no other text has it; moto takes any."""
+
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 TEXT = """
 name: orders
@@ -37,18 +37,6 @@ destinations:
   - delta: {path: tables/orders}
 run: {batch: {files: 1}, runners: 1}
 """
-
-
-@pytest.fixture(autouse=True)
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no Java."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise SparkMissing("Java is missing.")
-
-    monkeypatch.setattr(session, "is_given", lambda: False)
-    monkeypatch.setattr(late, "has_context", lambda: False)
-    monkeypatch.setattr(session, "obtain_now", fail)
 
 
 def land(folder: Path, *numbers: int) -> None:

@@ -15,8 +15,8 @@ from deltalake import DeltaTable
 from origins.crash_points import watch_points
 from runners.crashes.crash_trial import CrashInjector
 from runners.pipeline import Pipeline
-from runners.spark import late, session
-from runners.spark.start import SparkMissing
+
+pytestmark = pytest.mark.usefixtures("no_spark")
 
 PLAIN = """
 name: orders
@@ -32,18 +32,6 @@ LANES = (
     .replace("format: json, lanes: 3,", "format: json,")
     .replace("origin:\n", "origin:\n  lanes: 3\n")
 )
-
-
-@pytest.fixture(autouse=True)
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine has no Java."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise SparkMissing("Java is missing.")
-
-    monkeypatch.setattr(session, "is_given", lambda: False)
-    monkeypatch.setattr(late, "has_context", lambda: False)
-    monkeypatch.setattr(session, "obtain_now", fail)
 
 
 def land(folder: Path, *numbers: int) -> None:
