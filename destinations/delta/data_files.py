@@ -256,6 +256,7 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
     import pyarrow as pa
     import pyarrow.compute as pc
+    from arro3.core import Array
 
     if kind == "binary":
         return []
@@ -265,7 +266,8 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     bounds = pc.min_max(column if plain is None else column.cast(plain)).as_py()
     values = [value for value in bounds.values() if value is not None]
     if kind in ("float", "double") and 0 in values:
-        sides = pc.divide(1.0, column.filter(pc.equal(column, 0.0)))
+        one, zero = pa.array(Array([1.0, 0.0], pa.float64()))  # pyarrow would import pandas to make them
+        sides = pc.divide(one, column.filter(pc.equal(column, zero)))
         values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
     if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
         values.append(math.nan)

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
 
 from origins.batch import JSON
 from runners.command_line import printing
 from runners.command_line.options import BY_CODE, BY_STATUS, FAILED, CarryOptions
 from runners.listeners.log_lines import LogLines, complain, log
-from runners.listeners.run_progress import BEGINS, LaneProgress, RunProgress, call_every, format_progress
+from runners.listeners.run_progress import BEGINS, RunProgress, call_every
 from runners.model.errors import Owned
 from runners.model.events import Event, Listener
 from runners.model.masking import hide_in_errors, without
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
-from runners.model.text import escape_line, format_count
 from runners.running.activity import tell_on_signal
+
+if TYPE_CHECKING:
+    from runners.command_line.progress_bar import ProgressBar
 
 SELDOM = 10.0
 """The seconds between two lines of progress."""
-MOST_LANES = 12
-"""So many lanes have a line of their own in a progress bar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,11 +162,10 @@ def _show(
     log_format: str,
     shown: set[str] | None = None,
 ) -> Iterator[Listener]:
-    bar = ProgressBar(progress)
     lines = LogLines(log_format, secrets=secrets, pipeline=name, shown=shown)
     if log_format == "json":
         yield lines
-    elif bar.console.is_terminal:
+    elif (bar := _make_bar(progress)) is not None:
         with bar:
             yield bar
     else:
@@ -182,56 +179,14 @@ def _show(
             yield hear
 
 
-class ProgressBar:
-    """A listener that draws a line for the run and one for each lane while it is entered, but only on a terminal."""
+def _make_bar(progress: RunProgress) -> ProgressBar | None:
+    """A bar on a terminal; elsewhere None, and what draws it is not loaded."""
+    if not (sys.stderr and sys.stderr.isatty()):
+        return None
+    from runners.command_line.progress_bar import ProgressBar
 
-    def __init__(self, progress: RunProgress, *, console: Console | None = None) -> None:
-        self.progress = progress
-        self.console = console or Console(stderr=True)
-        self._spinner = Spinner("dots")
-        self._live = Live(console=self.console, transient=True, refresh_per_second=4, get_renderable=self._draw)
-
-    def __call__(self, event: Event) -> None:
-        self.progress(event)
-
-    def __enter__(self) -> ProgressBar:
-        if self.console.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._live.stop()
-
-    def _draw(self) -> RenderableType:
-        shown = list(self.progress.lanes.items())[:MOST_LANES]
-        rows = [[f"  lane {name}", *self._format_cells(lane)] for name, lane in shown]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [_make_line("  ".join(map(_pad_text, range(len(row)), row, widths)).rstrip()) for row in rows]
-        if len(self.progress.lanes) > len(shown):
-            lines.append(_make_line(f"  and {len(self.progress.lanes) - len(shown)} more lanes"))
-        self._spinner.update(text=_make_line("  ".join(self.progress.list_facts())))
-        return Group(self._spinner, *lines)
-
-    def _format_cells(self, lane: LaneProgress) -> Iterator[str]:
-        now = self.progress.clock.elapsed()
-        left = lane.estimate_left(now)
-        yield format_progress(lane.batches, lane.waiting)
-        yield format_count(lane.rows)
-        yield f"{lane.compute_rate(now):,.0f} rows/s" if lane.rows else ""
-        yield f"about {left} left" if left else ""
-        yield lane.label
-
-
-def _make_line(text: str) -> Text:
-    """What does not fit is cut: a line that is wrapped garbles those above it."""
-    return Text(escape_line(text), no_wrap=True, overflow="ellipsis")
-
-
-def _pad_text(column: int, text: str, width: int) -> str:
-    """The text in its column; figures stand right."""
-    return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"
+    bar = ProgressBar(progress)
+    return bar if bar.console.is_terminal else None
 
 
 @contextlib.contextmanager

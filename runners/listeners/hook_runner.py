@@ -7,8 +7,6 @@ import logging
 import os
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -107,10 +105,18 @@ def _call_hook(hook: Hook, facts: Mapping[str, JSON]) -> None:
 
 
 def _post(address: str, facts: Mapping[str, JSON], timeout: float) -> None:
+    """Send the facts there, and nowhere else: a redirect is refused."""
+    import urllib.error
+    import urllib.request
+
+    class NoRedirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
     headers = {"Content-Type": "application/json", "User-Agent": "wherry"}
     request = urllib.request.Request(address, json.dumps(facts).encode(), headers, method="POST")  # noqa: S310
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=timeout):
+        with urllib.request.build_opener(NoRedirects).open(request, timeout=timeout):
             pass
     except urllib.error.HTTPError as error:
         error.close()
@@ -121,13 +127,6 @@ def _post(address: str, facts: Mapping[str, JSON], timeout: float) -> None:
             raise HookFailed(f"it gave no answer within {timeout:g} s") from error
         why = getattr(reason, "strerror", None) or type(reason).__name__
         raise HookFailed(f"it cannot be reached: {why}") from error
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Facts go where they were to go, and nowhere else."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
 
 
 _VARIABLES = ("event", "pipeline", "run", "status", "reason", "batches", "read", "filtered", "nacked")

@@ -31,8 +31,7 @@ from runners.state.background_writer import BackgroundWriter
 from runners.state.spark_ledger import quote_table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from arro3.core import Table
+    from arro3.core import Schema, Table
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
@@ -221,7 +220,7 @@ class RunHistory(History):
         if ended.num_rows:
             write_deltalake(
                 str(self._archived),
-                ended.rename_columns(_NAMES).cast(_make_schema()),
+                ended.rename_columns(_NAMES).cast(pa.schema(_make_schema())),
                 mode="append",
                 storage_options=get_options(self._archived),
             )
@@ -272,9 +271,9 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
 
 def _make_table(rows: Sequence[RunRow]) -> Table:
     """The rows, without pyarrow: making its arrays imports pandas, which takes longer than all the rest."""
-    from arro3.core import Array, DataType, Schema, Table
+    from arro3.core import Array, DataType, Table
 
-    schema = Schema.from_arrow(_make_schema())
+    schema = _make_schema()
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         values = [getattr(row, name) for row in rows]
@@ -289,13 +288,13 @@ def _make_table(rows: Sequence[RunRow]) -> Table:
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(microseconds=1)
 
 
-def _make_schema() -> pa.Schema:
-    import pyarrow as pa
+def _make_schema() -> Schema:
+    from arro3.core import DataType, Field, Schema
 
-    moment = pa.timestamp("us", tz="UTC")
-    kinds = {"started_at": moment, "ended_at": moment, "seconds": pa.float64()}
-    kinds |= {name: pa.int64() for name in ("batches", "read", "filtered", "nacked")}
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in _NAMES])
+    moment = DataType.timestamp("us", tz="UTC")
+    kinds = {"started_at": moment, "ended_at": moment, "seconds": DataType.float64()}
+    kinds |= {name: DataType.int64() for name in ("batches", "read", "filtered", "nacked")}
+    return Schema([Field(name, kinds.get(name, DataType.utf8())) for name in _NAMES])
 
 
 def _moment_sql(moment: datetime) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from runners.command_line.carrying import ProgressBar
+from runners.command_line.progress_bar import ProgressBar
 from runners.listeners.log_lines import JsonLines, LogLines
 from runners.listeners.metrics import Metrics
 from runners.listeners.run_progress import RunProgress

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from origins.batch import Batch, Span
-from runners.command_line.carrying import MOST_LANES, ProgressBar
+from runners.command_line.progress_bar import MOST_LANES, ProgressBar
 from runners.listeners.run_progress import RunProgress
 from runners.model.events import BatchPlanned, BatchRests, BatchSettled, Event, RunEnded, RunStarted, RunStopping
 from tests.manual_clock import ManualClock
