@@ -20,7 +20,7 @@ from runners.state.progress import apply_entries, list_settled_among
 COMPACT_EVERY = 200
 """How many entries the ledger has at least before they are put together."""
 LANES_AN_ENTRY = 10
-"""The most lanes that a snapshot has for each of these entries, so that it costs each of them no more with more lanes."""
+"""The most lanes of a snapshot for each of these entries: more lanes make no entry dearer."""
 
 
 class Journal:
@@ -147,7 +147,7 @@ class Journal:
             raise self._lost
 
     def compact(self, *, every: int = COMPACT_EVERY) -> None:
-        """Put the entries together once there are many, and more where there are many lanes; the state stays the same."""
+        """Put the entries together once there are many, later where there are many lanes; the state stays the same."""
         if len(self._tail) < max(every, len(self.state.lanes) // LANES_AN_ENTRY):
             return
         entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
