@@ -4,7 +4,6 @@ the ledger are the real ones, and batches are carried nowhere. Each figure comes
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -34,7 +33,7 @@ from tests.stores.s3 import make_bucket, make_client, make_spark_settings, start
 LANES = (10, 1_000, 10_000)
 CARRIED = 2_000
 """So many batches are carried at least, and one of each lane."""
-MILLION, A_COMPACTION = 1_000_000, 1_000
+MILLION, A_COMPACTION, APPENDS = 1_000_000, 1_000, 150
 T = TypeVar("T")
 
 
@@ -64,11 +63,25 @@ def million(place: Path, turns: int) -> Taken:
                 taken.setdefault(what, []).append(figure)
     taken["requests to open"] = [_count_requests(place, lambda url: Journal(DeltaLedger(url)))]
     taken["requests with the history"] = [_count_requests(place, lambda url: Journal(DeltaLedger(url)).list_settled())]
+    appended = _count_requests(place / "new", _append) - _count_requests(place / "new", _append_one)
+    taken["requests of an append"] = [appended / (APPENDS - 1)]
     return taken
+
+
+def _append(url: StoreUrl, appends: int = APPENDS) -> None:
+    journal = Journal(DeltaLedger(url))
+    journal.acquire({"pipeline": "numbers"})
+    for _ in range(appends):
+        journal.record(Entry(kind="renew", body={"lease": 60.0}))
+
+
+def _append_one(url: StoreUrl) -> None:
+    _append(url, 1)
 
 
 def _count_requests(folder: Path, does: Callable[[StoreUrl], object]) -> float:
     """How many requests it takes where the ledger of this folder is in S3."""
+    folder.mkdir(exist_ok=True)
     with start_s3(folder / "moto.log") as url, start_proxy(url) as proxy:
         make_bucket(url, "bucket")
         client = make_client(url)
@@ -80,7 +93,7 @@ def _count_requests(folder: Path, does: Callable[[StoreUrl], object]) -> float:
 
 def carry_lanes(place: str, lanes: str) -> dict[str, float]:
     """What it costs to carry `CARRIED` batches, or one of each lane."""
-    before = _read_memory()
+    before = _read_memory("VmRSS")
     count = int(lanes)
     rounds = max(1, CARRIED // count)
     ledger = _Timed(place)
@@ -121,13 +134,13 @@ def carry_lanes(place: str, lanes: str) -> dict[str, float]:
 
 
 def open_ledger(place: str) -> dict[str, float]:
-    before, began = _read_memory(), time.perf_counter()
+    before, began = _read_memory("VmRSS"), time.perf_counter()
     Journal(DeltaLedger(place))
     return {"s to open": time.perf_counter() - began, "MiB to open": _read_memory() - before}
 
 
 def read_history(place: str) -> dict[str, float]:
-    before, began = _read_memory(), time.perf_counter()
+    before, began = _read_memory("VmRSS"), time.perf_counter()
     batches = len(Journal(DeltaLedger(place)).list_settled())
     if batches != MILLION:
         raise RuntimeError(f"expected {MILLION} batches, got {batches}")
@@ -188,9 +201,10 @@ def _settle(number: int) -> Settled:
 _SNAPSHOT = PipelineState(pipeline="numbers").json()
 
 
-def _read_memory() -> float:
-    """The most MiB that this process ever had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+def _read_memory(what: str = "VmHWM") -> float:
+    """The most MiB that this process ever had; `VmRSS`: that it has."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition(f"{what}:")[2].split()[0]) / 1_024
 
 
 def _measure(name: str, *words: str) -> dict[str, float]:
