@@ -24,7 +24,7 @@ origin:
   files: {path: "PATH", format: json, schema: "id long, email string, amount double", after: delete}
 destinations:
   - delta: {path: tables/orders}
-run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 5s, attempts: -1}}
+run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 5s, attempts: -1, also: [STORE]}}
 """
 POINTS = ("before-plan", "after-plan", "before-write", "in-write", "after-write", "before-settle", "after-settle")
 
