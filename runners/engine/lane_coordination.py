@@ -212,7 +212,8 @@ def deal_lanes(lanes: Sequence[str], owners: Sequence[str]) -> Mapping[str, str]
 
 def list_lanes(state: PipelineState, lanes: Sequence[str]) -> Sequence[str]:
     """The lanes of the definition, and those with an open batch that it has no more."""
-    return [*lanes, *sorted(lane for lane, known in state.lanes.items() if known.open and lane not in lanes)]
+    known = frozenset(lanes)
+    return [*lanes, *sorted(lane for lane, each in state.lanes.items() if each.open and lane not in known)]
 
 
 def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:

@@ -50,11 +50,13 @@ class Planning:
         """
         steps: list[Transition] = []
         source = self.source
+        if not self._has_room(clock.elapsed(), shared=True):
+            return steps
         for lane in sorted(self._list_plannable(stopping=stopping), key=lambda lane: self.served.get(lane, 0)):
             assert source is not None
-            if self._is_opening(source):
+            if self._is_opening(source) or not self._has_room(clock.elapsed(), shared=True):
                 break
-            if not self._has_room(clock.elapsed(), shared=source.may_group(lane)):
+            if not (source.may_group(lane) or self._has_room(clock.elapsed(), shared=False)):
                 continue
             began = clock.elapsed()
             lane_state = state.get_lane(lane)

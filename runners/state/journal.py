@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +20,9 @@ from runners.state.ledger import Conflict, Ledger, LedgerError
 from runners.state.progress import apply_entries, list_settled_among
 
 COMPACT_EVERY = 200
-"""How many entries the ledger has before they are put together."""
+"""How many entries the ledger has at least before they are put together."""
+LANES_AN_ENTRY = 10
+"""The most lanes of a snapshot for each of these entries: more lanes make no entry dearer."""
 
 
 class Journal:
@@ -29,13 +33,15 @@ class Journal:
         self.tenure = tenure
         """The lease of whoever owns the pipeline through this; None where a scheduler keeps others away."""
         self.owner = uuid.uuid4().hex
-        self._tail: list[Entry] = ledger.read()
+        self._tail: list[Entry] = []
         self._before = PipelineState()
+        """The state behind the snapshot with which the tail begins; the first one, where it begins with none."""
         self._lost: Fenced | None = None
         """Why nothing is recorded through this any more."""
         self._history: dict[str, Settled] | None = None
         """What was settled before the tail, by plan; read when it is asked for, and then kept."""
-        self.state = apply_entries(self._tail)
+        self.state = PipelineState()
+        self._take_in(ledger.read())
 
     def acquire(
         self, body: Mapping[str, Any], *, may: Callable[[Journal], bool] = lambda _: False
@@ -145,11 +151,12 @@ class Journal:
             raise self._lost
 
     def compact(self, *, every: int = COMPACT_EVERY) -> None:
-        """Put the entries together once there are many; the state stays the same."""
-        if len(self._tail) < every:
+        """Put the entries together once there are many, later where there are many lanes; the state stays the same."""
+        if len(self._tail) < max(every, len(self.state.lanes) // LANES_AN_ENTRY):
             return
         entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
-        settled = list(list_settled_among(self._tail, self._before))
+        first = 1 if self._tail[0].kind == "snapshot" else 0
+        settled = list(list_settled_among(self._tail[first:], self._before))
         try:
             landed = self.ledger.compact(entry, settled, after=self.state.seq)
         except Conflict:
@@ -158,8 +165,7 @@ class Journal:
         if self._history is not None:
             self._history.update({batch.plan: batch for batch in settled})
         self._tail = [landed]
-        self._before = PipelineState()
-        self.state = apply_entries(self._tail)
+        self._before = self.state = apply_entries(self._tail)
 
     def list_settled(self) -> Sequence[Settled]:
         """All settled batches that still count as carried. The history is read once."""
@@ -185,10 +191,12 @@ class Journal:
         return [Entry(kind="renew", body={"lease": self.tenure.busy})] if planned else ()
 
     def _take_in(self, entries: Sequence[Entry]) -> None:
+        later = entries
         if entries and entries[0].kind == "snapshot":
-            self._tail, self._before, self._history = [], PipelineState(), None
+            self._before = self.state = apply_entries(entries[:1])
+            self._tail, self._history, later = [], None, entries[1:]
         self._tail.extend(entries)
-        self.state = apply_entries(entries, self.state)
+        self.state = apply_entries(later, self.state)
 
 
 def list_settled_ever(journal: Journal) -> Sequence[Settled]:
@@ -206,7 +214,8 @@ def find_newest_label(journal: Journal, destination: str) -> str:
 
 def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled]:
     """The history, by plan. Raises `LedgerError` when it lacks what was settled last before the snapshot."""
-    history = {settled.plan: settled for settled in ledger.history()}
+    with _pause_collector():
+        history = {settled.plan: settled for settled in ledger.history()}
     known = apply_entries(entries[:1]) if entries and entries[0].kind == "snapshot" else PipelineState()
     for name, lane in known.lanes.items():
         if lane.told is not None and lane.told.batch.plan not in history:
@@ -216,6 +225,18 @@ def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled
                 hint="Put it back from a backup. The run processed nothing, since the history lists delivered batches.",
             )
     return history
+
+
+@contextlib.contextmanager
+def _pause_collector() -> Iterator[None]:
+    """Do not look for cycles while much is read that has none: that takes longer than to read it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 DISCARDS = "discards"

@@ -27,6 +27,7 @@ from tests.benchmarks import (
     listeners,
     merge,
     restart,
+    scale,
     shown,
     small,
     start,
@@ -35,7 +36,7 @@ from tests.benchmarks.case import Case, Result
 
 CASES: dict[str, Case] = {
     case.name: case
-    for module in (small, large, restart, start, ledger, fan_out, merge, idle, folder, expectations, listeners)
+    for module in (small, large, restart, start, ledger, fan_out, merge, idle, folder, expectations, listeners, scale)
     for case in module.CASES
 }
 

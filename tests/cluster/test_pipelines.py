@@ -115,23 +115,29 @@ def test_rows_and_refused_rows_arrive_through_executors(project: Path, shared_di
 
 
 @pytest.mark.long
-def test_a_batch_whose_worker_is_lost_lands_once(
-    project: Path, shared_disk: Path, cluster: Cluster, s3: S3, tmp_path: Path
+@pytest.mark.parametrize("lost", ["worker", "executor"])
+def test_a_batch_whose_worker_or_executor_is_lost_lands_once(
+    project: Path, cluster: Cluster, s3: S3, tmp_path: Path, lost: str
 ) -> None:
-    """The only executor is gone while it writes, and another one takes its task."""
+    """The only executor is gone while it writes, with its worker or without, and another one takes its task. State and
+    tables are in the store, where the audit finds nothing wrong and `repair` has nothing to do."""
     file = project / "orders.yaml"
     text = file.read_text().replace("bad: 0.2", "bad: 0")
     file.write_text(text.replace('"spark.cores.max": "2"', '"spark.cores.max": "1"'))
-    words = [*WHERRY, "run", str(file), "--set", f"state={shared_disk}/state"]
-    child = Child(words, tmp_path / "run.log", _make_environment())
+    state = f"state={s3.make_url('wherry/orders', 's3')}"
+    child = Child([*WHERRY, "run", str(file), "--set", state], tmp_path / "run.log", _make_environment())
     held = s3.proxy.add(Fault("hold", "PUT", r"tables/orders/.*\.parquet"))
     assert held.reached.wait(300), child.read_log() + cluster.read_logs()
     (busy,) = (number for number in range(2) if cluster.list_executors(number))
-    cluster.kill_worker(busy)
+    {"worker": cluster.kill_worker, "executor": cluster.kill_executors}[lost](busy)
     held.let_go()
     child.wait_for("orders +40 +39 +0 +1")
     child.end()
     assert sorted(row["id"] for row in read(s3, "tables/orders")) == [each for each in range(1, 41) if each != 7]
+    audit = wherry(project, "audit", "orders.yaml", "--set", state)
+    assert "balances" in audit.stdout, audit.stdout + audit.stderr
+    repair = wherry(project, "repair", "orders.yaml", "--yes", "--reason", "a test", "--set", state)
+    assert repair.returncode == 0, repair.stdout + repair.stderr
 
 
 def test_the_doctor_names_what_executors_lack(project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,12 +37,18 @@ class Watched(MemoryLedger):
         self.known = PipelineState()
         self.moves = 0
         """How often a lane was given or taken."""
+        self.settled: Counter[str] = Counter()
+        """How often each batch was settled for good."""
+        self.most_owners = 0
+        """How many had the pipeline at once at most."""
 
     def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
         landed = super().append(entries, after=after)
         for entry in landed:
             before, self.known = self.known, apply_entry(self.known, entry)
             self.moves += entry.kind in ("give", "take", "oust")
+            self.settled.update([entry.plan] if entry.kind == "settle" and not entry.body["owed"] else ())
+            self.most_owners = max(self.most_owners, len(self.known.owners))
             assert not entry.lane or before.held[entry.lane].owner == entry.owner, "of a lane that is another's"
             assert entry.kind != "take" or not set(entry.body["lanes"]) & before.held.keys(), "taken from its owner"
         return landed
@@ -145,12 +152,13 @@ class Companies(Owners):
         self.ledger = Watched()
         self.assignment = assignment
         self.most = most
+        """How many of them are awake at once at most. The more there are, the less time passes with a step of one."""
         self.partners: list[Partner] = []
         self.stopped = 0
 
     def run(self) -> None:
         """Until everything is carried, and all who had lanes have ended."""
-        for _ in range(40_000):
+        for _ in range(40_000 + 100 * len(self.lanes)):
             if all(self.ledger.known.get_lane(lane).offset == self.rows for lane in self.lanes):
                 self._ends_well()
                 return
@@ -195,7 +203,7 @@ class Companies(Owners):
         super().passes(seconds)
 
     def _moves(self, owner: Owner) -> None:
-        self.passes(self.rng.uniform(0, LEASE / 30))
+        self.passes(self.rng.uniform(0, LEASE / 10 / self.most))
         also = ("fenced", "TimeoutError")
         owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"), also=also)
         try:

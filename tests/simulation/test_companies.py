@@ -48,6 +48,21 @@ def test_lanes_change_hands_in_these_schedules() -> None:
     assert sum(world.stopped for world in worlds) > 10
 
 
+@pytest.mark.parametrize("lanes", [60, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.promise("CN-20", "CN-26")
+def test_twenty_runs_share_many_lanes(lanes: int) -> None:
+    """Some die and come back, freeze and sleep; each lane has one owner at a time, each batch is settled once, and all
+    rows are carried."""
+    world = Companies(random.Random(lanes), lanes=lanes, most=20, rows=2, largest=2, faults=40, hears=False)
+    world.runners, world.max_in_flight = 4, 8
+    world.run()
+    assert world.faults_found() == set()
+    assert set(world.ledger.settled.values()) == {1}
+    assert world.ledger.most_owners >= 20
+    assert world.fenced > 0
+    assert len(world.clocks) > 20 + world.fenced
+
+
 @pytest.mark.parametrize("without", ["deadline", "judged_last", "fence", "conditional", "lease"])
 def test_without_one_rule_rows_of_shared_lanes_are_lost_or_doubled(without: str) -> None:
     """Among a few thousand schedules some go wrong once a single rule is switched off."""

@@ -1,0 +1,121 @@
+"""Runs whose state and files are in an object store, and that end anywhere, or lose the store for a while."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from origins.crash_points import watch_points
+from origins.object_store import StoreUrl, open_bucket
+from runners.crashes.crash_trial import CrashInjector
+from runners.model.events import BatchPlanned, BatchSettled, Event
+from runners.pipeline import Pipeline
+from tests.scenarios.test_store_files import ids, land
+from tests.stores.fault_proxy import Effect, Fault
+from tests.stores.s3 import S3
+
+pytestmark = pytest.mark.usefixtures("no_spark")
+
+TEXT = """
+name: orders
+origin:
+  files: {path: "PATH", format: json, schema: "id long, email string, amount double", after: delete}
+destinations:
+  - delta: {path: tables/orders}
+run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 1s}}
+"""
+POINTS = ("before-plan", "after-plan", "before-write", "in-write", "after-write", "before-settle", "after-settle")
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, s3: S3) -> Pipeline:
+    """A pipeline whose first batch is carried; its state is made in a folder, and then put into the store."""
+    text = TEXT.replace("PATH", s3.make_url("landing/*.json", "s3"))
+    spark = f"spark: {json.dumps({'conf': s3.spark_settings})}\n"
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text + spark)
+    land(s3, 1)
+    Pipeline.load(file).run()
+    state, store = tmp_path / ".wherry/orders", open_bucket(StoreUrl(s3.make_url("wherry/orders"), s3.spark_settings))
+    for each in (each for each in state.rglob("*") if each.is_file()):
+        assert store.put_new(f"wherry/orders/{each.relative_to(state)}", each.read_bytes())
+    file.write_text(f"{text}{spark}state: {s3.make_url('wherry/orders', 's3')}\n")
+    land(s3, 2, 3)
+    return Pipeline.load(file)
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.promise("CD-22", "CD-27")
+def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_the_store(
+    tmp_path: Path, pipeline: Pipeline, point: str
+) -> None:
+    """Each row is there once, no batch is open, and the audit finds nothing."""
+    crash = CrashInjector(point, end=None)
+    with watch_points(crash):
+        ended = pipeline.run(check=False, listeners=[crash.hear])
+    assert (crash.happened, ended.status) == (True, "failed")
+    report = pipeline.run()
+    assert (report.status, report.left_open, ids(tmp_path)) == ("succeeded", 0, [1, 2, 3])
+    assert pipeline.audit().json()["problems"] == []
+
+
+class Outage:
+    """Takes the store away for some seconds at the first event of a kind."""
+
+    def __init__(self, s3: S3, kind: type[Event], seconds: float) -> None:
+        self.s3, self.kind, self.seconds = s3, kind, seconds
+        self.happened = False
+
+    def hear(self, event: Event) -> None:
+        """As a listener."""
+        if isinstance(event, self.kind) and not self.happened:
+            self.happened = True
+            self.s3.proxy.go_away(self.seconds)
+
+
+@pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
+@pytest.mark.promise("CD-27")
+def test_a_run_outlasts_a_store_that_is_away_for_a_while(
+    tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event]
+) -> None:
+    """It asks again while every connection is reset, for two seconds, and then carries what is left."""
+    outage = Outage(s3, kind, 2.0)
+    report = pipeline.run(listeners=[outage.hear])
+    assert (outage.happened, report.status, ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
+    assert pipeline.audit().json()["problems"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
+@pytest.mark.promise("CD-27")
+def test_a_store_that_stays_away_ends_the_run_and_loses_nothing(
+    tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event]
+) -> None:
+    """The run names the store that does not answer. Once it is back, the next one carries what is left."""
+    outage = Outage(s3, kind, float("inf"))
+    report = pipeline.run(check=False, listeners=[outage.hear])
+    assert (report.status, "does not answer" in str(report.error)) == ("failed", True), report.error
+    s3.proxy.come_back()
+    assert (pipeline.run().status, ids(tmp_path)) == ("succeeded", [1, 2, 3])
+    assert pipeline.audit().json()["problems"] == []
+
+
+@pytest.mark.parametrize(
+    ("effect", "words"),
+    [
+        ("forbid", "no right to do that"),
+        ("distrust", "the clock of this machine differs too much"),
+        ("send_away", "is in eu-west-1, not in us-east-1"),
+    ],
+)
+def test_a_store_that_refuses_to_list_its_files_is_told_of_and_nothing_is_lost(
+    tmp_path: Path, pipeline: Pipeline, s3: S3, effect: Effect, words: str
+) -> None:
+    """Once it agrees again, each file is read once."""
+    s3.proxy.add(Fault(effect, "LIST", "landing", times=None))
+    report = pipeline.run(check=False)
+    assert (report.status, words in str(report.error)) == ("failed", True), report.error
+    s3.proxy.clear()
+    assert (pipeline.run().status, ids(tmp_path)) == ("succeeded", [1, 2, 3])
