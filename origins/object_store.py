@@ -433,7 +433,7 @@ class ObjectStore:
         """The objects in a folder that sort behind a key, each with what tells it from any other with its key."""
         with self._name_errors("listed"):
             pages = self._client.list(folder, offset=after, chunk_size=_PAGE, return_arrow=True)
-            tables = [pa.table(page) for page in pages]  # type: ignore[arg-type]  # a page of `list` is a batch
+            tables = [pa.table(page) for page in pages]
         columns = [(each["path"].to_pylist(), each["e_tag"].to_pylist()) for each in tables]
         return {key: tag or "" for keys, tags in columns for key, tag in zip(keys, tags, strict=True)}
 

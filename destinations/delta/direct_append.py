@@ -1,5 +1,5 @@
-"""The short way into a plain table on this machine or in an object store, of few rows that Spark computes, and of those that were decided
-and are read in this process: one file of rows, and one in the table's log.
+"""The short way into a plain table on this machine or in an object store: one file of rows, and one in the table's log.
+Few rows that Spark computes take it, and those that were decided and are read in this process.
 
 A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
 table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata

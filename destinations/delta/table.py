@@ -132,7 +132,7 @@ class TargetTable:
         return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
 
     def hold_apart(self, patience: float | None = None) -> AbstractContextManager[bool]:
-        """The same for a commit of this process; gives whether it may go on. In a store the commit itself sees to it."""
+        """The same for a commit of this process; gives whether it is held. A store needs no lock."""
         if isinstance(self.log, LocalLog):
             return hold_table(self.log.folder, patience, apart=True)
         return contextlib.nullcontext(enter_result=True)

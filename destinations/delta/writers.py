@@ -143,7 +143,7 @@ class PendingAppend:
 
     @property
     def must_commit_here(self) -> bool:
-        """Whether a commit of Spark's could replace one of another run: it takes a version in S3 without a condition."""
+        """Whether a commit of Spark's could replace one of another run, as it may in S3."""
         log = self.table.log
         return self.shared and isinstance(log, StoreLog) and log.url.startswith("s3a:")
 
@@ -226,10 +226,10 @@ class SparkAppend(DeltaWriter):
     def write(self, append: PendingAppend) -> Written:
         if append.must_commit_here:
             raise DestinationError(
-                f"Only Spark can append these rows to {append.table.location}, and Spark might replace the commits of the "
-                "other runs that share its lanes.",
-                hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain columns and "
-                "without constraints, and smaller batches.",
+                f"Only Spark can append these rows to {append.table.location}, and Spark might replace the "
+                "commits of the other runs that share its lanes.",
+                hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain columns "
+                "and without constraints, and smaller batches.",
             )
         return commit_by_spark(append, lambda rows: append.table.append(rows, append.tag))
 

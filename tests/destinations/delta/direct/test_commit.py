@@ -194,7 +194,7 @@ def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypa
         DeltaTable(str(orders)).create_checkpoint()
         for version in (0, 2, 3):
             (orders / "_delta_log" / f"{version:020}.json").unlink()
-        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
         link(file, name)
 
     monkeypatch.setattr(os, "link", slept)
@@ -210,7 +210,7 @@ def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypa
         link(file, name)
         bring(orders, 6)
         DeltaTable(str(orders)).create_checkpoint()
-        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
 
     monkeypatch.setattr(os, "link", overtaken)
     assert append(orders, began, lying(orders, 5), "tag").version == 5
