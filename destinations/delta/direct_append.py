@@ -81,20 +81,14 @@ class DirectTable:
     def mark(self, properties: Mapping[str, str]) -> bool:
         """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
         not be done."""
-        from deltalake import PostCommitHookProperties
         from deltalake.exceptions import DeltaError
 
-        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         with self._lock:
             if self._refresh_head() is None:
                 return False
             try:
                 with self._hold_commits():
-                    table = self.place.open()
-                    table.alter.set_table_properties(
-                        dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
-                    )
-                self.place.open_to_readers(table.version())
+                    self.place.mark(properties)
             except (DeltaError, OSError, StoreError):
                 return False
             return True

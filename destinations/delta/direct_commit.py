@@ -165,8 +165,9 @@ class TablePlace(ABC):
     ) -> LogHead:
         """Commit files that are in place, as the function `append` does."""
 
-    def open_to_readers(self, version: int) -> None:
-        """Let those read a version's file who may read Spark's."""
+    @abstractmethod
+    def mark(self, properties: Mapping[str, str]) -> None:
+        """Set these properties in one commit. Raises as `open` does, also where others come in between."""
 
 
 @dataclass(frozen=True)
@@ -211,8 +212,15 @@ class FolderPlace(TablePlace):
     ) -> LogHead:
         return append(self.folder, began, files, tag, check, held)
 
-    def open_to_readers(self, version: int) -> None:
-        open_to_readers(_version_file(self.folder, version))
+    def mark(self, properties: Mapping[str, str]) -> None:
+        from deltalake import PostCommitHookProperties
+
+        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        table = self.open()
+        table.alter.set_table_properties(
+            dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+        )
+        open_to_readers(_version_file(self.folder, table.version()))
 
 
 def append(

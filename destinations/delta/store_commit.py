@@ -7,9 +7,12 @@ A version is taken by the store's own condition, so that no writer that uses it 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,6 +118,31 @@ class StorePlace(TablePlace):
             f"{self.url} refuses version {head.version + 1}, and does not have it.",
             hint="Wait a little, and run again.",
         )
+
+    def mark(self, properties: Mapping[str, str]) -> None:
+        table, store = self.open(), self.store  # its own way to set them keeps all threads waiting for the store
+        known = table.metadata()
+        body = {
+            "id": str(known.id),
+            "name": known.name,
+            "description": known.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": known.partition_columns,
+            "configuration": {**known.configuration, **properties},
+            "createdTime": known.created_time,
+        }
+        info = {
+            "timestamp": int(time.time() * 1000),
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {"properties": json.dumps(dict(properties))},
+            "engineInfo": "wherry",
+            "txnId": str(uuid.uuid4()),
+        }
+        content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
+        key = format_key(table.version() + 1)
+        if store.create(key, content) is None and not _holds(store, key, content):
+            raise FileExistsError(f"{self.url} has a newer version.")
 
     def _advance(self, head: LogHead) -> LogHead | None:
         """The newest version, of which only those behind this one are read; None where one of them changes what the
