@@ -225,8 +225,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
         if table is not None:
             return table
         try:
-            here = folder if is_one_disk(spark) else None if folder else delta.found_here
-            here = None if delta.has_layout else here
+            here = None if delta.has_layout or (folder and not is_one_disk(spark)) else delta.found_here
             if here is None or not make_here(spark, here, schema, properties):
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
