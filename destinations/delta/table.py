@@ -83,7 +83,7 @@ class TargetTable:
                 return seen
         elif place is not None:
             seen = _find_in_store(name, place)
-            if seen is not None or is_empty_store(place):
+            if seen is not None or (is_one_disk(spark) and is_empty_store(place)):
                 return seen
         from pyspark.errors import AnalysisException
 
@@ -225,7 +225,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
         if table is not None:
             return table
         try:
-            here = None if delta.has_layout or (folder and not is_one_disk(spark)) else delta.found_here
+            here = None if delta.has_layout or not is_one_disk(spark) else delta.found_here
             if here is None or not make_here(spark, here, schema, properties):
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:

@@ -172,6 +172,8 @@ def test_a_run_from_a_store_to_a_store_starts_no_spark(tmp_path: Path, s3: S3) -
         row = {"id": number, "email": "a@x.com", "amount": 1.5}
         client.put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=json.dumps(row).encode())
         reports.append(Pipeline.load(tmp_path / "pipeline.yaml").run(check=False))
-    assert [(report.status, report.error, report.read, report.balanced) for report in reports] == [("succeeded", None, 1, True)] * 2
+    assert [(report.status, report.error, report.read, report.balanced) for report in reports] == [
+        ("succeeded", None, 1, True)
+    ] * 2
     table = DeltaTable(url, storage_options={**s3.storage_options, "aws_endpoint": s3.behind})
     assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [1, 2]
