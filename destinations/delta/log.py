@@ -128,7 +128,7 @@ class OwnLog(TableLog):
 
     @abstractmethod
     def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        """What tells the file of each of these versions from any other of its name; none of one that is gone."""
+        """The mark of each of these versions that is still there."""
 
     @abstractmethod
     def carries(self, version: int, key: str) -> bool:
