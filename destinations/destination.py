@@ -102,6 +102,9 @@ class OpenDestination(ABC):
         """What it was when an earlier run opened it: `ensure_place` then takes nothing else for it, and makes no other
         in its place. By default it does not mind."""
 
+    def share(self) -> None:
+        """Other runs write to it at the same time. A write that could harm theirs raises from now on."""
+
     @abstractmethod
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         """Make the place if it is missing and check that rows of this schema fit. Twice is once.

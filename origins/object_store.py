@@ -412,14 +412,30 @@ class ObjectStore:
 
     def put_new(self, key: str, content: bytes) -> bool:
         """Write the object if there is none with this key; false where there is one."""
+        return self.create(key, content) is not None
+
+    def create(self, key: str, content: bytes) -> str | None:
+        """The same; what tells the object from any other with this key, and None where there is one."""
         from obstore.exceptions import AlreadyExistsError
 
         with self._name_errors("written"):
             try:
-                self._client.put(key, content, mode="create", use_multipart=False)
+                return self._client.put(key, content, mode="create", use_multipart=False)["e_tag"] or ""
             except AlreadyExistsError:
-                return False
-        return True
+                return None
+
+    def put_file(self, key: str, file: Path) -> None:
+        """Write the object, in parts if it is large; one with this key is replaced."""
+        with self._name_errors("written"):
+            self._client.put(key, file)
+
+    def list_tags(self, folder: str, after: str) -> dict[str, str]:
+        """The objects in a folder that sort behind a key, each with what tells it from any other with its key."""
+        with self._name_errors("listed"):
+            pages = self._client.list(folder, offset=after, chunk_size=_PAGE, return_arrow=True)
+            tables = [pa.table(page) for page in pages]
+        columns = [(each["path"].to_pylist(), each["e_tag"].to_pylist()) for each in tables]
+        return {key: tag or "" for keys, tags in columns for key, tag in zip(keys, tags, strict=True)}
 
     def copy_new(self, key: str, target: str) -> bool:
         """Copy an object within the store if none has the new key; false where one has. Raises `FileNotFoundError`
@@ -488,7 +504,7 @@ class ObjectStore:
     def check_put_if_new(self) -> None:
         """Raises `StoreError` unless a key that is taken stays taken: that alone keeps two writers apart."""
         try:
-            holds = not self.put_new(_PROBE, b"") or not self.put_new(_PROBE, b"")
+            holds = not self.put_new(PROBE, b"") or not self.put_new(PROBE, b"")
         except StoreError as error:
             if not _UNSUPPORTED.search(str(error.__cause__)):
                 raise
@@ -551,7 +567,7 @@ def _describe_object(found: Any) -> StoredObject:
     return StoredObject(found["path"], round(found["last_modified"].timestamp() * 1_000), found["size"])
 
 
-_PROBE = "_taken"
+PROBE = "_taken"
 """The key of an object that only shows that a key stays taken."""
 _UNSUPPORTED = re.compile(r"NotImplemented|501 Not Implemented|not implemented|NotSupported", re.IGNORECASE)
 _KEEPS_NONE = "the store lets a new object replace another one, so Wherry cannot keep two writers apart there"

@@ -21,7 +21,7 @@ from destinations.delta.schema import (
     make_rules,
 )
 from destinations.delta.table import TargetTable, make
-from destinations.delta.writers import PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
+from destinations.delta.writers import TRIES, PendingAppend, RowsWithText, append_rows, commit_by_spark, merge_rows
 from destinations.destination import (
     BatchLabel,
     DeliveryAccount,
@@ -119,6 +119,10 @@ class OpenDelta(OpenDestination):
     _tidied: int | None = None
     """The version at which small files were put together, as far as that has been looked for."""
     _own: OwnCommits = field(default_factory=OwnCommits)
+    _shared: bool = False
+
+    def share(self) -> None:
+        self._shared = True
 
     def expects(self, known: Identity) -> None:
         self._known = known
@@ -181,7 +185,7 @@ class OpenDelta(OpenDestination):
             deadline.secure()
         stamp, mode = self.destination.stamp, self.destination.mode
         stamped = RowsWithText(rows, stamp, _format_stamp(labels)) if stamp else rows
-        append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels)
+        append = PendingAppend(spark=spark, table=table, rows=stamped, labels=labels, shared=self._shared)
         adds = mode == "append" and not append.instead
         try:
             written = append_rows(append) if adds else self._change_rows(append)
@@ -195,7 +199,7 @@ class OpenDelta(OpenDestination):
 
     def confirm(self) -> None:
         table = self._table
-        if table is not None and self._own.any and table.is_there:
+        if table is not None and self._own.any and (table.is_there or isinstance(table.log, StoreLog)):
             self._own.check(table.log)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
@@ -238,8 +242,17 @@ class OpenDelta(OpenDestination):
     def fence(self, spark: SparkSession, token: str) -> None:
         table = self._require_table(spark)
         with hold_thread_lock(f"{table.id} fence"):  # two fences at once are in each other's way
-            if table.mark(spark, {_FENCE: token}, _PATIENCE):
-                return
+            for _ in range(TRIES):  # a commit of others may come in between
+                if table.mark(spark, {_FENCE: token}, _PATIENCE):
+                    return
+                if not isinstance(table.log, StoreLog) or not table.can_mark(spark):
+                    break
+            if self._shared and isinstance(table.log, StoreLog) and table.location.startswith("s3a:"):
+                raise DestinationError(
+                    f"Only Spark can fence {table.location}, and Spark might replace the commits of the other runs.",
+                    hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain "
+                    "columns and without constraints.",
+                )
             with table.hold_commits(_PATIENCE):
                 properties = f"{quote_text(_FENCE)} = {quote_text(token)}"
                 spark.sql(f"ALTER TABLE {self.destination.sql_name} SET TBLPROPERTIES ({properties})")

@@ -1,5 +1,5 @@
-"""The short way into a plain table on this machine, of few rows that Spark computes, and of those that were decided
-and are read in this process: one file of rows, and one in the table's log.
+"""The short way into a plain table on this machine or in an object store: one file of rows, and one in the table's log.
+Few rows that Spark computes take it, and those that were decided and are read in this process.
 
 A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
 table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata
@@ -18,17 +18,19 @@ import stat
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
-from destinations.delta.direct_commit import LogHead, append, is_kept_apart, open_to_readers
+from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, open_to_readers
 from destinations.delta.lock import SparkCommits
 from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
+from origins.object_store import PROBE, ObjectStore, StoreError, canonicalise, get_options
 
 if TYPE_CHECKING:
     import pyarrow
@@ -61,7 +63,7 @@ _INTERVAL = 10
 class DirectTable:
     """One table, as its log was read last. Threads may share it."""
 
-    folder: Path
+    place: TablePlace
     id: str
     commits: SparkCommits = field(default_factory=SparkCommits)
     """What is kept out while a version is taken."""
@@ -79,48 +81,43 @@ class DirectTable:
     def mark(self, properties: Mapping[str, str]) -> bool:
         """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
         not be done."""
-        from deltalake import DeltaTable, PostCommitHookProperties
         from deltalake.exceptions import DeltaError
 
-        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         with self._lock:
             if self._refresh_head() is None:
                 return False
             try:
-                with self.commits.hold(self.folder):
-                    table = DeltaTable(str(self.folder))
-                    table.alter.set_table_properties(
-                        dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
-                    )
-                open_to_readers(self.folder / "_delta_log" / f"{table.version():020}.json")
-            except (DeltaError, OSError):
+                with self._hold_commits():
+                    self.place.mark(properties)
+            except (DeltaError, OSError, StoreError):
                 return False
             return True
 
     def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> None:
-        """Add these files of the folder, as `DirectWrite.commit` does."""
+        """Add these files of the table's place, as `DirectWrite.commit` does."""
 
         def reach_and_check() -> None:
             reach("in-write")
             check()
 
         with self._lock:
-            self._known = append(
-                self.folder, began, files, tag, reach_and_check, lambda: self.commits.hold(self.folder)
-            )
+            self._known = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
             if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
-                _write_checkpoint(self.folder)
+                _write_checkpoint(self.place)
+
+    def _hold_commits(self) -> AbstractContextManager[None]:
+        return self.commits.hold(self.place.folder) if isinstance(self.place, FolderPlace) else contextlib.nullcontext()
 
     def _refresh_head(self) -> LogHead | None:
         from deltalake.exceptions import DeltaError
 
-        if self._closed or UNUSABLE.search(str(self.folder)):
+        if self._closed or UNUSABLE.search(self.place.name):
             return None
         try:
             if self._known is None:
-                self._closed = not is_kept_apart(self.folder)
-            self._known = self._known.refresh(self.folder) if self._known else LogHead.of(self.folder)
-        except (DeltaError, OSError):
+                self._closed = not self.place.is_kept_apart()
+            self._known = self.place.find_head(self._known)
+        except (DeltaError, OSError, StoreError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
         return None if self._closed else self._known
@@ -155,20 +152,20 @@ class DirectWrite:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before."""
         name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-        with self._commit_files([name], tag, check):
-            write([rows], rows.schema, self._began.schema, self._way.folder / name)
+        with self._commit_files([name], tag, check) as folder:
+            write([rows], rows.schema, self._began.schema, folder / name)
 
     def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> None:
         """The same with files, which are then in the table's folder under other names."""
         files = name_for_table(found)
-        with self._commit_files(list(files), tag, check):
-            bring(files, self._way.folder)
+        with self._commit_files(list(files), tag, check) as folder:
+            bring(files, folder)
 
     @contextlib.contextmanager
-    def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[None]:
-        """Commit the files with these names, which are put into the table's folder in here. They are taken away again
+    def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[Path]:
+        """Commit the files with these names, which are made in the given folder. They are taken away again
         unless the check was passed, behind which they are needed."""
-        passed, files = False, {name: self._way.folder / name for name in names}
+        passed, place = False, self._way.place
 
         def check_and_note() -> None:
             nonlocal passed
@@ -176,18 +173,31 @@ class DirectWrite:
             passed = True
 
         try:
-            yield
-            described = describe_files(files, json.loads(self._began.schema))
+            with place.stage() as folder:
+                yield folder
+                described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
+                place.publish(folder, names)
             self._way.commit(self._began, described, tag, check_and_note)
         finally:
             if not passed:
-                for file in files.values():
-                    file.unlink(missing_ok=True)
+                place.discard(names)
 
 
 def writes_plainly(spark: SparkSession) -> bool:
     """Whether the session says nothing of how files are written that this way does not do."""
     return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
+
+
+def writes_to_stores_plainly(spark: SparkSession) -> bool:
+    """Whether this process may write beside Spark in a store: no setting has Spark encrypt what it writes there, or
+    commit through a log store that this process does not know."""
+    return not any(_OF_STORES.search(key) for key in spark.conf.getAll)
+
+
+_OF_STORES = re.compile(
+    r"^spark\.delta\.logStore\.(class|s3|s3a|abfs|abfss|gs)\b"
+    r"|fs\.s3a\.(bucket\..*\.)?(encryption|server-side-encryption|acl|create\.header|create\.storage)\b"
+)
 
 
 def _is_plain_setting(key: str, value: str) -> bool:
@@ -239,21 +249,21 @@ def _is_plain(head: LogHead, table_id: str) -> bool:
     return plain and deep and head.id == table_id and head.file is not None
 
 
-def _write_checkpoint(folder: Path) -> None:
+def _write_checkpoint(place: TablePlace) -> None:
     """Sum up the log, and take away what is long past its time. Where that fails, whoever opens the table reads more of
     the log, until it is done again."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(str(folder))
+        table = place.open()
         table.create_checkpoint()
-        beside = folder / "_delta_log"
-        for file in (beside / "_last_checkpoint", *beside.glob(f"{table.version():020}.checkpoint*")):
-            open_to_readers(file)
+        if isinstance(place, FolderPlace):
+            beside = place.folder / "_delta_log"
+            for file in (beside / "_last_checkpoint", *beside.glob(f"{table.version():020}.checkpoint*")):
+                open_to_readers(file)
         table.cleanup_metadata()
-    except (DeltaError, OSError) as error:
-        log.warning("no checkpoint could be written for %s: %s", folder, error)
+    except (DeltaError, OSError, StoreError) as error:
+        log.warning("no checkpoint could be written for %s: %s", place.name, error)
 
 
 def collect_arrow(rows: DataFrame) -> Any:
@@ -313,9 +323,9 @@ _SIMPLE_NAMES = frozenset({
 })  # fmt: skip
 
 
-def make_here(spark: SparkSession, folder: Path, schema: StructType, properties: Mapping[str, str]) -> bool:
-    """Make a table with these columns and properties and nothing else, if there is nothing in the folder; false if it
-    is none that is plain, or could not be made, and Spark has to say why."""
+def make_here(spark: SparkSession, folder: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
+    """Make a table with these columns and properties and nothing else, if there is nothing in the folder, or below the
+    URL of a store; false if it is none that is plain, or could not be made, and Spark has to say why."""
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
@@ -323,8 +333,10 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     if columns is None or not _KNOWN.issuperset(properties.items()) or UNUSABLE.search(str(folder)):
         return False
     has_defaults = all(key in _HARMLESS for key in spark.conf.getAll if key.startswith(_SETTINGS))
-    if not has_defaults or not _is_empty(folder):
+    if not has_defaults or not (_is_empty(folder) if isinstance(folder, Path) else writes_to_stores_plainly(spark)):
         return False
+    if not isinstance(folder, Path):
+        return _create_in_store(folder, json.dumps(columns), properties)
     log = folder / "_delta_log"
     missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     try:
@@ -339,6 +351,27 @@ def make_here(spark: SparkSession, folder: Path, schema: StructType, properties:
     for file in log.iterdir():
         if file.is_file():
             open_to_readers(file)
+    return True
+
+
+def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> bool:
+    from deltalake import DeltaTable, Schema
+    from deltalake.exceptions import DeltaError
+
+    try:
+        store = ObjectStore(url)
+        store.check_put_if_new()
+        if any(key != PROBE for page in store.list_pages() for key in page):
+            return False
+        DeltaTable.create(
+            canonicalise(url),
+            Schema.from_json(columns),
+            mode="error",
+            configuration=dict(properties),
+            storage_options=get_options(url),
+        )
+    except (DeltaError, OSError, StoreError):
+        return False
     return True
 
 

@@ -6,6 +6,7 @@ have changed what the table is: no columns, no property, no rule, and no fence, 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -14,15 +15,22 @@ import stat
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
 from origins.delta_actions import FileBody
 from origins.errors import WherryError
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Mark: TypeAlias = tuple[int, int] | str
+"""What tells a version's file from any other of that name."""
 MODE = 0o644
 """The mode of a table's file that Spark writes, independent of this process's umask."""
 
@@ -36,9 +44,9 @@ class Overwritten(WherryError):
 
     code = "OVERWRITTEN"
 
-    def __init__(self, folder: Path, version: int, brought: str) -> None:
+    def __init__(self, table: Path | str, version: int, brought: str) -> None:
         super().__init__(
-            f"Another writer has replaced version {version} of the table {folder}, which held {brought}. These rows "
+            f"Another writer has replaced version {version} of the table {table}, which held {brought}. These rows "
             "are no longer in the table.",
             hint="Find and stop the other writer: a Spark in another process can replace a version that it did not "
             "see. Then see which batches are missing, and how to deliver them again:  wherry audit FILE",
@@ -57,7 +65,7 @@ class LogHead:
     partitions: Sequence[str]
     protocol: tuple[int, int]
     """The versions of Delta's protocol that a reader and a writer must know."""
-    file: tuple[int, int] | None
+    file: Mark | None
     """What tells the version's file in the log from any other of that name; None if it is gone."""
     seen: float
     """When this was known to be the newest, by a clock that goes on while the machine sleeps."""
@@ -67,8 +75,12 @@ class LogHead:
         """The newest. Raises `DeltaError` or `OSError` where it cannot be read."""
         from deltalake import DeltaTable
 
-        seen = _now()
+        seen = read_clock()
         table = DeltaTable(str(folder))
+        return LogHead.read(table, identify_file(_version_file(folder, table.version())), seen)
+
+    @staticmethod
+    def read(table: DeltaTable, file: Mark | None, seen: float) -> LogHead:
         metadata, protocol = table.metadata(), table.protocol()
         return LogHead(
             version=table.version(),
@@ -77,7 +89,7 @@ class LogHead:
             configuration=metadata.configuration,
             partitions=tuple(metadata.partition_columns),
             protocol=(protocol.min_reader_version, protocol.min_writer_version),
-            file=identify_file(_version_file(folder, table.version())),
+            file=file,
             seen=seen,
         )
 
@@ -87,12 +99,12 @@ class LogHead:
     def advance(self, folder: Path) -> LogHead | None:
         """The newest, of which only the versions behind this one are read; None where one of them changes what the
         table is, or nobody can tell any more."""
-        now, version = _now(), self.version
+        now, version = read_clock(), self.version
         try:
             if not self.stands(folder):
                 return None
             while (later := _version_file(folder, version + 1)).exists():
-                if _changes_table(later):
+                if changes_table(later.read_text(encoding="utf-8")):
                     return None
                 version += 1
         except FileNotFoundError:
@@ -107,7 +119,108 @@ class LogHead:
     def is_old(self) -> bool:
         """Whether versions may have come behind it and been cleaned away again, in any order. What may be appended to
         in this way keeps its log for a day at least."""
-        return _now() - self.seen > _RECENT
+        return read_clock() - self.seen > _RECENT
+
+
+class TablePlace(ABC):
+    """Where a table is whose versions this process writes: its log, and its files with rows."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The place, as a person would name it."""
+
+    @abstractmethod
+    def open(self) -> DeltaTable:
+        """The table, through `deltalake`. Raises `DeltaError` or `OSError` where it cannot be read."""
+
+    @abstractmethod
+    def find_head(self, known: LogHead | None) -> LogHead:
+        """The newest version; quicker from a known one. Raises as `open` does."""
+
+    @abstractmethod
+    def is_kept_apart(self) -> bool:
+        """Whether a name that is taken stays taken in the log: it is all that keeps two processes apart."""
+
+    @abstractmethod
+    def stage(self) -> AbstractContextManager[Path]:
+        """A folder of this machine in which files are made that are going to be part of the table."""
+
+    @abstractmethod
+    def publish(self, folder: Path, names: Sequence[str]) -> None:
+        """Put the files with these names, which are in that folder, into the table's place."""
+
+    @abstractmethod
+    def discard(self, names: Sequence[str]) -> None:
+        """Take such files away again, also where they are not there yet."""
+
+    @abstractmethod
+    def append(
+        self,
+        began: LogHead,
+        files: Sequence[FileBody],
+        tag: str,
+        check: Callable[[], None],
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> LogHead:
+        """Commit files that are in place, as the function `append` does."""
+
+    @abstractmethod
+    def mark(self, properties: Mapping[str, str]) -> None:
+        """Set these properties in one commit. Raises as `open` does, also where others come in between."""
+
+
+@dataclass(frozen=True)
+class FolderPlace(TablePlace):
+    """A folder of this machine."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    def open(self) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.folder))
+
+    def find_head(self, known: LogHead | None) -> LogHead:
+        return known.refresh(self.folder) if known else LogHead.of(self.folder)
+
+    def is_kept_apart(self) -> bool:
+        return is_kept_apart(self.folder)
+
+    @contextlib.contextmanager
+    def stage(self) -> Iterator[Path]:
+        yield self.folder
+
+    def publish(self, folder: Path, names: Sequence[str]) -> None:
+        """They are made in place."""
+
+    def discard(self, names: Sequence[str]) -> None:
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def append(
+        self,
+        began: LogHead,
+        files: Sequence[FileBody],
+        tag: str,
+        check: Callable[[], None],
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> LogHead:
+        return append(self.folder, began, files, tag, check, held)
+
+    def mark(self, properties: Mapping[str, str]) -> None:
+        from deltalake import PostCommitHookProperties
+
+        nothing_more = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        table = self.open()
+        table.alter.set_table_properties(
+            dict(properties), raise_if_not_exists=False, post_commithook_properties=nothing_more
+        )
+        open_to_readers(_version_file(self.folder, table.version()))
 
 
 def append(
@@ -127,7 +240,7 @@ def append(
     log = folder / "_delta_log"
     whole = log / f".{uuid.uuid4()}.tmp"
     try:
-        whole.write_text(_format_commit(files, tag, began.version), encoding="utf-8")
+        whole.write_text(format_commit(files, tag, began.version), encoding="utf-8")
         for file in (whole, *(folder / unquote(added["path"]) for added in files)):
             open_to_readers(file)
             _make_durable(file)
@@ -231,7 +344,7 @@ def _see_that_it_counts(folder: Path, head: LogHead) -> None:
         raise Overwritten(folder, head.version, "rows of an earlier commit")
 
 
-def _format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
+def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     """The version's file, in the words in which Spark tells of an append."""
     now = int(time.time() * 1000)
     metrics = {
@@ -260,9 +373,10 @@ def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
         return [(int(entry.name[:20]), Path(entry.path)) for entry in entries if _CHECKPOINT.match(entry.name)]
 
 
-def _changes_table(file: Path) -> bool:
-    with file.open(encoding="utf-8") as lines:
-        return any(not _SAME.isdisjoint(json.loads(line)) for line in lines if any(action in line for action in _SAME))
+def changes_table(commit: str) -> bool:
+    """Whether a version with these lines changes what the table is."""
+    lines = (line for line in commit.split("\n") if any(action in line for action in _SAME))
+    return any(not _SAME.isdisjoint(json.loads(line)) for line in lines)
 
 
 _SAME = frozenset({"metaData", "protocol"})
@@ -272,7 +386,8 @@ _RECENT = 60.0
 _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-def _now() -> float:
+def read_clock() -> float:
+    """Seconds, by a clock that goes on while the machine sleeps."""
     return time.clock_gettime(_COUNTS_SLEEP)
 
 

@@ -14,7 +14,7 @@ import math
 import re
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import cached_property
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import LogHead, Overwritten, describe_batches, identify_file
+from destinations.delta.direct_commit import LogHead, Mark, Overwritten, describe_batches, identify_file
+from destinations.delta.store_commit import format_key
 from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
@@ -117,8 +118,25 @@ class TableLog(ABC):
         """The versions after this one, newest first, as far back as the log still has them."""
 
 
+class OwnLog(TableLog):
+    """One whose versions this process tells from each other."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The table's place."""
+
+    @abstractmethod
+    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
+        """The mark of each of these versions that is still there."""
+
+    @abstractmethod
+    def carries(self, version: int, key: str) -> bool:
+        """Whether the version has the label with this key, and is there at all."""
+
+
 @dataclass(frozen=True)
-class LocalLog(TableLog):
+class LocalLog(OwnLog):
     """The log of a table in a folder on this machine."""
 
     folder: Path
@@ -167,8 +185,15 @@ class LocalLog(TableLog):
     def path_of(self, version: int, kind: str = "json") -> Path:
         return self.folder / "_delta_log" / f"{version:020}.{kind}"
 
+    @property
+    def name(self) -> str:
+        return str(self.folder)
+
+    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
+        found = ((version, identify_file(self.path_of(version))) for version in versions)
+        return {version: mark for version, mark in found if mark is not None}
+
     def carries(self, version: int, key: str) -> bool:
-        """Whether the version has the label with this key, and is there at all."""
         try:
             return self._read_commit(version).carries(key)
         except FileNotFoundError:
@@ -217,10 +242,10 @@ _REMEMBERED = 10_000
 
 @dataclass
 class OwnCommits:
-    """The versions with which this process brought batches into a table of this machine, as long as it remembers
+    """The versions with which this process brought batches into a table whose log it reads, as long as it remembers
     them. Threads may share it."""
 
-    _known: dict[int, tuple[Sequence[Label], tuple[int, int] | None]] = field(default_factory=dict)
+    _known: dict[int, tuple[Sequence[Label], Mark | None]] = field(default_factory=dict)
     """By their numbers: the labels that each carries, and what tells its file from any other of that name."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -229,10 +254,11 @@ class OwnCommits:
         return bool(self._known)
 
     def note(self, log: TableLog, version: int | None, labels: Sequence[Label]) -> None:
-        """A write under these labels has taken this version. Raises `Overwritten` if somebody replaced it since."""
-        if not isinstance(log, LocalLog) or version is None:
+        """A write under these labels has taken this version. Raises `Overwritten` if somebody replaced it since, which
+        in a store the next look tells."""
+        if not isinstance(log, OwnLog) or version is None:
             return
-        file = identify_file(log.path_of(version))
+        file = log.identify([version]).get(version) if isinstance(log, LocalLog) else None
         if file is not None and not log.carries(version, labels[0].key):
             raise _overwritten_error(log, version, labels)
         with self._lock:
@@ -243,12 +269,13 @@ class OwnCommits:
     def check(self, log: TableLog, newest: int | None = None) -> None:
         """Raises `Overwritten`, once for each, if one of these versions is another file now, and does not carry its
         label; asks only for so many of the `find_newest` ones. A version that is gone was cleaned away."""
-        if not isinstance(log, LocalLog):
+        if not isinstance(log, OwnLog) or not self._known:
             return
         with self._lock:
             known = list(itertools.islice(reversed(self._known.items()), newest))
+            there = log.identify([version for version, _ in known])
             for version, (labels, before) in known:
-                now = identify_file(log.path_of(version))
+                now = there.get(version)
                 if now in (before, None):
                     continue
                 if not log.carries(version, labels[0].key):
@@ -257,8 +284,8 @@ class OwnCommits:
                 self._known[version] = labels, now
 
 
-def _overwritten_error(log: LocalLog, version: int, labels: Sequence[Label]) -> Overwritten:
-    error = Overwritten(log.folder, version, describe_batches(make_tag(labels)))
+def _overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
+    error = Overwritten(log.name, version, describe_batches(make_tag(labels)))
     error.batch = labels[0].batch
     return error
 
@@ -311,7 +338,7 @@ class SparkLog(TableLog):
 
 
 @dataclass(frozen=True)
-class StoreLog(TableLog):
+class StoreLog(OwnLog):
     """The log of a table in an object store, as this process reads it. What it cannot read Spark reads."""
 
     table: str
@@ -331,13 +358,27 @@ class StoreLog(TableLog):
         store = ObjectStore(self.url)  # with the access as it is now: credentials may be renewed while a run lasts
         try:
             for version in _list_versions(store, after):
-                content = store.read(f"_delta_log/{version:020}.json").decode()
+                content = store.read(format_key(version)).decode()
                 yield _parse_commit(version, io.StringIO(content))
                 upto = version
         except StoreError:
             if spark is None:
                 raise
             yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
+
+    @property
+    def name(self) -> str:
+        return self.url
+
+    def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
+        first = min(versions)
+        after = format_key(first - 1) if first else "_delta_log/"
+        tags = ObjectStore(self.url).list_tags("_delta_log", after)
+        return {version: tags[format_key(version)] for version in versions if format_key(version) in tags}
+
+    def carries(self, version: int, key: str) -> bool:
+        found = ObjectStore(self.url).read_object(format_key(version))
+        return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).carries(key)
 
     @property
     def _by_spark(self) -> SparkLog:

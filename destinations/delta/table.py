@@ -12,17 +12,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from destinations.delta.direct_append import DirectTable, make_here, writes_plainly
+from destinations.delta.direct_append import DirectTable, make_here, writes_plainly, writes_to_stores_plainly
+from destinations.delta.direct_commit import FolderPlace
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
+from destinations.delta.store_commit import StorePlace
 from destinations.destination import DestinationError, Written
 from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import StoreError, explain_store_words, open_delta_table
+from origins.object_store import PROBE, ObjectStore, StoreError, explain_store_words, open_delta_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,7 +83,7 @@ class TargetTable:
                 return seen
         elif place is not None:
             seen = _find_in_store(name, place)
-            if seen is not None:
+            if seen is not None or (is_one_disk(spark) and is_empty_store(place)):
                 return seen
         from pyspark.errors import AnalysisException
 
@@ -129,6 +131,12 @@ class TargetTable:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
         return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
 
+    def hold_apart(self, patience: float | None = None) -> AbstractContextManager[bool]:
+        """The same for a commit of this process; gives whether it is held. A store needs no lock."""
+        if isinstance(self.log, LocalLog):
+            return hold_table(self.log.folder, patience, apart=True)
+        return contextlib.nullcontext(enter_result=True)
+
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """What it says of its columns. Generated and identity columns are told where its folder can be read."""
         fields = json.loads(self.log.read_metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
@@ -147,17 +155,25 @@ class TargetTable:
         """Set these properties in one commit, without Spark's Delta; false where that cannot be, or where others write
         for longer than `patience`, and nothing was done."""
         short = self.get_direct_table(spark)
-        if short is None or short.begin() is None:
+        if short is None or not self.can_mark(spark):
             return False
-        with hold_table(short.folder, patience, apart=True) as held:
+        with self.hold_apart(patience) as held:
             return held and short.mark(properties)
+
+    def can_mark(self, spark: SparkSession) -> bool:
+        """Whether this process can set properties of the table, unless others come in between."""
+        short = self.get_direct_table(spark)
+        return short is not None and short.begin() is not None
 
     def get_direct_table(self, spark: SparkSession) -> DirectTable | None:
         """How this process commits to the table without Spark's Delta; None where its log cannot be read here."""
         if self._short is None and isinstance(self.log, LocalLog):
             commits = get_commits(spark)
             plain = commits.can_be_held() and writes_plainly(spark)
-            self._short = DirectTable(self.log.folder, self.id, commits, _closed=not plain)
+            self._short = DirectTable(FolderPlace(self.log.folder), self.id, commits, _closed=not plain)
+        elif self._short is None and isinstance(self.log, StoreLog):
+            plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
+            self._short = DirectTable(StorePlace(self.log.url), self.id, _closed=not plain)
         return self._short
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
@@ -209,7 +225,7 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
         if table is not None:
             return table
         try:
-            here = folder if is_one_disk(spark) and not delta.has_layout else None
+            here = None if delta.has_layout or not is_one_disk(spark) else delta.found_here
             if here is None or not make_here(spark, here, schema, properties):
                 spark.sql(f"CREATE TABLE {name} {format_layout(delta, schema, properties)}")
         except Exception as error:
@@ -301,6 +317,14 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
         log=StoreLog(name, url, body),
         version=found.version(),
     )
+
+
+def is_empty_store(url: str) -> bool:
+    """Whether there surely is nothing below this URL."""
+    try:
+        return all(key == PROBE for page in ObjectStore(url).list_pages() for key in page)
+    except StoreError:
+        return False
 
 
 def _is_nowhere(spark: SparkSession, folder: Path) -> bool:

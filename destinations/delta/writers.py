@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
-from destinations.delta.lock import hold_table
-from destinations.delta.log import LocalLog, make_tag
+from destinations.delta.log import StoreLog, make_tag
 from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
-from destinations.destination import Deadline, Label, Late, Written
+from destinations.destination import Deadline, DestinationError, Label, Late, Written
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
@@ -121,6 +120,8 @@ class PendingAppend:
     table: TargetTable
     rows: BatchRows
     labels: Sequence[Label]
+    shared: bool = False
+    """Whether other runs write the table at the same time."""
 
     @property
     def key(self) -> str:
@@ -139,6 +140,12 @@ class PendingAppend:
     @property
     def deadline(self) -> Deadline | None:
         return self.labels[0].deadline
+
+    @property
+    def must_commit_here(self) -> bool:
+        """Whether a commit of Spark's could replace one of another run, as it may in S3."""
+        log = self.table.log
+        return self.shared and isinstance(log, StoreLog) and log.url.startswith("s3a:")
 
     @cached_property
     def short(self) -> DirectWrite | None:
@@ -194,7 +201,9 @@ class DirectAppend(DeltaWriter):
         if table is not None:
             return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
         is_small = size is not None and size <= self.collects * len(append.labels)
-        return is_small and append.short.can_take(json.loads(append.rows.frame().schema.json()))
+        return (is_small or append.must_commit_here) and append.short.can_take(
+            json.loads(append.rows.frame().schema.json())
+        )
 
     def write(self, append: PendingAppend) -> Written | None:
         short, table = append.short, append.rows.table()
@@ -215,6 +224,13 @@ class SparkAppend(DeltaWriter):
         return True
 
     def write(self, append: PendingAppend) -> Written:
+        if append.must_commit_here:
+            raise DestinationError(
+                f"Only Spark can append these rows to {append.table.location}, and Spark might replace the "
+                "commits of the other runs that share its lanes.",
+                hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain columns "
+                "and without constraints, and smaller batches.",
+            )
         return commit_by_spark(append, lambda rows: append.table.append(rows, append.tag))
 
 
@@ -235,8 +251,7 @@ def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) 
 def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], None]) -> Written | None:
     """Commit without Spark. Whether it landed, if it raises, the table's log says."""
     table, before, deadline = append.table, append.table.version, append.deadline
-    assert isinstance(table.log, LocalLog)
-    with hold_table(table.log.folder, apart=True) as held:
+    with table.hold_apart() as held:
         if not held:
             return None
         try:

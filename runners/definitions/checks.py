@@ -282,10 +282,15 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
 _LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
 
 
+def _commits_by_itself(delta: Delta) -> bool:
+    """Whether Wherry commits to the table by a condition of the store, and Spark never does."""
+    return delta.mode == "append" and not delta.has_layout and delta.optimize is None
+
+
 def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
-    """The paths of the Delta tables that every run writes, and where they stand in the definition."""
+    """The paths of the Delta tables to which Spark may commit in every run, and where they stand in the definition."""
     for at, destination in enumerate(pipeline.destinations):
-        if isinstance(destination, Delta) and destination.path:
+        if isinstance(destination, Delta) and destination.path and not _commits_by_itself(destination):
             yield f"destinations[{at}].path", destination.path
     dead = pipeline.dlq.destination
     if isinstance(dead, Delta) and dead.path:

@@ -264,6 +264,8 @@ class RunOpening:
             before = known.get(name) or known.get(self._get_destination(name).was or "")
             ruled = name in (*self.ruling.fresh, *self.ruling.moved)
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
+            if journal.is_shared:
+                self.opened[name].share()
 
     def _open_destinations(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
         """What each destination is. Tables are made, and every schema that will arrive there is checked."""

@@ -158,7 +158,7 @@ class DiskHome(TableHome):
         return os.listdir(self.path / "_delta_log")
 
     def read_rows(self, found: ArrowStreamExportable) -> Iterator[Row]:
-        """Without pyarrow, which takes 0.1 s to import. arro3 holds Python's lock while it reads: on a disk, briefly."""
+        """Without pyarrow, which takes 0.1 s to import. arro3 keeps Python's lock for the short time of a read."""
         for batch in RecordBatchReader.from_stream(found):
             columns = [column.to_pylist() for column in batch.columns]
             yield from (dict(zip(batch.column_names, row, strict=True)) for row in zip(*columns, strict=True))

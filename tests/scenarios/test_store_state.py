@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from destinations.dead_letters import SCHEMA as DLQ
 from origins.errors import WherryError
@@ -158,3 +158,22 @@ def test_a_url_that_cannot_be_a_state_is_refused(tmp_path: Path, state: str, wor
     (tmp_path / "pipeline.yaml").write_text(f"{TEXT}state: {state}\n")
     with pytest.raises(DefinitionError, match=words):
         Pipeline.load(tmp_path / "pipeline.yaml")
+
+
+def test_a_run_from_a_store_to_a_store_starts_no_spark(tmp_path: Path, s3: S3) -> None:
+    """The origin, the table, the DLQ and the state are there. The first run makes the tables."""
+    client, url = make_client(s3.behind), s3.make_url("tables/orders")
+    text = TEXT.replace("landing/*.json", s3.make_url("landing/*.json")).replace("tables/orders", url)
+    settings = {"conf": s3.spark_settings}
+    text += f"state: {s3.make_url('wherry/orders')}\nspark: {json.dumps(settings)}\n"
+    (tmp_path / "pipeline.yaml").write_text(text)
+    reports = []
+    for number in (1, 2):
+        row = {"id": number, "email": "a@x.com", "amount": 1.5}
+        client.put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=json.dumps(row).encode())
+        reports.append(Pipeline.load(tmp_path / "pipeline.yaml").run(check=False))
+    assert [(report.status, report.error, report.read, report.balanced) for report in reports] == [
+        ("succeeded", None, 1, True)
+    ] * 2
+    table = DeltaTable(url, storage_options={**s3.storage_options, "aws_endpoint": s3.behind})
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [1, 2]

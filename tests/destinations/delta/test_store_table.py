@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -23,7 +24,9 @@ class Asked(Exception):
 
 
 class NoSpark:
-    """A Spark that may not be asked."""
+    """A Spark that may not be asked. Its settings do not say that it sees what this process sees."""
+
+    conf: Mapping[str, str] = {}
 
     def sql(self, query: str) -> NoReturn:
         raise Asked(query)

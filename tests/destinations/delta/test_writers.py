@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from destinations.conformance import make_label
 from destinations.delta.direct_append import DirectTable
-from destinations.delta.direct_commit import MetadataChanged
+from destinations.delta.direct_commit import FolderPlace, MetadataChanged
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
 from destinations.delta.writers import (
@@ -85,7 +85,7 @@ def table(tmp_path: Path) -> TargetTable:
     """A plain table, of which this process alone knows."""
     made = DeltaTable.create(str(tmp_path / "orders"), pa.schema([("id", pa.int64()), ("name", pa.string())]))
     log, found = LocalLog(tmp_path / "orders"), str(made.metadata().id)
-    short = DirectTable(tmp_path / "orders", found)
+    short = DirectTable(FolderPlace(tmp_path / "orders"), found)
     place = f"file:{tmp_path / 'orders'}"
     return TargetTable("orders", found, place, {}, SCHEMA.json(), log, log.find_newest(), short)
 
@@ -156,7 +156,7 @@ def test_a_fence_between_the_look_and_the_commit_keeps_rows_out(table: TargetTab
     for rows in (TableRows(NO_SPARK, ROWS), few_files(tmp_path / "rows")):
         append = append_to(table, rows)
         assert append.short is not None
-        assert DirectTable(tmp_path / "orders", table.id).mark({"wherry.fence": type(rows).__name__})
+        assert DirectTable(FolderPlace(tmp_path / "orders"), table.id).mark({"wherry.fence": type(rows).__name__})
         with pytest.raises(MetadataChanged):
             append_rows(append)
     assert there(table) == []

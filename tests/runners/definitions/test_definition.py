@@ -826,7 +826,8 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        ("destinations: [{delta: {path: 's3://bucket/orders'}}]", "destinations[0].path"),
+        ("destinations: [{delta: {path: 's3://bucket/orders', mode: merge, keys: [id]}}]", "destinations[0].path"),
+        ("destinations: [{delta: {path: 's3://bucket/orders', partition_by: [id]}}]", "destinations[0].path"),
         ("destinations: [{delta: {path: orders}}]\nstate: s3://bucket/state", "state"),
         ("destinations: [{delta: {path: orders}}]\ndlq: {delta: {path: 's3a://bucket/dlq'}}", "dlq"),
     ],

@@ -19,7 +19,7 @@ from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectTable, _list_types, _write_checkpoint
-from destinations.delta.direct_commit import Overwritten, append
+from destinations.delta.direct_commit import FolderPlace, Overwritten, append
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
@@ -139,7 +139,7 @@ def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Pa
     after = newest(orders, "metaData")
     assert after == {**before, "configuration": {**before["configuration"], "wherry.fence": "first"}}
     with start_paused_write(spark, orders, make_label()) as (write, let_go):
-        assert DirectTable(tmp_path / "orders", after["id"]).mark({"wherry.fence": "second"})
+        assert DirectTable(FolderPlace(tmp_path / "orders"), after["id"]).mark({"wherry.fence": "second"})
         let_go()
         with pytest.raises(Exception, match="METADATA_CHANGED"):
             write.result()
@@ -294,7 +294,7 @@ def test_a_commit_that_raised_and_landed_has_landed(
         append(*told)
         raise OSError("input/output error")
 
-    monkeypatch.setattr("destinations.delta.direct_append.append", lands_and_raises)
+    monkeypatch.setattr("destinations.delta.direct_commit.append", lands_and_raises)
     assert orders.write(spark, FrameRows(rows, 0), [make_label()]).rows == 3
     assert spark.table(orders.destination.sql_name).count() == 3
 
@@ -310,7 +310,7 @@ def test_one_that_raised_and_did_not_land_raises(
     def full(*_: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr("destinations.delta.direct_append.append", full)
+    monkeypatch.setattr("destinations.delta.direct_commit.append", full)
     with pytest.raises(OSError, match="no space"):
         orders.write(spark, FrameRows(rows, 0), [make_label()])
     assert spark.table(orders.destination.sql_name).count() == 0
@@ -524,7 +524,7 @@ def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path
         assert engine(orders) != "wherry"
         assert brought(spark, orders, rows) == "wherry"
         orders.fence(spark, "token")
-        _write_checkpoint(tmp_path / "orders")
+        _write_checkpoint(FolderPlace(tmp_path / "orders"))
         (tmp_path / "kept").mkdir()
         Delta(path=str(tmp_path / "kept")).open().ensure_place(spark, rows.schema)
     finally:

@@ -24,7 +24,7 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from destinations.conformance import make_label
 from destinations.delta.data_files import describe_files, write
 from destinations.delta.direct_append import DirectTable, _is_plain_setting
-from destinations.delta.direct_commit import LogHead, MetadataChanged, Overwritten, append, is_kept_apart
+from destinations.delta.direct_commit import FolderPlace, LogHead, MetadataChanged, Overwritten, append, is_kept_apart
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from origins.delta_actions import FileBody, NestedBody
 
@@ -111,10 +111,10 @@ def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Pa
     bring(orders, 1)
     there = DeltaTable(str(orders))
     there.create_checkpoint()
-    assert DirectTable(orders, str(there.metadata().id)).begin() is not None
+    assert DirectTable(FolderPlace(orders), str(there.metadata().id)).begin() is not None
     (orders / "_delta_log" / f"{1:020}.json").unlink()
     assert numbers(orders) == [1]
-    assert DirectTable(orders, str(there.metadata().id)).begin() is None
+    assert DirectTable(FolderPlace(orders), str(there.metadata().id)).begin() is None
 
 
 @pytest.mark.parametrize("change", [renamed, replaced, recreated, fenced_and_back])
@@ -194,7 +194,7 @@ def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypa
         DeltaTable(str(orders)).create_checkpoint()
         for version in (0, 2, 3):
             (orders / "_delta_log" / f"{version:020}.json").unlink()
-        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
         link(file, name)
 
     monkeypatch.setattr(os, "link", slept)
@@ -210,7 +210,7 @@ def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypa
         link(file, name)
         bring(orders, 6)
         DeltaTable(str(orders)).create_checkpoint()
-        monkeypatch.setattr("destinations.delta.direct_commit._now", lambda: began.seen + 3_600)
+        monkeypatch.setattr("destinations.delta.direct_commit.read_clock", lambda: began.seen + 3_600)
 
     monkeypatch.setattr(os, "link", overtaken)
     assert append(orders, began, lying(orders, 5), "tag").version == 5
@@ -250,13 +250,13 @@ def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
 def test_a_table_whose_log_is_kept_for_less_than_a_day_goes_another_way(orders: Path, kept: str, is_open: bool) -> None:
     """Or for a time that `deltalake` would not understand, which clears the log up."""
     DeltaTable(str(orders)).alter.set_table_properties({"delta.logRetentionDuration": kept})
-    assert (DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is not None) == is_open
+    assert (DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is not None) == is_open
 
 
 @pytest.mark.parametrize("name", ["delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"])
 def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(orders: Path, name: str) -> None:
     """Wherry writes those of the first columns, as Delta does where a table says nothing."""
-    plain = DirectTable(orders, str(DeltaTable(str(orders)).metadata().id))
+    plain = DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id))
     assert plain.begin() is not None
     value = "id" if name.endswith("StatsColumns") else "0"
     DeltaTable(str(orders)).alter.set_table_properties({name: value})
@@ -291,7 +291,7 @@ def test_some_settings_say_nothing_of_how_to_write(key: str, value: str, plain: 
 def test_a_table_that_says_how_to_write_goes_another_way(orders: Path, name: str) -> None:
     """Whatever it says: the property alone is enough."""
     DeltaTable(str(orders)).alter.set_table_properties({name: "true"}, raise_if_not_exists=False)
-    assert DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is None
+    assert DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is None
 
 
 def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
     inner: Any = {"type": "struct", "fields": [{"name": "b", "type": "long", "nullable": True, "metadata": rule}]}
     columns = {"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]}
     DeltaTable.create(str(tmp_path / "t"), Schema.from_json(json.dumps(columns)))
-    assert DirectTable(tmp_path / "t", str(DeltaTable(str(tmp_path / "t")).metadata().id)).begin() is None
+    assert DirectTable(FolderPlace(tmp_path / "t"), str(DeltaTable(str(tmp_path / "t")).metadata().id)).begin() is None
 
 
 def test_a_version_that_others_may_have_read_stays(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -494,7 +494,7 @@ def test_links_are_tried_out_where_versions_are_linked(orders: Path, monkeypatch
         link(file, name)
 
     monkeypatch.setattr(os, "link", elsewhere)
-    assert DirectTable(orders, str(DeltaTable(str(orders)).metadata().id)).begin() is None
+    assert DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is None
 
 
 def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> None:

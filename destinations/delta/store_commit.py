@@ -1,0 +1,171 @@
+"""An append to a plain Delta table in an object store: a PUT that takes the next version only if no other has it.
+
+A version is taken by the store's own condition, so that no writer that uses it can replace another's commit. What
+`direct_commit` promises of a table in a folder holds here too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from destinations.delta.direct_commit import (
+    LogHead,
+    MetadataChanged,
+    TablePlace,
+    changes_table,
+    format_commit,
+    read_clock,
+)
+from origins.delta_actions import FileBody
+from origins.object_store import ObjectStore, StoreError, open_delta_table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+_IDLE = 5
+"""So often a store may refuse a version that it does not have, as it may while another request is under way."""
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
+
+
+@dataclass(frozen=True)
+class StorePlace(TablePlace):
+    """A place in an object store."""
+
+    url: str
+
+    @property
+    def name(self) -> str:
+        return self.url
+
+    @property
+    def store(self) -> ObjectStore:
+        """With the access as it is now: credentials may be renewed while a run lasts."""
+        return ObjectStore(self.url)
+
+    def open(self) -> DeltaTable:
+        table = open_delta_table(self.url)
+        if table is None:
+            raise FileNotFoundError(self.url)
+        return table
+
+    def find_head(self, known: LogHead | None) -> LogHead:
+        later = None if known is None else self._advance(known)
+        if later is not None:
+            return later
+        seen, table = read_clock(), self.open()
+        version = table.version()
+        tags = self.store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
+        return LogHead.read(table, tags.get(format_key(version)), seen)
+
+    def is_kept_apart(self) -> bool:
+        self.store.check_put_if_new()
+        return True
+
+    @contextlib.contextmanager
+    def stage(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="wherry-") as folder:
+            yield Path(folder)
+
+    def publish(self, folder: Path, names: Sequence[str]) -> None:
+        store = self.store
+        for name in names:
+            store.put_file(name, folder / name)
+
+    def discard(self, names: Sequence[str]) -> None:
+        with contextlib.suppress(StoreError):  # a file that no version names costs space until a vacuum
+            self.store.delete(names)
+
+    def append(
+        self,
+        began: LogHead,
+        files: Sequence[FileBody],
+        tag: str,
+        check: Callable[[], None],
+        held: Callable[[], AbstractContextManager[None]],
+    ) -> LogHead:
+        content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
+        idle = 0
+        while idle < _IDLE:
+            check()
+            key = format_key(head.version + 1)
+            try:
+                taken = store.create(key, content)
+            except StoreError:  # the answer may be lost of a request that was carried out
+                if not _holds(store, key, content):
+                    raise
+                taken = ""
+            if taken is not None or _holds(store, key, content):
+                return replace(head, version=head.version + 1, file=taken or None, seen=read_clock())
+            later = self._advance(head)
+            if later is None:
+                raise MetadataChanged(
+                    f"The table's metadata changed since the write began, or its log was cleaned up: {self.url}."
+                )
+            idle = 0 if later.version > head.version else idle + 1
+            head = later
+        raise StoreError(
+            f"{self.url} refuses version {head.version + 1}, and does not have it.",
+            hint="Wait a little, and run again.",
+        )
+
+    def mark(self, properties: Mapping[str, str]) -> None:
+        table, store = self.open(), self.store  # its own way to set them keeps all threads waiting for the store
+        known = table.metadata()
+        body = {
+            "id": str(known.id),
+            "name": known.name,
+            "description": known.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": known.partition_columns,
+            "configuration": {**known.configuration, **properties},
+            "createdTime": known.created_time,
+        }
+        info = {
+            "timestamp": int(time.time() * 1000),
+            "operation": "SET TBLPROPERTIES",
+            "operationParameters": {"properties": json.dumps(dict(properties))},
+            "engineInfo": "wherry",
+            "txnId": str(uuid.uuid4()),
+        }
+        content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
+        key = format_key(table.version() + 1)
+        if store.create(key, content) is None and not _holds(store, key, content):
+            raise FileExistsError(f"{self.url} has a newer version.")
+
+    def _advance(self, head: LogHead) -> LogHead | None:
+        """The newest version, of which only those behind this one are read; None where one of them changes what the
+        table is, or the log no longer tells."""
+        now, version, store = read_clock(), head.version, self.store
+        tags = store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
+        if head.file is None or tags.get(format_key(version)) != head.file:
+            return None
+        while format_key(version + 1) in tags:
+            if changes_table(store.read(format_key(version + 1)).decode()):
+                return None
+            version += 1
+        if any(int(match[1]) > version for key in tags if (match := _CHECKPOINT.match(key))):
+            return None
+        return replace(head, version=version, file=tags[format_key(version)], seen=now)
+
+
+def format_key(version: int) -> str:
+    """The key of a version's file below its table."""
+    return f"_delta_log/{version:020}.json"
+
+
+def _holds(store: ObjectStore, key: str, content: bytes) -> bool:
+    """Whether the object has just this content, which no other writer's has."""
+    found = store.read_object(key)
+    return found is not None and found[1] == content

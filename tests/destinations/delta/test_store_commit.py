@@ -1,0 +1,193 @@
+"""A commit to a Delta table in an object store, without Spark: whose version it is, and when it is none."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Schema, write_deltalake
+
+from destinations.conformance import make_label
+from destinations.delta.direct_append import DirectTable, DirectWrite
+from destinations.delta.direct_commit import MetadataChanged, Overwritten
+from destinations.delta.log import OwnCommits, StoreLog, make_tag
+from destinations.delta.store_commit import StorePlace, format_key
+from origins.object_store import StoreError, StoreUrl
+from tests.stores.fault_proxy import Effect, Fault
+from tests.stores.s3 import S3, make_client
+
+SCHEMA = pa.schema([("id", pa.int64())])
+SECOND = r"orders/_delta_log/0+1\.json"
+
+
+@pytest.fixture
+def url(s3: S3) -> StoreUrl:
+    """A table without rows."""
+    made = StoreUrl(s3.make_url("orders"), s3.spark_settings)
+    DeltaTable.create(str(made), Schema.from_arrow(SCHEMA), storage_options=s3.storage_options)
+    return made
+
+
+def open_direct(s3: S3, url: StoreUrl) -> DirectTable:
+    return DirectTable(StorePlace(url), str(DeltaTable(str(url), storage_options=s3.storage_options).metadata().id))
+
+
+def begin(direct: DirectTable) -> DirectWrite:
+    write = direct.begin()
+    assert write is not None
+    return write
+
+
+def make_rows(number: int) -> pa.Table:
+    return pa.table({"id": [number]}, SCHEMA)
+
+
+def ids(s3: S3, url: StoreUrl) -> list[int]:
+    return sorted(open_behind(s3, url).to_pyarrow_table()["id"].to_pylist())
+
+
+def open_behind(s3: S3, url: StoreUrl) -> DeltaTable:
+    """Without the proxy: it is in this process, and `deltalake` holds the interpreter while it reads."""
+    return DeltaTable(str(url), storage_options={**s3.storage_options, "aws_endpoint": s3.behind})
+
+
+def list_data(s3: S3) -> list[str]:
+    found = make_client(s3.behind).list_objects_v2(Bucket=s3.bucket, Prefix="orders/part-").get("Contents", [])
+    return [each["Key"] for each in found]
+
+
+def test_others_read_what_was_appended_and_go_on_from_there(s3: S3, url: StoreUrl) -> None:
+    """Each append is one file with rows and one version, and costs five requests at most."""
+    direct = open_direct(s3, url)
+    begin(direct).commit(make_rows(1), "tag 1")
+    s3.proxy.reset_counts()
+    begin(direct).commit(make_rows(2), "tag 2")
+    assert s3.proxy.count() == {"LIST": 1, "PUT": 2}
+    write_deltalake(str(url), make_rows(3), mode="append", storage_options=s3.storage_options)
+    begin(direct).commit(make_rows(4), "tag 4")
+    newest = open_behind(s3, url).history()[0]
+    assert (ids(s3, url), newest["userMetadata"], newest["operation"]) == ([1, 2, 3, 4], "tag 4", "WRITE")
+
+
+def test_a_commit_that_is_held_up_takes_a_later_version_than_the_one_that_passed_it(s3: S3, url: StoreUrl) -> None:
+    """Both are there: neither replaces the other."""
+    write = begin(open_direct(s3, url))
+    held = s3.proxy.add(Fault("hold", "PUT", SECOND))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(write.commit, make_rows(1), "late")
+        assert held.reached.wait(60)
+        behind = {**s3.storage_options, "aws_endpoint": s3.behind}
+        write_deltalake(str(url), make_rows(2), mode="append", storage_options=behind)
+        held.let_go()
+        late.result()
+    assert ids(s3, url) == [1, 2]
+    assert open_behind(s3, url).version() == 2
+
+
+@pytest.mark.parametrize("effect", ["lose_answer", "deny", "refuse"])
+def test_a_commit_whose_answer_was_lost_is_there_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
+    """Also one that a store refused that has no such version."""
+    write = begin(open_direct(s3, url))
+    fault = s3.proxy.add(Fault(effect, "PUT", SECOND))
+    write.commit(make_rows(1), "tag")
+    assert (fault.hits, ids(s3, url)) == (1, [1])
+    assert open_behind(s3, url).version() == 1
+
+
+def fence(s3: S3, url: StoreUrl) -> None:
+    assert open_direct(s3, url).mark({"wherry.fence": "other"})
+
+
+def recreate(s3: S3, url: StoreUrl) -> None:
+    client = make_client(s3.behind)
+    for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
+        client.delete_object(Bucket=s3.bucket, Key=found["Key"])
+    DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=s3.storage_options)
+    begin(open_direct(s3, url)).commit(make_rows(9), "other")
+
+
+@pytest.mark.parametrize(("change", "left"), [(fence, []), (recreate, [9])])
+def test_behind_a_fence_a_write_that_began_before_fails(
+    s3: S3, url: StoreUrl, change: Callable[[S3, StoreUrl], None], left: list[int]
+) -> None:
+    """Or where another table has come into its place."""
+    write = begin(open_direct(s3, url))
+    change(s3, url)
+    with pytest.raises(MetadataChanged):
+        write.commit(make_rows(1), "tag")
+    assert ids(s3, url) == left
+
+
+def test_a_commit_that_is_held_up_fails_where_a_fence_came_in_between(s3: S3, url: StoreUrl) -> None:
+    """The run that was taken over brings nothing, however late its request comes."""
+    write = begin(open_direct(s3, url))
+    held = s3.proxy.add(Fault("hold", "PUT", SECOND))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(write.commit, make_rows(1), "late")
+        assert held.reached.wait(60)
+        fence(s3, url)
+        held.let_go()
+        with pytest.raises(MetadataChanged):
+            late.result()
+    assert ids(s3, url) == []
+
+
+def test_a_check_that_raises_leaves_nothing(s3: S3, url: StoreUrl) -> None:
+    """No version, and no file with rows."""
+
+    def late() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        begin(open_direct(s3, url)).commit(make_rows(1), "tag", late)
+    assert (ids(s3, url), list_data(s3)) == ([], [])
+
+
+def test_a_store_that_takes_no_condition_is_left_to_spark(s3: S3, url: StoreUrl) -> None:
+    """There this process cannot keep two writers apart."""
+    s3.proxy.add(Fault("disregard", "PUT", times=None))
+    with pytest.raises(StoreError):
+        StorePlace(url).is_kept_apart()
+    assert open_direct(s3, url).begin() is None
+
+
+def test_a_table_with_more_demands_than_files_goes_another_way(s3: S3) -> None:
+    """Deletion vectors, for example."""
+    url = StoreUrl(s3.make_url("vectors"), s3.spark_settings)
+    DeltaTable.create(
+        str(url),
+        Schema.from_arrow(SCHEMA),
+        storage_options=s3.storage_options,
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+    assert open_direct(s3, url).begin() is None
+
+
+def test_a_version_that_another_writer_replaced_is_noticed(s3: S3, url: StoreUrl) -> None:
+    """By the label that it lacks, once."""
+    label, log, own = make_label(), StoreLog("orders", url, {}), OwnCommits()
+    begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
+    own.note(log, 1, [label])
+    own.check(log)
+    make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"orders/{format_key(1)}", Body=b'{"commitInfo": {}}\n')
+    with pytest.raises(Overwritten, match="version 1"):
+        own.check(log)
+    own.check(log)
+
+
+def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
+    """Each commit of each is there once."""
+    ready = threading.Barrier(3)
+
+    def write(first: int) -> None:
+        direct = open_direct(s3, url)
+        ready.wait(60)
+        for number in range(first, first + 5):
+            begin(direct).commit(make_rows(number), f"tag {number}")
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(write, (0, 5, 10)))
+    assert ids(s3, url) == [*range(15)]
