@@ -33,6 +33,8 @@ _SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2000",
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "200",
     "log.initial.task.delay.ms": "100",
