@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
@@ -40,8 +40,8 @@ _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint
 METADATA = {
     "kafka_key": ("binary", "key"),
     "kafka_topic": ("string", "topic"),
-    "kafka_partition": ("int", "partition"),
-    "kafka_offset": ("bigint", "offset"),
+    "kafka_partition": ("integer", "partition"),
+    "kafka_offset": ("long", "offset"),
     "kafka_time": ("timestamp", "timestamp"),
     "kafka_headers": (_HEADERS, "headers"),
 }
@@ -652,5 +652,6 @@ def _get_fact(message: Message, name: str) -> Any:
         return datetime.fromtimestamp(message.timestamp()[1] / 1000, timezone.utc)
     if name == "headers":
         headers = message.headers()
-        return None if not headers else [{"key": key, "value": value} for key, value in headers]
+        pairs = [] if headers is None else list(cast("Sequence[tuple[str, bytes | None]]", headers))
+        return [{"key": key, "value": value} for key, value in pairs] or None
     return getattr(message, name)()
