@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,7 @@ from origins.kafka import Kafka, spread_rows, translate_options
 from origins.kafka_client import Partition
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
+from tests.child import clean_environment, run
 from tests.kafka.broker import Broker
 
 if TYPE_CHECKING:
@@ -98,14 +100,19 @@ def plan(origin: Kafka, offset: Json = None, lane: str = "0", rows: int | None =
     return origin.survey(NO_SPARK, Progress(offsets=offsets)).take(lane, offset, Limits(rows=rows))
 
 
+TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
+
+
+def make_batch(span: Span, schema: str = TEXT) -> Batch:
+    """A planned batch of this span."""
+    moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    ids: dict[str, Any] = {"pipeline": "orders", "run": "run", "origin": "kafka", "lane": "0", "plan": "0-1"}
+    return Batch(**ids, number=1, span=span, schema=schema, time=moment)
+
+
 def read_values(origin: Kafka, span: Span) -> list[str]:
     """The values of a span, read in this process."""
-    schema = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":true,"metadata":{}}]}'
-    batch = Batch(
-        pipeline="orders", run="run", origin="kafka", lane="0", number=1, plan="0-1", span=span, schema=schema,
-        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    )  # fmt: skip
-    table = origin.fetch(NO_SPARK, [batch]).table()
+    table = origin.fetch(NO_SPARK, [make_batch(span)]).table()
     assert table is not None
     return [str(value) for value in table["value"].to_pylist()]
 
@@ -275,10 +282,7 @@ def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
     origin = make_origin(kafka, topic, commit_group=f"group-{topic}")
     span = plan(origin)
     assert span is not None
-    batch = Batch(
-        pipeline="orders", run="run", origin="kafka", lane="0", number=1, plan="0-1", span=span, schema="",
-        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    )  # fmt: skip
+    batch = make_batch(span)
     origin.committed(NO_SPARK, batch)
     admin = kafka.make_admin()
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(f"group-{topic}")])
@@ -342,13 +346,51 @@ def test_a_refused_message_is_kept_whole(kafka: Broker, spark: SparkSession) -> 
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
     assert span is not None
     assert schema is not None
-    batch = Batch(
-        pipeline="orders", run="run", origin="kafka", lane="0", number=1, plan="0-1", span=span, schema=schema,
-        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    )  # fmt: skip
+    batch = make_batch(span, schema)
     (row,) = origin.fetch(spark, [batch], places=True).frame().collect()
     assert row[REFUSED].message.startswith(f"{topic}/0 offset 0: ")
     assert json.loads(row[REFUSED].raw) == {
         "topic": topic, "partition": 0, "offset": 0, "time": "2026-01-01T00:00:00.000Z", "key": "k",
         "value_base64": "/3s=", "headers": [{"key": "from", "value": "shop"}],
     }  # fmt: skip
+
+
+def send_with_gaps(kafka: Broker, topic: str) -> None:
+    """Messages in two partitions, some of which are in transactions, and one of these is aborted."""
+    kafka.send(topic, ['{"id": 1}', '{"id": "x"}', None], partition=0, key="a", headers={"from": b"shop"})
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for number, end in enumerate((producer.commit_transaction, producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, f'{{"id": {number + 2}}}', partition=0)
+        producer.flush(30)
+        cast("Callable[[float], None]", end)(30)
+    kafka.send(topic, ['{"id": 4}', b"\xff"], partition=0)
+    kafka.send(topic, ['{"id": 5}'], partition=1)
+
+
+@pytest.mark.spark
+def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker) -> None:
+    """In the same places, with the same refusals and the same columns."""
+    topic = kafka.make_topic(2)
+    send_with_gaps(kafka, topic)
+    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.servers, topic], clean_environment())
+    assert done.returncode == 0, done.stderr
+    here, by_spark = json.loads(done.stdout.splitlines()[-1])
+    assert len(here["rows"]) == 7
+    assert by_spark == here
+
+
+@pytest.mark.spark
+def test_a_large_batch_without_the_jar_says_what_to_write(
+    kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line stands in the error."""
+    monkeypatch.setattr("origins.kafka.FEW", 0)
+    topic = kafka.make_topic(1)
+    kafka.send(topic, ["a"])
+    span = plan(make_origin(kafka, topic))
+    assert span is not None
+    with pytest.raises(OriginError, match="Spark lacks the JAR") as raised:
+        make_origin(kafka, topic).fetch(spark, [make_batch(span)]).frame()
+    assert "spark: {packages: ['org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0']}" in str(raised.value)
