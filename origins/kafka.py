@@ -288,7 +288,7 @@ class KafkaBacklog(Backlog):
             now = self.ends.get(each)
             if now is None:
                 if offset and each.topic in self.origin.names:
-                    found.append(f"{each} is gone, of which {offset} offsets were read.")
+                    found.append(f"{each} is gone. It was read up to offset {offset}.")
             elif topic and topic != now.id:
                 found.append(
                     f"The topic {each.topic} was deleted and made again: {each} was read up to offset {offset}, and "
@@ -522,7 +522,7 @@ _MESSAGE = {
 
 
 def find_lane(partition: Partition, lanes: int) -> int:
-    """The lane of a partition, whatever other partitions there are."""
+    """The lane of a partition. It never depends on other partitions."""
     return (zlib.crc32(partition.topic.encode()) + partition.number) % lanes
 
 

@@ -1,0 +1,102 @@
+"""A pipeline from Kafka to Delta loses nothing, doubles nothing, and shows no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from destinations.delta.delta import Delta
+from destinations.dlq import Dlq
+from origins.errors import WherryError
+from origins.kafka import Kafka
+from origins.secret import SecretText
+from runners.model.spec import BatchOptions, RunOptions
+from runners.pipeline import Pipeline
+from tests.kafka.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def make_pipeline(folder: Path, origin: Kafka) -> Pipeline:
+    """From the topic into `orders`, three rows a batch."""
+    return Pipeline(
+        name="orders",
+        origin=origin,
+        destinations=[Delta(path=str(folder / "orders"))],
+        state=str(folder / "state"),
+        dlq=Dlq(window=0),
+        run_options=RunOptions(batch=BatchOptions(rows=3)),
+    )
+
+
+def read_ids(folder: Path) -> list[int]:
+    """The ids in the table, in order."""
+    return sorted(DeltaTable(folder / "orders").to_pyarrow_table()["id"].to_pylist())
+
+
+def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Over two runs; one that cannot be parsed is in the DLQ, with its topic, partition and offset."""
+    topic = kafka.make_topic(2)
+    origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", commit_group=f"group-{topic}")
+    pipeline = make_pipeline(tmp_path, origin)
+    for number in range(7):
+        kafka.send(topic, [f'{{"id": {number}}}'], partition=number % 2)
+    first = pipeline.run()
+    kafka.send(topic, ['{"id": 7}', "poison", '{"id": 8}'], partition=1, key="k")
+    second = pipeline.run()
+    assert (first.read, second.read, second.nacked) == (7, 3, 1)
+    assert first.balanced
+    assert second.balanced
+    assert read_ids(tmp_path) == list(range(9))
+    (letter,) = pipeline.dead_letters()
+    assert json.loads(letter["original"]["raw"])["value"] == "poison"
+    assert pipeline.run().batches == 0
+
+
+def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
+    kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run goes on where the last one was."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic(1)
+    kafka.send(topic, [f'{{"id": {number}}}' for number in range(4)])
+    pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
+    pipeline.run()
+    kafka.send(topic, ['{"id": 4}'])
+    kafka.kill()
+    try:
+        with pytest.raises(WherryError, match="Kafka at"):
+            pipeline.run()
+    finally:
+        kafka.start_again()
+    pipeline.run()
+    assert read_ids(tmp_path) == list(range(5))
+
+
+@pytest.mark.parametrize("password", [SecretText("correct-horse", "${secret:KAFKA}"), "correct-horse"])
+def test_a_password_is_neither_stored_nor_shown(
+    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the state, and not in the error of a broker that does not know it."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic(1)
+    options = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "ada",
+        "sasl.password": password,
+    }
+    origin = Kafka(servers=kafka.servers, topic=topic, format="text", options=options)
+    with pytest.raises(WherryError) as raised:
+        make_pipeline(tmp_path, origin).run()
+    assert "correct-horse" not in f"{raised.value} {origin!r}"
+    stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
+    assert stored
+    assert not any(b"correct-horse" in content for content in stored)
