@@ -33,6 +33,8 @@ FEW, SMALL = 10_000, 4 << 20
 """Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
+_IMPATIENT = 3.0
+"""So many seconds `status` waits for the brokers."""
 _FORMATS = ("json", "text", "raw")
 _HEADERS = "array<struct<key: string, value: binary>>"
 _RAW = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {_HEADERS}"
@@ -171,12 +173,19 @@ class Kafka(Origin):
         waiting = self.survey(spark, Progress(offsets=offsets))
         return all(waiting.take(lane, offsets.get(lane), Limits()) is None for lane in self.lane_names())
 
-    def survey(self, spark: SparkSession, progress: Progress) -> KafkaBacklog:
-        return self.look(progress.offsets)
+    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
+        cluster = Cluster.of(self.servers, self.options, _IMPATIENT)
+        try:
+            waiting = replace(self, on_gap="record").look(offsets, cluster)
+        except OriginError:
+            return {}
+        return {lane: waiting.behind(lane, offset) for lane, offset in offsets.items()}
 
-    def look(self, offsets: Mapping[str, Json]) -> KafkaBacklog:
+    def survey(self, spark: SparkSession, progress: Progress) -> KafkaBacklog:
+        return self.look(progress.offsets, self.cluster)
+
+    def look(self, offsets: Mapping[str, Json], cluster: Cluster) -> KafkaBacklog:
         """What waits behind these offsets of its lanes. It needs no Spark."""
-        cluster = self.cluster
         topics = cluster.find_topics(self.names, self.pattern)
         ends = cluster.list_ends(topics)
         named = {self.start, *(offset for offset in offsets.values() if isinstance(offset, str))} - {"earliest"}
@@ -272,7 +281,7 @@ class KafkaBacklog(Backlog):
         return Span(start=start, end=self._make_offset(start, after), parts=tuple(parts), label=label, full=full)
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
-        found = self.origin.look(offsets)
+        found = self.origin.look(offsets, self.origin.cluster)
         pinned = {name: {**found.begins.get(name, {}), **known} for name, known in self.begins.items()}
         return replace(found, begins={**found.begins, **pinned, "earliest": found.begins["earliest"]})
 

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from origins.errors import OriginError
@@ -49,12 +49,19 @@ class Ends:
 class Cluster:
     """The brokers that are reached with these settings of the client. Its connections are kept by the process."""
 
-    settings: tuple[tuple[str, Any], ...]
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)
+    patience: float | None = None
+    """So many seconds an answer may take; `PATIENCE` by default."""
 
     @staticmethod
-    def of(servers: str, options: Mapping[str, Any]) -> Cluster:
+    def of(servers: str, options: Mapping[str, Any], patience: float | None = None) -> Cluster:
         """The cluster of these servers."""
-        return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())))
+        return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())), patience)
+
+    @property
+    def seconds(self) -> float:
+        """How long an answer may take."""
+        return PATIENCE if self.patience is None else self.patience
 
     @property
     def servers(self) -> str:
@@ -69,11 +76,11 @@ class Cluster:
             admin = _make_admin(self)
             names = list(topics)
             if pattern is not None:
-                there = admin.list_topics(timeout=PATIENCE).topics
+                there = admin.list_topics(timeout=self.seconds).topics
                 names = sorted(name for name in there if re.fullmatch(pattern, name) and not name.startswith("__"))
             if not names:
                 return {}
-            answers = admin.describe_topics(TopicCollection(names), request_timeout=PATIENCE)
+            answers = admin.describe_topics(TopicCollection(names), request_timeout=self.seconds)
             found = {name: self._find_topic(name, answer) for name, answer in answers.items()}
         return {
             name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
@@ -103,15 +110,15 @@ class Cluster:
 
         left = {each: end for each, (first, end) in ranges.items() if first < end}
         found: dict[Partition, list[Message]] = {each: [] for each in ranges}
-        size, until = 0, time.monotonic() + PATIENCE
+        size, until = 0, time.monotonic() + self.seconds
         with self._explain("read its messages"), self._borrow_consumer() as consumer:
             consumer.assign([TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
             while left:
                 came = consumer.consume(1_000, timeout=0.2)
-                until = time.monotonic() + PATIENCE if came else until
+                until = time.monotonic() + self.seconds if came else until
                 if time.monotonic() > until:
                     raise OriginError(
-                        f"Kafka at {self.servers} gave no message for {PATIENCE:.0f} s, but {min(left)} has more.",
+                        f"Kafka at {self.servers} gave no message for {self.seconds:.0f} s, but {min(left)} has more.",
                         hint="Run again once its brokers answer; nothing of the batch was delivered.",
                     ) from ConnectionError("no answer")
                 for message in came:
@@ -143,13 +150,13 @@ class Cluster:
         with self._explain(f"tell the group {group} its offsets"):
             wanted = ConsumerGroupTopicPartitions(group, told)
             for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
-                answer.result(PATIENCE)
+                answer.result(self.seconds)
 
     def _find_topic(self, name: str, answer: Any) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            return answer.result(PATIENCE)
+            return answer.result(self.seconds)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
@@ -171,9 +178,11 @@ class Cluster:
             return {}
         with self._explain("list its offsets"):
             answers = _make_admin(self).list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds
             )
-            return {Partition(at.topic, at.partition): answer.result(PATIENCE).offset for at, answer in answers.items()}
+            return {
+                Partition(at.topic, at.partition): answer.result(self.seconds).offset for at, answer in answers.items()
+            }
 
     @contextmanager
     def _borrow_consumer(self) -> Iterator[Consumer]:

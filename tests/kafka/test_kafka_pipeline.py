@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 
 from destinations.delta.delta import Delta
@@ -14,6 +15,7 @@ from destinations.dlq import Dlq
 from origins.errors import WherryError
 from origins.kafka import Kafka
 from origins.secret import SecretText
+from runners.command_line.commands import wherry
 from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
 from tests.kafka.broker import Broker
@@ -100,3 +102,37 @@ def test_a_password_is_neither_stored_nor_shown(
     stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
     assert stored
     assert not any(b"correct-horse" in content for content in stored)
+
+
+DEFINITION = """
+name: orders
+origin:
+  kafka: {{servers: "{servers}", topic: {topic}, format: json, schema: "id int"}}
+destinations:
+  - delta: {{path: orders}}
+dlq: {{window: 0}}
+"""
+
+
+def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """`preview` reads, `status` has the lag, `offsets set` goes by a position's name, and `doctor` asks the broker."""
+    topic = kafka.make_topic(1)
+    kafka.send(topic, ['{"id": 1}', '{"id": 2}'])
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
+
+    def call(*words: str) -> Any:
+        found = CliRunner().invoke(wherry, list(words), catch_exceptions=False)
+        return json.loads(found.stdout)
+
+    (previewed,) = call("preview", str(file), "--json")["batches"]
+    assert (previewed["label"], previewed["read"]) == (f"{topic}/0 offsets 0 to 1", 2)
+    assert call("run", str(file), "--json")["read"] == 2
+    kafka.send(topic, ['{"id": 3}'])
+    assert call("status", str(file), "--json")["lanes"]["0"]["behind"] == "1 row"
+    moved = ["--lane", "0", "--offset", '"earliest"', "--reason", "again", "--yes"]
+    CliRunner().invoke(wherry, ["offsets", "set", str(file), *moved], catch_exceptions=False)
+    assert call("run", str(file), "--json")["read"] == 3
+    assert read_ids(tmp_path) == [1, 1, 2, 2, 3]
+    found = [check["found"] for check in call("doctor", str(file), "--json")["checks"] if check["name"] == "Kafka"]
+    assert found[0] == f"{topic} in Kafka at {kafka.servers}; 1 partition"
