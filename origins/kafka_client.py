@@ -106,7 +106,7 @@ class Cluster:
         """The messages of these ranges of offsets, each from its first to before its end, in the order of their
         partitions; None where their values and keys have more bytes than `most`. Messages of transactions that were
         aborted are none."""
-        from confluent_kafka import KafkaError, TopicPartition
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         left = {each: end for each, (first, end) in ranges.items() if first < end}
         found: dict[Partition, list[Message]] = {each: [] for each in ranges}
@@ -122,21 +122,20 @@ class Cluster:
                         hint="Run again once its brokers answer; nothing of the batch was delivered.",
                     ) from ConnectionError("no answer")
                 for message in came:
-                    each = Partition(str(message.topic()), message.partition() or 0)
+                    each, offset = Partition(str(message.topic()), message.partition() or 0), message.offset() or 0
                     error = message.error()
-                    if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 -- its public name
-                        left.pop(each, None)
-                    elif error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- its public name
+                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- as well
                         raise OriginError(
                             f"Messages of {each} were deleted while its batch was read; no row was delivered.",
                             hint="Run again; the next plan says which offsets are gone.",
                         )
-                    elif error is not None and error.code() not in _list_unreachable():
-                        _raise(error)
-                    elif each in left and (message.offset() or 0) < left[each]:
+                    if error is not None and not is_there and error.code() not in _list_unreachable():
+                        raise KafkaException(error)
+                    if error is None and each in left and offset < left[each]:
                         found[each].append(message)
                         size += len(message.value() or b"") + len(message.key() or b"")
-                    if each in left and error is None and (message.offset() or 0) >= left[each] - 1:
+                    if is_there and each in left and offset + (error is None) >= left[each]:
                         del left[each]
                 if size > most:
                     return None
@@ -223,12 +222,6 @@ def _list_unreachable() -> Sequence[int]:
 
     names = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT")
     return [getattr(KafkaError, name) for name in names]
-
-
-def _raise(error: Any) -> None:
-    from confluent_kafka import KafkaException
-
-    raise KafkaException(error)
 
 
 @functools.lru_cache(maxsize=16)

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka import Kafka, spread_rows, translate_options
-from origins.kafka_client import Partition
+from origins.kafka import Kafka, KafkaBacklog, spread_rows, translate_options
+from origins.kafka_client import Ends, Partition
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from tests.child import clean_environment, run
@@ -63,6 +63,7 @@ class TestJson(KafkaConformance):
     values = ('{"id": 1, "name": "x"}', '{"id": 2}', '{"id": "no number"}', None)
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 class TestPlainJson(KafkaConformance):
     """Objects that are read in this process."""
@@ -72,6 +73,7 @@ class TestPlainJson(KafkaConformance):
     values = ('{"id": 1, "name": "x"}', '{"id": 2}', '{"id": 3, "name": null}')
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 class TestText(KafkaConformance):
     """Lines of text."""
@@ -80,6 +82,7 @@ class TestText(KafkaConformance):
     values = ("a", "b\nc", "", None)
 
 
+@pytest.mark.variant
 @pytest.mark.spark
 class TestRaw(KafkaConformance):
     """Whole messages."""
@@ -130,6 +133,18 @@ def test_rows_are_spread_over_partitions_by_what_waits() -> None:
     assert spread_rows({a: 70, b: 20, c: 10}, 10) == {a: 7, b: 2, c: 1}
     assert sum(spread_rows({a: 1, b: 1, c: 1}, 2).values()) == 2
     assert spread_rows({a: 1, b: 2}, None) == {a: 1, b: 2}
+
+
+def test_ten_thousand_partitions_are_planned_at_once() -> None:
+    """A batch takes one message of each of the first partitions, and each partition has one lane."""
+    origin = Kafka(servers="localhost:1", topic="orders", format="text", lanes=4)
+    ends = {Partition("orders", number): Ends(id="x", first=0, end=1) for number in range(10_000)}
+    begins = {"earliest": dict.fromkeys(ends, 0)}
+    backlog = KafkaBacklog(origin=origin, ends=ends, begins=begins)
+    taken = [backlog.take(lane, None, Limits(rows=1_000)) for lane in origin.lane_names()]
+    assert [len(span.parts) for span in taken if span is not None] == [1_000] * 4
+    spans = [backlog.take(lane, None, Limits()) for lane in origin.lane_names()]
+    assert len({str(part) for span in spans if span is not None for part in span.parts}) == 10_000
 
 
 def test_a_limit_holds_over_all_partitions(kafka: Broker) -> None:

@@ -16,6 +16,7 @@ from origins.errors import WherryError
 from origins.kafka import Kafka
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
+from runners.crashes.crash_trial import CrashTrial
 from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
 from tests.kafka.broker import Broker
@@ -136,3 +137,22 @@ def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: P
     assert read_ids(tmp_path) == [1, 1, 2, 2, 3]
     found = [check["found"] for check in call("doctor", str(file), "--json")["checks"] if check["name"] == "Kafka"]
     assert found[0] == f"{topic} in Kafka at {kafka.servers}; 1 partition"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["after-plan", "before-write", "after-write", "after-prepared", "after-settle"])
+def test_a_run_that_is_killed_is_finished_by_the_next(
+    point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """No message is lost, and none is twice in the table or the DLQ."""
+    topic = kafka.make_topic(2)
+    for number in range(6):
+        kafka.send(topic, [f'{{"id": {number}}}', "poison"], partition=number % 2)
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic) + "run: {batch: {rows: 4}}\n")
+    trial = CrashTrial(file, tmp_path / "trial")
+    assert trial.crash(point)
+    report, audit = trial.finish()
+    assert audit.problems == []
+    assert (audit.read, audit.nacked) == (12, 6)
+    assert report.balanced
