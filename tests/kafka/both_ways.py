@@ -1,4 +1,4 @@
-"""Reads a topic by Spark's source and by the client: `python -m tests.kafka.both_ways SERVERS TOPIC`.
+"""Reads a topic with a password, by Spark's source and by the client: `python -m tests.kafka.both_ways SERVERS TOPIC`.
 
 It prints the rows of each as JSON. It is a process of its own, since its Spark has JARs that other tests lack.
 """
@@ -14,13 +14,15 @@ from origins.batch import Batch, Limits
 from origins.kafka import METADATA, Kafka
 from origins.origin import PLACE, Progress
 from runners.spark.start import start
+from tests.kafka.broker import PASSWORD, make_options
 from tests.kafka.jars import list_spark_jars
 
 
 def main(servers: str, topic: str) -> None:
     """Print the rows of both."""
     spark = start({"spark.jars": ",".join(list_spark_jars())})
-    origin = Kafka(servers=servers, topic=topic, format="json", schema="id int", metadata=tuple(METADATA))
+    facts, options = tuple(METADATA), make_options(PASSWORD)
+    origin = Kafka(servers=servers, topic=topic, format="json", schema="id int", metadata=facts, options=options)
     backlog = origin.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
     assert span is not None

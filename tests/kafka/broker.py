@@ -19,11 +19,17 @@ from tests.kafka import jars
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
+PASSWORD = "correct-horse"  # noqa: S105 -- of a broker that lives for a test
+"""That of the user `ada`, at the address that asks for one."""
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.secure.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="{PASSWORD}";'
+    ),
     "inter.broker.listener.name": "PLAINTEXT",
     "num.partitions": "1",
     "auto.create.topics.enable": "false",
@@ -52,12 +58,13 @@ class Broker:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        listener, controller = find_free_ports(2)
-        self.servers = f"127.0.0.1:{listener}"
+        listener, secure, controller = find_free_ports(3)
+        self.servers, self.secure_servers = f"127.0.0.1:{listener}", f"127.0.0.1:{secure}"
+        addresses = f"PLAINTEXT://{self.servers},SECURE://{self.secure_servers}"
         settings = {
             **_SETTINGS,
-            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.servers}",
+            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": addresses,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": str(folder / "data"),
         }
@@ -129,6 +136,12 @@ def _list_java() -> list[str]:
 
 def _environment() -> Mapping[str, str]:
     return {**os.environ, "KAFKA_OPTS": ""}
+
+
+def make_options(password: str) -> dict[str, str]:
+    """Settings of the client for the address that asks for a password."""
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ada"}
+    return {**given, "sasl.password": password}
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from origins.kafka_client import Ends, Partition
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from tests.child import clean_environment, run
-from tests.kafka.broker import Broker
+from tests.kafka.broker import PASSWORD, Broker, make_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -272,6 +272,14 @@ def delete_before(kafka: Broker, topic: str, offset: int) -> None:
         answer.result(30)
 
 
+def test_a_password_opens_the_broker(kafka: Broker) -> None:
+    """A topic is read as through the address that asks for none."""
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a"])
+    origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(PASSWORD))
+    assert list(read_all(origin)) == [["a"]]
+
+
 def test_a_topic_that_is_missing_is_named(kafka: Broker) -> None:
     """With what to do."""
     with pytest.raises(OriginError, match="There is no topic nowhere in Kafka"):
@@ -386,10 +394,10 @@ def send_with_gaps(kafka: Broker, topic: str) -> None:
 
 @pytest.mark.spark
 def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker) -> None:
-    """In the same places, with the same refusals and the same columns."""
+    """With the same password, and in the same places, with the same refusals and the same columns."""
     topic = kafka.make_topic(2)
     send_with_gaps(kafka, topic)
-    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.servers, topic], clean_environment())
+    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.secure_servers, topic], clean_environment())
     assert done.returncode == 0, done.stderr
     here, by_spark = json.loads(done.stdout.splitlines()[-1])
     assert len(here["rows"]) == 7

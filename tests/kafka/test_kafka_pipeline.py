@@ -19,7 +19,7 @@ from runners.command_line.commands import wherry
 from runners.crashes.crash_trial import CrashTrial
 from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
-from tests.kafka.broker import Broker
+from tests.kafka.broker import Broker, make_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,26 +83,20 @@ def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
     assert read_ids(tmp_path) == list(range(5))
 
 
-@pytest.mark.parametrize("password", [SecretText("correct-horse", "${secret:KAFKA}"), "correct-horse"])
+@pytest.mark.parametrize("password", [SecretText("wrong-horse", "${secret:KAFKA}"), "wrong-horse"])
 def test_a_password_is_neither_stored_nor_shown(
     password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in the state, and not in the error of a broker that does not know it."""
     monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     topic = kafka.make_topic(1)
-    options = {
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "ada",
-        "sasl.password": password,
-    }
-    origin = Kafka(servers=kafka.servers, topic=topic, format="text", options=options)
+    origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
     with pytest.raises(WherryError) as raised:
         make_pipeline(tmp_path, origin).run()
-    assert "correct-horse" not in f"{raised.value} {origin!r}"
+    assert "wrong-horse" not in f"{raised.value} {origin!r}"
     stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
     assert stored
-    assert not any(b"correct-horse" in content for content in stored)
+    assert not any(b"wrong-horse" in content for content in stored)
 
 
 DEFINITION = """
