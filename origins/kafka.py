@@ -48,7 +48,15 @@ METADATA = {
     "kafka_headers": (_HEADERS, "headers"),
 }
 """The columns of what is known of a message: their types, and as what Spark knows them."""
-_OWN = ("bootstrap.servers", "group.id", "isolation.level", "enable.auto.commit", "auto.offset.reset", "logger")
+_OWN = (
+    "bootstrap.servers",
+    "group.id",
+    "isolation.level",
+    "enable.auto.commit",
+    "auto.offset.reset",
+    "logger",
+    "error_cb",
+)
 """The settings of the client that are Wherry's to make."""
 _WRONG_VALUE = "the message has no value"
 _NOT_TEXT = "the value is not valid UTF-8"

@@ -70,9 +70,9 @@ class Cluster:
 
     def find_topics(self, topics: Sequence[str], pattern: str | None) -> Mapping[str, tuple[str, Sequence[int]]]:
         """The id and the partitions of each topic. Raises `OriginError` where a named one is missing."""
-        from confluent_kafka import TopicCollection
-
         with self._explain("list its topics"):
+            from confluent_kafka import TopicCollection
+
             admin = _make_admin(self)
             names = list(topics)
             if pattern is not None:
@@ -206,13 +206,17 @@ class Cluster:
         except ImportError as error:
             raise OriginError(_MISSING.format(error), hint="pip install 'wherry[kafka]'") from error
         try:
+            _make_admin(self).poll(0)
+            _list_words(self).clear()
             yield
         except KafkaException as error:
             known = error.args[0]
             cause = ConnectionError(known.str()) if known.retriable() or known.code() in _list_unreachable() else error
             raise OriginError(f"Kafka at {self.servers} did not {what}: {known.str()}.", hint=_CHECK) from cause
         except NoAnswer as error:
-            words = f"Kafka at {self.servers} did not {what}: it gave no answer."
+            _make_admin(self).poll(0)
+            said = "; ".join(dict.fromkeys(_list_words(self)[-3:])) or "it gave no answer"
+            words = f"Kafka at {self.servers} did not {what}: {said}."
             raise OriginError(words, hint=_CHECK) from ConnectionError(str(error))
 
 
@@ -228,7 +232,15 @@ def _list_unreachable() -> Sequence[int]:
 def _make_admin(cluster: Cluster) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
-    return AdminClient({**dict(cluster.settings), "logger": _silent()})
+    words = _list_words(cluster)
+    own: dict[str, Any] = {"logger": _silent(), "error_cb": lambda error: words.append(error.str())}
+    return AdminClient({**dict(cluster.settings), **own})
+
+
+@functools.lru_cache(maxsize=16)
+def _list_words(cluster: Cluster) -> list[str]:
+    """What the client says beside its answers."""
+    return []
 
 
 @functools.lru_cache(maxsize=16)

@@ -280,6 +280,13 @@ def test_a_password_opens_the_broker(kafka: Broker) -> None:
     assert list(read_all(origin)) == [["a"]]
 
 
+def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    with pytest.raises(OriginError, match=r"pip install 'wherry\[kafka\]'"):
+        plan(Kafka(servers="localhost:1", topic="orders", format="text"))
+
+
 def test_a_topic_that_is_missing_is_named(kafka: Broker) -> None:
     """With what to do."""
     with pytest.raises(OriginError, match="There is no topic nowhere in Kafka"):

@@ -91,7 +91,7 @@ def test_a_password_is_neither_stored_nor_shown(
     monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     topic = kafka.make_topic(1)
     origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
-    with pytest.raises(WherryError) as raised:
+    with pytest.raises(WherryError, match="Authentication failed") as raised:
         make_pipeline(tmp_path, origin).run()
     assert "wrong-horse" not in f"{raised.value} {origin!r}"
     stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
