@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from origins.errors import OriginError, WherryError
     from origins.files.files import Files
     from origins.generate import Generate
+    from origins.kafka import Kafka
     from origins.memory import Crash, End, Memory, Pause
     from origins.origin import PLACE, Backlog, Origin, Progress
 else:
@@ -23,7 +24,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Delta", "Files", "Generate", "Memory"]
+__all__ = ["Delta", "Files", "Generate", "Kafka", "Memory"]
 __all__ += ["Crash", "End", "Pause"]
 __all__ += ["PLACE", "Backlog", "Batch", "BatchRows", "FrameRows", "Limits", "Origin", "OriginConformance"]
 __all__ += ["OriginError", "Progress"]
@@ -33,5 +34,6 @@ KINDS = {
     "delta": "origins.delta:Delta",
     "files": "origins.files.files:Files",
     "generate": "origins.generate:Generate",
+    "kafka": "origins.kafka:Kafka",
     "memory": "origins.memory:Memory",
 }

@@ -171,6 +171,11 @@ class Origin(ABC):
         nothing, or that is not known. Starts no Spark."""
         return ""
 
+    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
+        """What waits in its lanes behind these offsets, in a few words each, for `status`. It needs no Spark, takes
+        seconds at most, and is empty where that is not known so soon."""
+        return {}
+
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         """Look at what waits now. Raises `OriginError` when the place does not exist."""

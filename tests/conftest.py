@@ -21,6 +21,7 @@ pytest_plugins = [
     "tests.sample",
     "tests.small_disk",
     "tests.cluster.cluster",
+    "tests.kafka.broker",
     "tests.stores.azure",
     "tests.stores.s3",
 ]

@@ -479,9 +479,15 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
 
     For example:  wherry doctor
 
-    STATE is the folder for the state of a pipeline, by default .wherry. With --cluster, FILE is a definition.
+    STATE is the folder for the state of a pipeline, by default .wherry. FILE is a definition: Wherry asks the Kafka
+    brokers that it names, and with --cluster the executors.
     """
-    if cluster:
+    if state is not None and state.is_file() and not cluster:
+        from runners.command_line.doctor import examine, examine_origins
+
+        definition = load_definition(file=state, **given)
+        checks = [*examine(Path(".wherry")), *examine_origins(definition.pipeline)]
+    elif cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 
         definition = load_definition(file=state or find_definition(), **given)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from origins.batch import JSON
+    from runners.model.spec import PipelineSpec
 
 PACKAGES = ("origins", "stages", "destinations", "runners")
 """The import packages of this distribution."""
@@ -54,6 +55,32 @@ def examine(state: Path) -> list[DoctorCheck]:
     else:
         checks += [check_java_version(), check_jars()]
     return [*checks, check_writable(state)]
+
+
+def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
+    """Check what the origins of a pipeline need beside Spark."""
+    from origins.errors import WherryError
+    from origins.kafka import PACKAGE, Kafka
+
+    for origin in pipeline.every_origin:
+        if not isinstance(origin, Kafka):
+            continue
+        try:
+            topics = origin.cluster.find_topics(origin.names, origin.pattern)
+            origin.cluster.list_ends(topics)
+        except WherryError as error:
+            yield make_problem("Kafka", error.message, error.hint)
+            continue
+        count = sum(len(partitions) for _, partitions in topics.values())
+        named = ", ".join(topics) or f"no topic that fits {origin.pattern}"
+        found = f"{named} in Kafka at {origin.servers}; {count} partition{'s' * (count != 1)}"
+        yield DoctorCheck(name="Kafka", state="ok", found=found)
+        name = PACKAGE.split(":")[1]
+        conf = pipeline.spark.conf.get("spark.jars", "") + pipeline.spark.conf.get("spark.jars.packages", "")
+        if not any(name in each for each in (*pipeline.spark.packages, conf)):
+            advice = f"For large batches, write in the definition:  spark: {{packages: [{PACKAGE!r}]}}"
+            found = "the definition names no JAR for Kafka; small batches need none"
+            yield DoctorCheck(name="Kafka", state="not needed", found=found, advice=advice)
 
 
 def find_foreign_packages() -> Iterator[DoctorCheck]:

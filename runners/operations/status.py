@@ -60,6 +60,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
     last = find_last_run(state, how)
     coming = _advise_next(how, last, waits)
+    lags = _measure_lags(pipeline, state)
     hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
     return {
@@ -71,7 +72,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
-            name: {"offset": lane.offset, "number": lane.committed, "behind": None}
+            name: {"offset": lane.offset, "number": lane.committed, "behind": lags.get(name)}
             for name, lane in state.lanes.items()
             if not is_aside(name)
         },
@@ -82,6 +83,16 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "first": coming.first,
         "next": coming.command.replace("FILE", shlex.quote(file)),
     }
+
+
+def _measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, str]:
+    """What waits in each lane, of origins that know it without Spark."""
+    found: dict[str, str] = {}
+    for origin in pipeline.every_origin:
+        lanes = {own: lane for lane, own in pipeline.lanes_of(origin).items() if lane in state.lanes}
+        lags = origin.measure_lag({own: state.lanes[lane].offset for own, lane in lanes.items()})
+        found.update({lanes[own]: lag for own, lag in lags.items()})
+    return found
 
 
 def _list_removed(pipeline: PipelineSpec, state: PipelineState) -> list[JSON]:

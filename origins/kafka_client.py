@@ -1,0 +1,273 @@
+"""What Kafka's own client says of topics, and the messages that it reads in this process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from origins.errors import OriginError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
+
+PATIENCE = 30.0
+"""So many seconds the client waits for an answer of the brokers."""
+_MISSING = "Kafka's client is missing: {}."
+_CHECK = "Check `servers` and `options`; `wherry doctor FILE` tries them."
+
+
+@dataclass(frozen=True, order=True)
+class Partition:
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """What a partition holds: the offsets from `first` on, up to and excluding `end`."""
+
+    id: str
+    """The topic's id. A topic that was deleted and made again has another one."""
+    first: int
+    end: int
+    """For a reader of committed messages: behind the last message that no open transaction precedes."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The brokers that are reached with these settings of the client. Its connections are kept by the process."""
+
+    settings: tuple[tuple[str, Any], ...] = field(repr=False)
+    patience: float | None = None
+    """So many seconds an answer may take; `PATIENCE` by default."""
+
+    @staticmethod
+    def of(servers: str, options: Mapping[str, Any], patience: float | None = None) -> Cluster:
+        """The cluster of these servers."""
+        return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())), patience)
+
+    @property
+    def seconds(self) -> float:
+        """How long an answer may take."""
+        return PATIENCE if self.patience is None else self.patience
+
+    @property
+    def servers(self) -> str:
+        """Where its brokers are."""
+        return str(dict(self.settings)["bootstrap.servers"])
+
+    def find_topics(self, topics: Sequence[str], pattern: str | None) -> Mapping[str, tuple[str, Sequence[int]]]:
+        """The id and the partitions of each topic. Raises `OriginError` where a named one is missing."""
+        with self._explain("list its topics"):
+            from confluent_kafka import TopicCollection
+
+            admin = _make_admin(self)
+            names = list(topics)
+            if pattern is not None:
+                there = admin.list_topics(timeout=self.seconds).topics
+                names = sorted(name for name in there if re.fullmatch(pattern, name) and not name.startswith("__"))
+            if not names:
+                return {}
+            answers = admin.describe_topics(TopicCollection(names), request_timeout=self.seconds)
+            found = {name: self._find_topic(name, answer) for name, answer in answers.items()}
+        return {
+            name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
+        }
+
+    def list_ends(self, topics: Mapping[str, tuple[str, Sequence[int]]]) -> Mapping[Partition, Ends]:
+        """What each partition of these topics holds now."""
+        firsts = self._list_offsets(topics, "earliest")
+        ends = self._list_offsets(topics, "latest")
+        return {
+            each: Ends(id=topics[each.topic][0], first=first, end=max(first, ends[each]))
+            for each, first in firsts.items()
+        }
+
+    def list_offsets_at(
+        self, topics: Mapping[str, tuple[str, Sequence[int]]], moment: float
+    ) -> Mapping[Partition, int]:
+        """The offset of each partition's first message that is as old as this moment or younger, in seconds since
+        1970; below 0 where there is none."""
+        return self._list_offsets(topics, "for_timestamp", int(moment * 1000))
+
+    def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
+        """The messages of these ranges of offsets, each from its first to before its end, in the order of their
+        partitions; None where their values and keys have more bytes than `most`. Messages of transactions that were
+        aborted are none."""
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        left = {each: end for each, (first, end) in ranges.items() if first < end}
+        found: dict[Partition, list[Message]] = {each: [] for each in ranges}
+        size, until = 0, time.monotonic() + self.seconds
+        with self._explain("read its messages"), self._borrow_consumer() as consumer:
+            consumer.assign([TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
+            while left:
+                came = consumer.consume(1_000, timeout=0.2)
+                until = time.monotonic() + self.seconds if came else until
+                if time.monotonic() > until:
+                    raise OriginError(
+                        f"Kafka at {self.servers} gave no message for {self.seconds:.0f} s, but {min(left)} has more.",
+                        hint="Run again once its brokers answer; nothing of the batch was delivered.",
+                    ) from ConnectionError("no answer")
+                for message in came:
+                    each, offset = Partition(str(message.topic()), message.partition() or 0), message.offset() or 0
+                    error = message.error()
+                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- its public name
+                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- as well
+                        raise OriginError(
+                            f"Messages of {each} were deleted while its batch was read; no row was delivered.",
+                            hint="Run again; the next plan says which offsets are gone.",
+                        )
+                    if error is not None and not is_there and error.code() not in _list_unreachable():
+                        raise KafkaException(error)
+                    if error is None and each in left and offset < left[each]:
+                        found[each].append(message)
+                        size += len(message.value() or b"") + len(message.key() or b"")
+                    if is_there and each in left and offset + (error is None) >= left[each]:
+                        del left[each]
+                if size > most:
+                    return None
+        return [message for each in ranges for message in found[each]]
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Tell a consumer group that it has read up to these offsets, exclusive."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        told = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
+        with self._explain(f"tell the group {group} its offsets"):
+            wanted = ConsumerGroupTopicPartitions(group, told)
+            for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
+                answer.result(self.seconds)
+
+    def _find_topic(self, name: str, answer: Any) -> Any:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            return answer.result(self.seconds)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            raise OriginError(
+                f"There is no topic {name} in Kafka at {self.servers}.",
+                hint="Make the topic, or correct the name; `kafka-topics.sh --list` shows those that are there.",
+            ) from error
+
+    def _list_offsets(
+        self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int
+    ) -> Mapping[Partition, int]:
+        with self._explain("list its offsets"):
+            client: Any = importlib.import_module("confluent_kafka.admin")
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        spec = getattr(client.OffsetSpec, position)(*of)
+        asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
+        if not asked:
+            return {}
+        with self._explain("list its offsets"):
+            answers = _make_admin(self).list_offsets(
+                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds
+            )
+            return {
+                Partition(at.topic, at.partition): answer.result(self.seconds).offset for at, answer in answers.items()
+            }
+
+    @contextmanager
+    def _borrow_consumer(self) -> Iterator[Consumer]:
+        """A consumer for one thread. It is kept for the next reader, unless something goes wrong."""
+        idle = _list_idle(self)
+        consumer = idle.pop() if idle else _make_consumer(self)
+        try:
+            yield consumer
+            consumer.unassign()
+        except BaseException:
+            consumer.close()
+            raise
+        idle.append(consumer)
+
+    @contextmanager
+    def _explain(self, what: str) -> Iterator[None]:
+        """Errors of the client in here become ours. None of them holds a password."""
+        from concurrent.futures import TimeoutError as NoAnswer
+
+        try:
+            from confluent_kafka import KafkaException
+        except ImportError as error:
+            raise OriginError(_MISSING.format(error), hint="pip install 'wherry[kafka]'") from error
+        try:
+            _make_admin(self).poll(0)
+            _list_words(self).clear()
+            yield
+        except KafkaException as error:
+            known = error.args[0]
+            cause = ConnectionError(known.str()) if known.retriable() or known.code() in _list_unreachable() else error
+            raise OriginError(f"Kafka at {self.servers} did not {what}: {known.str()}.", hint=_CHECK) from cause
+        except NoAnswer as error:
+            _make_admin(self).poll(0)
+            said = "; ".join(dict.fromkeys(_list_words(self)[-3:])) or "it gave no answer"
+            words = f"Kafka at {self.servers} did not {what}: {said}."
+            raise OriginError(words, hint=_CHECK) from ConnectionError(str(error))
+
+
+def _list_unreachable() -> Sequence[int]:
+    """The errors that pass once the brokers are back."""
+    from confluent_kafka import KafkaError
+
+    names = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT")
+    return [getattr(KafkaError, name) for name in names]
+
+
+@functools.lru_cache(maxsize=16)
+def _make_admin(cluster: Cluster) -> AdminClient:
+    from confluent_kafka.admin import AdminClient
+
+    words = _list_words(cluster)
+    own: dict[str, Any] = {"logger": _silent(), "error_cb": lambda error: words.append(error.str())}
+    return AdminClient({**dict(cluster.settings), **own})
+
+
+@functools.lru_cache(maxsize=16)
+def _list_words(cluster: Cluster) -> list[str]:
+    """What the client says beside its answers."""
+    return []
+
+
+@functools.lru_cache(maxsize=16)
+def _list_idle(cluster: Cluster) -> list[Consumer]:
+    return []
+
+
+def _make_consumer(cluster: Cluster) -> Consumer:
+    from confluent_kafka import Consumer
+
+    own = {
+        "group.id": "wherry",  # the client wants one, and nothing is committed to it
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "fetch.wait.max.ms": 20,
+    }
+    return Consumer({**dict(cluster.settings), **own, "logger": _silent()})
+
+
+@functools.cache
+def _silent() -> Any:
+    """The client logs on standard error by itself what its errors say again."""
+    import logging
+
+    logger = logging.getLogger("wherry.kafka")
+    logger.setLevel(logging.CRITICAL + 1)
+    return logger

@@ -1,0 +1,35 @@
+"""The broker of the tests is a real one."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.kafka.broker import Broker
+
+
+def read_all(kafka: Broker, topic: str, count: int) -> list[bytes | None]:
+    """The first values of a topic."""
+    consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "test", "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        return [message.value() for message in consumer.consume(count, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def test_a_consumer_gets_what_was_sent(kafka: Broker) -> None:
+    """Values come back in their order."""
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a", "b", None])
+    assert read_all(kafka, topic, 3) == [b"a", b"b", None]
+
+
+@pytest.mark.variant
+def test_a_killed_broker_has_its_messages_when_it_is_back(kafka: Broker) -> None:
+    """It starts on the same port, with the same data."""
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a"])
+    kafka.kill()
+    kafka.start_again()
+    assert read_all(kafka, topic, 1) == [b"a"]

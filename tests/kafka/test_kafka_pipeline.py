@@ -1,0 +1,152 @@
+"""A pipeline from Kafka to Delta loses nothing, doubles nothing, and shows no secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+from destinations.delta.delta import Delta
+from destinations.dlq import Dlq
+from origins.errors import WherryError
+from origins.kafka import Kafka
+from origins.secret import SecretText
+from runners.command_line.commands import wherry
+from runners.crashes.crash_trial import CrashTrial
+from runners.model.spec import BatchOptions, RunOptions
+from runners.pipeline import Pipeline
+from tests.kafka.broker import Broker, make_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def make_pipeline(folder: Path, origin: Kafka) -> Pipeline:
+    """From the topic into `orders`, three rows a batch."""
+    return Pipeline(
+        name="orders",
+        origin=origin,
+        destinations=[Delta(path=str(folder / "orders"))],
+        state=str(folder / "state"),
+        dlq=Dlq(window=0),
+        run_options=RunOptions(batch=BatchOptions(rows=3)),
+    )
+
+
+def read_ids(folder: Path) -> list[int]:
+    """The ids in the table, in order."""
+    return sorted(DeltaTable(folder / "orders").to_pyarrow_table()["id"].to_pylist())
+
+
+def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Over two runs; one that cannot be parsed is in the DLQ, with its topic, partition and offset."""
+    topic = kafka.make_topic(2)
+    origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", commit_group=f"group-{topic}")
+    pipeline = make_pipeline(tmp_path, origin)
+    for number in range(7):
+        kafka.send(topic, [f'{{"id": {number}}}'], partition=number % 2)
+    first = pipeline.run()
+    kafka.send(topic, ['{"id": 7}', "poison", '{"id": 8}'], partition=1, key="k")
+    second = pipeline.run()
+    assert (first.read, second.read, second.nacked) == (7, 3, 1)
+    assert first.balanced
+    assert second.balanced
+    assert read_ids(tmp_path) == list(range(9))
+    (letter,) = pipeline.dead_letters()
+    assert json.loads(letter["original"]["raw"])["value"] == "poison"
+    assert pipeline.run().batches == 0
+
+
+def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
+    kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run goes on where the last one was."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic(1)
+    kafka.send(topic, [f'{{"id": {number}}}' for number in range(4)])
+    pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
+    pipeline.run()
+    kafka.send(topic, ['{"id": 4}'])
+    kafka.kill()
+    try:
+        with pytest.raises(WherryError, match="Kafka at"):
+            pipeline.run()
+    finally:
+        kafka.start_again()
+    pipeline.run()
+    assert read_ids(tmp_path) == list(range(5))
+
+
+@pytest.mark.parametrize("password", [SecretText("wrong-horse", "${secret:KAFKA}"), "wrong-horse"])
+def test_a_password_is_neither_stored_nor_shown(
+    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the state, and not in the error of a broker that does not know it."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic(1)
+    origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
+    with pytest.raises(WherryError, match="Authentication failed") as raised:
+        make_pipeline(tmp_path, origin).run()
+    assert "wrong-horse" not in f"{raised.value} {origin!r}"
+    stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
+    assert stored
+    assert not any(b"wrong-horse" in content for content in stored)
+
+
+DEFINITION = """
+name: orders
+origin:
+  kafka: {{servers: "{servers}", topic: {topic}, format: json, schema: "id int"}}
+destinations:
+  - delta: {{path: orders}}
+dlq: {{window: 0}}
+"""
+
+
+def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """`preview` reads, `status` has the lag, `offsets set` goes by a position's name, and `doctor` asks the broker."""
+    topic = kafka.make_topic(1)
+    kafka.send(topic, ['{"id": 1}', '{"id": 2}'])
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
+
+    def call(*words: str) -> Any:
+        found = CliRunner().invoke(wherry, list(words), catch_exceptions=False)
+        return json.loads(found.stdout)
+
+    (previewed,) = call("preview", str(file), "--json")["batches"]
+    assert (previewed["label"], previewed["read"]) == (f"{topic}/0 offsets 0 to 1", 2)
+    assert call("run", str(file), "--json")["read"] == 2
+    kafka.send(topic, ['{"id": 3}'])
+    assert call("status", str(file), "--json")["lanes"]["0"]["behind"] == "1 row"
+    moved = ["--lane", "0", "--offset", '"earliest"', "--reason", "again", "--yes"]
+    CliRunner().invoke(wherry, ["offsets", "set", str(file), *moved], catch_exceptions=False)
+    assert call("run", str(file), "--json")["read"] == 3
+    assert read_ids(tmp_path) == [1, 1, 2, 2, 3]
+    found = [check["found"] for check in call("doctor", str(file), "--json")["checks"] if check["name"] == "Kafka"]
+    assert found[0] == f"{topic} in Kafka at {kafka.servers}; 1 partition"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["after-plan", "before-write", "after-write", "after-prepared", "after-settle"])
+def test_a_run_that_is_killed_is_finished_by_the_next(
+    point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """No message is lost, and none is twice in the table or the DLQ."""
+    topic = kafka.make_topic(2)
+    for number in range(6):
+        kafka.send(topic, [f'{{"id": {number}}}', "poison"], partition=number % 2)
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic) + "run: {batch: {rows: 4}}\n")
+    trial = CrashTrial(file, tmp_path / "trial")
+    assert trial.crash(point)
+    report, audit = trial.finish()
+    assert audit.problems == []
+    assert (audit.read, audit.nacked) == (12, 6)
+    assert report.balanced
