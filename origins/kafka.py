@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,8 @@ FEW, SMALL = 10_000, 4 << 20
 """Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
+_LATEST = (1 << 63) - 1
+"""The last time that a column can have, in microseconds since 1970."""
 _IMPATIENT = 3.0
 """So many seconds `status` waits for the brokers."""
 _FORMATS = ("json", "text", "raw")
@@ -157,23 +160,25 @@ class Kafka(Origin):
             known = _read_positions(offset)
         except (ValueError, OriginError):
             known = {}
-        if not known or any(offset < 0 for _, offset in known.values()):
+        if not known or any(at < 0 for _, at in known.values()):
             example = json.dumps({"orders": {"next": {"0": 17}}})
             raise ValueError(
                 f"expected earliest, latest, a time, or the next offset of each partition, as {example}, "
                 f"got {json.dumps(offset)}"
             )
+        lanes = self.lane_names()
+        for each, (topic, _) in known.items():
+            is_ours = re.fullmatch(self.pattern, each.topic) if self.pattern is not None else each.topic in self.names
+            if not is_ours and not topic:
+                raise ValueError(f"expected partitions of {self.pattern or ', '.join(self.names)}, got {each}")
+            if (own := lanes[find_lane(each, len(lanes))]) != lane:
+                raise ValueError(f"expected partitions of lane {lane}, got {each}, which is in lane {own}")
 
     def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
-        known = {
-            each.topic: topic
-            for offset in offsets
-            if isinstance(offset, Mapping)
-            for each, (topic, _) in _read_positions(offset).items()
-        }
         try:
+            known = {each.topic: topic for offset in offsets for each, (topic, _) in _read_positions(offset).items()}
             there = self.cluster.find_topics(self.names, self.pattern)
-        except OriginError:
+        except (OriginError, ValueError):
             return False
         return bool(known) and all(topic == there.get(name, ("",))[0] for name, topic in known.items())
 
@@ -182,10 +187,12 @@ class Kafka(Origin):
         return all(waiting.take(lane, offsets.get(lane), Limits()) is None for lane in self.lane_names())
 
     def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
+        if any("${secret:" in str(value) for value in self.options.values()):
+            return {}  # the secret is not known here, and its reference would be sent as the password
         cluster = Cluster.of(self.servers, self.options, _IMPATIENT)
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
-        except OriginError:
+        except (OriginError, ValueError):
             return {}
         return {lane: waiting.behind(lane, offset) for lane, offset in offsets.items()}
 
@@ -236,8 +243,9 @@ class Kafka(Origin):
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         if self.commit_group is not None:
-            positions = _read_positions(batch.span.end)
-            self.cluster.commit(self.commit_group, {each: offset for each, (_, offset) in positions.items()})
+            positions = {each: offset for each, (_, offset) in _read_positions(batch.span.end).items()}
+            if positions:
+                self.cluster.commit(self.commit_group, positions)
 
     def check_ranges(self, batch: Batch) -> Mapping[Partition, tuple[int, int]]:
         """The offsets of a batch. Raises `OriginError` where some are no longer what was planned."""
@@ -276,7 +284,7 @@ class KafkaBacklog(Backlog):
         named = start if isinstance(start, str) else self.origin.start if start is None else "earliest"
         if named != "earliest" or (isinstance(start, str) and not waiting):
             label = f"nothing before {_describe(begins)}" if begins else "nothing"
-            return Span(start=start, end=self._make_offset(start, begins), label=label) if begins else None
+            return Span(start=start, end=self._make_offset(start, begins), label=label)
         if not waiting:
             return None
         taken = spread_rows(waiting, limits.rows)
@@ -314,7 +322,10 @@ class KafkaBacklog(Backlog):
             elif now.first > offset:
                 found.append(f"Offsets {offset} to {now.first - 1} of {each} were deleted before they were read.")
             elif now.end < offset:
-                found.append(f"{each} was read up to offset {offset}, but it ends at offset {now.end}.")
+                found.append(
+                    f"{each} was read up to offset {offset}, but it ends at offset {now.end}. A run that goes on reads "
+                    f"it again from offset {now.first}."
+                )
         return found
 
     def _list_ends(self, lane: str) -> Mapping[Partition, int]:
@@ -589,8 +600,6 @@ def _check_format(origin: Kafka) -> None:
 
 
 def _check_pattern(pattern: str) -> None:
-    import re
-
     try:
         re.compile(pattern)
     except re.error as error:
@@ -666,7 +675,7 @@ def _make_headers_type() -> T.DataType:
 def _get_fact(message: Message, name: str) -> Any:
     """What Spark's source says of a message under this name."""
     if name == "timestamp":
-        return datetime.fromtimestamp(message.timestamp()[1] / 1000, timezone.utc)
+        return min(message.timestamp()[1] * 1000, _LATEST)
     if name == "headers":
         headers = message.headers()
         pairs = [] if headers is None else list(cast("Sequence[tuple[str, bytes | None]]", headers))

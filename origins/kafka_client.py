@@ -115,7 +115,6 @@ class Cluster:
             consumer.assign([TopicPartition(each.topic, each.number, ranges[each][0]) for each in left])
             while left:
                 came = consumer.consume(1_000, timeout=0.2)
-                until = time.monotonic() + self.seconds if came else until
                 if time.monotonic() > until:
                     raise OriginError(
                         f"Kafka at {self.servers} gave no message for {self.seconds:.0f} s, but {min(left)} has more.",
@@ -132,6 +131,8 @@ class Cluster:
                         )
                     if error is not None and not is_there and error.code() not in _list_unreachable():
                         raise KafkaException(error)
+                    if is_there and each in left:
+                        until = time.monotonic() + self.seconds
                     if error is None and each in left and offset < left[each]:
                         found[each].append(message)
                         size += len(message.value() or b"") + len(message.key() or b"")
@@ -187,7 +188,10 @@ class Cluster:
     def _borrow_consumer(self) -> Iterator[Consumer]:
         """A consumer for one thread. It is kept for the next reader, unless something goes wrong."""
         idle = _list_idle(self)
-        consumer = idle.pop() if idle else _make_consumer(self)
+        try:
+            consumer = idle.pop()
+        except IndexError:
+            consumer = _make_consumer(self)
         try:
             yield consumer
             consumer.unassign()

@@ -247,7 +247,7 @@ class OpenDelta(OpenDestination):
                     return
                 if not isinstance(table.log, StoreLog) or not table.can_mark(spark):
                     break
-            if self._shared and isinstance(table.log, StoreLog) and table.location.startswith("s3a:"):
+            if self._shared and table.may_lose_commits(spark):
                 raise DestinationError(
                     f"Only Spark can fence {table.location}, and Spark might replace the commits of the other runs.",
                     hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain "

@@ -89,7 +89,7 @@ class DirectTable:
             try:
                 with self._hold_commits():
                     self.place.mark(properties)
-            except (DeltaError, OSError, StoreError):
+            except (DeltaError, OSError):
                 return False
             return True
 
@@ -117,7 +117,11 @@ class DirectTable:
             if self._known is None:
                 self._closed = not self.place.is_kept_apart()
             self._known = self.place.find_head(self._known)
-        except (DeltaError, OSError, StoreError):
+        except StoreError:
+            if self._known is not None:
+                raise  # the store fails now; Spark would write there without a condition
+            self._closed = True
+        except (DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
         return None if self._closed else self._known
@@ -197,6 +201,7 @@ def writes_to_stores_plainly(spark: SparkSession) -> bool:
 _OF_STORES = re.compile(
     r"^spark\.delta\.logStore\.(class|s3|s3a|abfs|abfss|gs)\b"
     r"|fs\.s3a\.(bucket\..*\.)?(encryption|server-side-encryption|acl|create\.header|create\.storage)\b"
+    r"|fs\.(azure|gs)\..*(encryption|client-provided)"
 )
 
 

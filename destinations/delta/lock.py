@@ -42,8 +42,9 @@ _LONG = 60.0
 
 
 @contextlib.contextmanager
-def hold_table(table: Path, patience: float | None = None, *, apart: bool = False) -> Iterator[bool]:
-    """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it.
+def hold_table(table: Path | str, patience: float | None = None, *, apart: bool = False) -> Iterator[bool]:
+    """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it. A table in an
+    object store is named by its URL: there the lock keeps the threads of this process apart only.
 
     One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do.
     """
@@ -231,12 +232,29 @@ class _TableTurns:
         return gate is None
 
 
-_known: dict[Path, _TableTurns] = {}
+@dataclass
+class _TurnsAtStore(_TableTurns):
+    """The same at a table in an object store, where there is no folder to lock against other processes."""
+
+    def __post_init__(self) -> None:
+        self.breath = YieldPause(lambda: False)
+
+    def _take_lock(self, deadline: float | None) -> int | None:
+        return os.open(os.devnull, os.O_RDONLY)
+
+    def _is_wanted(self) -> bool:
+        return False
+
+
+_known: dict[Path | str, _TableTurns] = {}
 _alone: dict[str, threading.Lock] = {}
 _known_lock = threading.Lock()
 
 
-def _get_turns(table: Path) -> _TableTurns:
+def _get_turns(table: Path | str) -> _TableTurns:
+    if isinstance(table, str):
+        with _known_lock:
+            return _known.setdefault(table, _TurnsAtStore(Path()))
     real = table.resolve()
     with _known_lock:
         return _known.setdefault(real, _TableTurns(real))

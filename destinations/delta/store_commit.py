@@ -120,7 +120,8 @@ class StorePlace(TablePlace):
         )
 
     def mark(self, properties: Mapping[str, str]) -> None:
-        table, store = self.open(), self.store  # its own way to set them keeps all threads waiting for the store
+        head, store = self.find_head(None), self.store
+        table = self.open()  # its own way to set them keeps all threads waiting for the store
         known = table.metadata()
         body = {
             "id": str(known.id),
@@ -140,9 +141,21 @@ class StorePlace(TablePlace):
             "txnId": str(uuid.uuid4()),
         }
         content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
-        key = format_key(table.version() + 1)
-        if store.create(key, content) is None and not _holds(store, key, content):
-            raise FileExistsError(f"{self.url} has a newer version.")
+        while not self._takes(store, format_key(head.version + 1), content):
+            later = self._advance(head)
+            if later is None or later.version == head.version:
+                raise FileExistsError(f"{self.url} has a newer version.")
+            head = later
+
+    @staticmethod
+    def _takes(store: ObjectStore, key: str, content: bytes) -> bool:
+        try:
+            taken = store.create(key, content) is not None
+        except StoreError:  # the answer may be lost of a request that was carried out
+            if not _holds(store, key, content):
+                raise
+            taken = True
+        return taken or _holds(store, key, content)
 
     def _advance(self, head: LogHead) -> LogHead | None:
         """The newest version, of which only those behind this one are read; None where one of them changes what the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -46,6 +47,10 @@ _OBSTACLES = {
     "CANNOT_CREATE_LOG_PATH": "the folder cannot be created",
 }
 """What Spark says when a table cannot be made, and what it means."""
+
+
+LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
+"""The settings that name another log store, which keeps commits in S3 apart."""
 
 
 @dataclass
@@ -129,13 +134,24 @@ class TargetTable:
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
-        return hold_table(self.log.folder, patience) if isinstance(self.log, LocalLog) else contextlib.nullcontext()
+        place = self._locked_place
+        return contextlib.nullcontext() if place is None else hold_table(place, patience)
 
     def hold_apart(self, patience: float | None = None) -> AbstractContextManager[bool]:
-        """The same for a commit of this process; gives whether it is held. A store needs no lock."""
+        """The same for a commit of this process, which no commit of Spark's may replace; gives whether it is held."""
+        place = self._locked_place
+        return contextlib.nullcontext(enter_result=True) if place is None else hold_table(place, patience, apart=True)
+
+    @property
+    def _locked_place(self) -> Path | str | None:
         if isinstance(self.log, LocalLog):
-            return hold_table(self.log.folder, patience, apart=True)
-        return contextlib.nullcontext(enter_result=True)
+            return self.log.folder
+        return str(self.log.url) if isinstance(self.log, StoreLog) else None
+
+    def may_lose_commits(self, spark: SparkSession) -> bool:
+        """Whether a commit of Spark's may replace one of another process: in S3 it looks, and writes later."""
+        is_on_s3 = re.match("s3[an]?:", self.location, re.IGNORECASE) is not None
+        return is_on_s3 and not any(spark.conf.get(name, None) for name in LOG_STORES)
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """What it says of its columns. Generated and identity columns are told where its folder can be read."""

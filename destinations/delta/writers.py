@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from destinations.delta.data_files import AdoptableFiles
 from destinations.delta.direct_append import DirectWrite, collect_arrow
 from destinations.delta.direct_commit import Overwritten
-from destinations.delta.log import StoreLog, make_tag
+from destinations.delta.log import make_tag
 from destinations.delta.options import DeltaOptions
 from destinations.delta.table import TargetTable
 from destinations.destination import Deadline, DestinationError, Label, Late, Written
@@ -144,8 +144,7 @@ class PendingAppend:
     @property
     def must_commit_here(self) -> bool:
         """Whether a commit of Spark's could replace one of another run, as it may in S3."""
-        log = self.table.log
-        return self.shared and isinstance(log, StoreLog) and log.url.startswith("s3a:")
+        return self.shared and self.table.may_lose_commits(self.spark)
 
     @cached_property
     def short(self) -> DirectWrite | None:
@@ -263,7 +262,10 @@ def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], N
             if landed.version is None:
                 raise
             return landed
-    return table.find_written(append.spark, append.key, before)
+    written = table.find_written(append.spark, append.key, before)
+    if written.version is None:
+        raise Overwritten(table.location, before + 1, "rows of this run")
+    return written
 
 
 WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), SparkAppend())

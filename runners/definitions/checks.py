@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias, TypeVar
 
 from destinations.delta.delta import Delta
+from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
 from origins.names import get_last_part
@@ -272,14 +273,11 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
         if destination.replaces:
             message = f"expected append or merge {shared}; a run would replace the rows of other runs"
             yield f"destinations[{at}].mode", message
-    if not any(pipeline.spark.conf.get(name) for name in _LOG_STORES):
+    if not any(pipeline.spark.conf.get(name) for name in LOG_STORES):
         for path, place in _list_tables(pipeline):
             if canonicalise(place).startswith("s3a:"):
                 message = f"expected a table that is not on S3 {shared}; Spark may replace the commits of other runs"
                 yield path, f"{message} there, unless `spark.conf` names a log store such as Delta's for DynamoDB"
-
-
-_LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
 
 
 def _commits_by_itself(delta: Delta) -> bool:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka import Kafka, KafkaBacklog, spread_rows, translate_options
+from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows, translate_options
 from origins.kafka_client import Ends, Partition
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
@@ -328,6 +328,35 @@ def test_offsets_that_a_person_sets_are_checked() -> None:
     for wrong in ("soon", 17, {"orders": 17}, {"orders": {"next": {"0": -1}}}, {}):
         with pytest.raises(ValueError, match="expected earliest, latest"):
             origin.check_offset("0", wrong)
+
+
+@pytest.mark.parametrize(
+    ("lane", "topic", "partition", "problem"),
+    [("0", "ordres", 0, "expected partitions of orders"), ("other", "orders", 0, "expected partitions of lane other")],
+)
+def test_an_offset_of_another_topic_or_lane_is_refused(lane: str, topic: str, partition: int, problem: str) -> None:
+    """Else the rows of the partitions that were meant would come twice."""
+    origin = Kafka(servers="localhost:1", topic="orders", format="text", lanes=2)
+    first = Partition("orders", partition)
+    own = origin.lane_names()[find_lane(first, 2)]
+    wrong = next(name for name in origin.lane_names() if name != own)
+    asked = wrong if lane == "other" else own
+    with pytest.raises(ValueError, match=problem.replace("other", wrong)):
+        origin.check_offset(asked, {topic: {"next": {str(partition): 17}}})
+
+
+def test_a_lane_without_partitions_remembers_that_it_began_at_the_end() -> None:
+    """A partition that comes later is read from its beginning."""
+    origin = Kafka(servers="localhost:1", topic="orders", format="text", start="latest")
+    empty = KafkaBacklog(origin=origin, ends={}, begins={"earliest": {}, "latest": {}})
+    begun = empty.take("0", None, Limits())
+    assert begun is not None
+    assert empty.take("0", begun.end, Limits()) is None
+    added, end = Partition("orders", 0), Ends(id="x", first=0, end=7)
+    later = KafkaBacklog(origin=origin, ends={added: end}, begins={"earliest": {added: 0}, "latest": {added: 7}})
+    span = later.take("0", begun.end, Limits())
+    assert span is not None
+    assert span.label == "orders/0 offsets 0 to 6"
 
 
 @pytest.mark.parametrize(

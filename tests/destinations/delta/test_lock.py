@@ -106,6 +106,17 @@ def test_threads_of_one_process_go_together(table: Path) -> None:
         assert second
 
 
+def test_at_a_store_a_commit_of_this_process_does_not_go_beside_those_of_spark() -> None:
+    """Spark may replace a version in S3 that this process took in between."""
+    url = "s3a://bucket/orders"
+    with hold_table(url), hold_table(url, patience=0.0, apart=True) as beside:
+        assert not beside
+    with hold_table(url, apart=True), hold_table(url, patience=0.0) as beside:
+        assert not beside
+    with hold_table(url, patience=0.0, apart=True) as alone:
+        assert alone
+
+
 def test_the_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
     """The first thread that leaves does not let others in."""
     with hold_table(table):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pytest
@@ -13,11 +15,15 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from destinations.conformance import make_label
 from destinations.delta.direct_append import DirectTable, DirectWrite
 from destinations.delta.direct_commit import MetadataChanged, Overwritten
-from destinations.delta.log import OwnCommits, StoreLog, make_tag
+from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
 from destinations.delta.store_commit import StorePlace, format_key
+from destinations.delta.table import TargetTable
 from origins.object_store import StoreError, StoreUrl
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = pa.schema([("id", pa.int64())])
 SECOND = r"orders/_delta_log/0+1\.json"
@@ -107,6 +113,32 @@ def recreate(s3: S3, url: StoreUrl) -> None:
         client.delete_object(Bucket=s3.bucket, Key=found["Key"])
     DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=s3.storage_options)
     begin(open_direct(s3, url)).commit(make_rows(9), "other")
+
+
+def test_a_fence_takes_the_version_behind_a_commit_that_came_in_between(s3: S3, url: StoreUrl) -> None:
+    """Other runs go on while a run is taken over, and a fence does not give way to them."""
+    direct = open_direct(s3, url)
+    held = s3.proxy.add(Fault("hold", "PUT", SECOND))
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(direct.mark, {"wherry.fence": "other"})
+        assert held.reached.wait(60)
+        behind = {**s3.storage_options, "aws_endpoint": s3.behind}
+        write_deltalake(str(url), make_rows(2), mode="append", storage_options=behind)
+        held.let_go()
+        assert late.result()
+    after = open_behind(s3, url)
+    assert (after.version(), after.metadata().configuration["wherry.fence"], ids(s3, url)) == (2, "other", [2])
+
+
+@pytest.mark.parametrize(
+    ("settings", "loses"),
+    [({}, True), ({"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, False)],
+)
+def test_a_log_store_that_is_named_keeps_the_commits_of_spark(settings: dict[str, str], *, loses: bool) -> None:
+    """Without one a run that shares lanes lets Spark commit nothing in S3, however the log is read."""
+    log = SparkLog("orders", "s3a://bucket/orders")
+    table = TargetTable("orders", "id", "s3a://bucket/orders", {}, "{}", log, 0)
+    assert table.may_lose_commits(cast("SparkSession", SimpleNamespace(conf=settings))) is loses
 
 
 @pytest.mark.parametrize(("change", "left"), [(fence, []), (recreate, [9])])
