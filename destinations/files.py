@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import functools
 import hashlib
 import json
 import os
 import re
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -418,7 +420,7 @@ class BatchFolders:
 
     def claim(self, name: str, note: NoteBody) -> bool:
         """Take a name for a folder that stays empty but for a note; whether the name was free."""
-        with self.open_attempt() as attempt:
+        with _get_lock(self.root), self.open_attempt() as attempt:
             void = attempt / "void"
             void.mkdir()
             (void / NOTE).write_text(json.dumps(note), encoding="utf-8")
@@ -437,7 +439,7 @@ class BatchFolders:
     def fence(self, token: str) -> None:
         """Every attempt that was begun before this cannot be published any more."""
         fenced = self.root / f"_fenced-{token}"
-        with contextlib.suppress(FileNotFoundError):
+        with _get_lock(self.root), contextlib.suppress(FileNotFoundError):
             (self.root / _WRITING).rename(fenced)
         shutil.rmtree(fenced, ignore_errors=True)
 
@@ -453,6 +455,12 @@ class BatchFolders:
                 "writers apart.",
                 hint="Choose a path on another disk.",
             )
+
+
+@functools.cache
+def _get_lock(root: Path) -> threading.Lock:
+    """Keeps a fence of one lane out of what another lane of this process claims."""
+    return threading.Lock()
 
 
 def _rename(source: Path, target: Path) -> None:

@@ -216,7 +216,8 @@ class Kafka(Origin):
         if notices and self.on_gap == "stop":
             raise OriginError(
                 " ".join(notices),
-                hint="Set `on_gap: record` to go on behind the gap, or move the offsets:  wherry offsets set FILE",
+                hint="Set `on_gap: record` to go on behind the gap, or move the offsets:  "
+                "wherry offsets set FILE --lane LANE --reason … --offset '\"earliest\"'",
             )
         return replace(waiting, notices=notices)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from runners.command_line.commands import wherry
+from runners.command_line.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,8 @@ def test_the_demo_carries_its_orders_and_says_where_they_are(
     carries nothing twice."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        "runners.command_line.carrying.Console", lambda **how: Console(**how, force_terminal=True, width=120)
+        "runners.command_line.carrying._make_bar",
+        lambda progress: ProgressBar(progress, console=Console(stderr=True, force_terminal=True, width=120)),
     )
     result = CliRunner().invoke(wherry, ["demo", "here"], standalone_mode=False)
     assert (result.exception, result.return_value) == (None, 0)

@@ -7,6 +7,7 @@ import threading
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -369,3 +370,20 @@ def test_a_folder_that_cannot_be_made_is_said_in_plain_words(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(DestinationError, match=r"cannot be written: .*/file \("):
         BatchFolders(tmp_path / "file").make()
+
+
+def test_a_fence_of_one_lane_waits_for_what_another_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that finishes several lanes at once fences and claims in several threads."""
+    folders, publish, pool = BatchFolders(tmp_path / "files"), BatchFolders.publish, ThreadPoolExecutor(1)
+    folders.make()
+
+    def publish_beside_a_fence(folders: BatchFolders, rows: Path, name: str) -> None:
+        fence = pool.submit(folders.fence, "token")
+        with pytest.raises(NotYet):
+            fence.result(timeout=0.2)
+        publish(folders, rows, name)
+
+    monkeypatch.setattr(BatchFolders, "publish", publish_beside_a_fence)
+    assert folders.claim("_lane=0/_batch=1", {})
+    pool.shutdown()
+    assert not (folders.root / "_writing").exists()
