@@ -63,10 +63,7 @@ class StorePlace(TablePlace):
         later = None if known is None else self._advance(known)
         if later is not None:
             return later
-        seen, table = read_clock(), self.open()
-        version = table.version()
-        tags = self.store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
-        return LogHead.read(table, tags.get(format_key(version)), seen)
+        return self._open_head()[1]
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
@@ -98,14 +95,8 @@ class StorePlace(TablePlace):
         idle = 0
         while idle < _IDLE:
             check()
-            key = format_key(head.version + 1)
-            try:
-                taken = store.create(key, content)
-            except StoreError:  # the answer may be lost of a request that was carried out
-                if not _holds(store, key, content):
-                    raise
-                taken = ""
-            if taken is not None or _holds(store, key, content):
+            taken = _take(store, format_key(head.version + 1), content)
+            if taken is not None:
                 return replace(head, version=head.version + 1, file=taken or None, seen=read_clock())
             later = self._advance(head)
             if later is None:
@@ -120,8 +111,8 @@ class StorePlace(TablePlace):
         )
 
     def mark(self, properties: Mapping[str, str]) -> None:
-        head, store = self.find_head(None), self.store
-        table = self.open()  # its own way to set them keeps all threads waiting for the store
+        store = self.store
+        table, head = self._open_head()  # the table's own way to set them keeps all threads waiting for the store
         known = table.metadata()
         body = {
             "id": str(known.id),
@@ -141,27 +132,23 @@ class StorePlace(TablePlace):
             "txnId": str(uuid.uuid4()),
         }
         content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
-        while not self._takes(store, format_key(head.version + 1), content):
+        while _take(store, format_key(head.version + 1), content) is None:
             later = self._advance(head)
             if later is None or later.version == head.version:
                 raise FileExistsError(f"{self.url} has a newer version.")
             head = later
 
-    @staticmethod
-    def _takes(store: ObjectStore, key: str, content: bytes) -> bool:
-        try:
-            taken = store.create(key, content) is not None
-        except StoreError:  # the answer may be lost of a request that was carried out
-            if not _holds(store, key, content):
-                raise
-            taken = True
-        return taken or _holds(store, key, content)
+    def _open_head(self) -> tuple[DeltaTable, LogHead]:
+        """The table, and its newest version."""
+        seen, table = read_clock(), self.open()
+        version = table.version()
+        return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)
 
     def _advance(self, head: LogHead) -> LogHead | None:
         """The newest version, of which only those behind this one are read; None where one of them changes what the
         table is, or the log no longer tells."""
         now, version, store = read_clock(), head.version, self.store
-        tags = store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
+        tags = _list_log(store, version)
         if head.file is None or tags.get(format_key(version)) != head.file:
             return None
         while format_key(version + 1) in tags:
@@ -176,6 +163,23 @@ class StorePlace(TablePlace):
 def format_key(version: int) -> str:
     """The key of a version's file below its table."""
     return f"_delta_log/{version:020}.json"
+
+
+def _list_log(store: ObjectStore, version: int) -> dict[str, str]:
+    """The keys of the log from this version on, each with what tells its object from any other."""
+    return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
+
+
+def _take(store: ObjectStore, key: str, content: bytes) -> str | None:
+    """Take a version: what tells its file from any other, or nothing where only the content shows that it is ours. None
+    where another writer has it."""
+    try:
+        taken = store.create(key, content)
+    except StoreError:  # the answer may be lost of a request that was carried out
+        if not _holds(store, key, content):
+            raise
+        return ""
+    return "" if taken is None and _holds(store, key, content) else taken
 
 
 def _holds(store: ObjectStore, key: str, content: bytes) -> bool:
