@@ -44,6 +44,7 @@ from origins.crash_points import reach, reach_within
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.names import SCHEME, make_absolute
+from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -284,7 +285,7 @@ class OpenFiles(OpenDestination):
         folders, place = self._folders, self.destination.place
         with nullcontext() if folders is None else folders.open_attempt() as attempt:
             try:
-                self._save(spark.createDataFrame([], schema), str(attempt or f"{place.rstrip('/')}/_trial"))
+                self._save(make_empty_frame(spark, schema), str(attempt or f"{place.rstrip('/')}/_trial"))
             except list_spark_errors() as error:
                 reason = str(error).splitlines()[0]
                 raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {reason}") from error

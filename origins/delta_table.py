@@ -23,6 +23,7 @@ from origins.json_shape import check_shape
 from origins.lazy import F, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
 from origins.origin import PLACE
+from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -306,7 +307,7 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
     schema = T.StructType.fromJson(json.loads(batch.schema))
     parts = [read_part(part) for part in batch.span.parts]
     if not parts:
-        empty = spark.createDataFrame([], schema)
+        empty = make_empty_frame(spark, schema)
         return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
     asked = parts[0].asked
     if "since" in asked:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import importlib
 import shutil
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from subprocess import Popen, TimeoutExpired
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ def launch_jvm(
                 raise JvmEnded(jvm.wait()) from error
         finally:
             launching.Popen = popen
+        spare_pandas()
         SparkContext._ensure_initialized(gateway=gateway)
         return True
 
@@ -111,6 +114,30 @@ def forget_ended_jvm(seconds: float) -> int | None:
         return None
     SparkContext._gateway = SparkContext._jvm = None
     return code
+
+
+class _TestingTools(ModuleType):
+    """Stands in for `pyspark.testing.utils`, until a program asks for more of it than whether there is NumPy.
+
+    pyspark asks that of every literal and of every argument for the JVM. The real module loads pandas, which takes half
+    a second. Where NumPy is not loaded, no value is NumPy's.
+    """
+
+    @property
+    def have_numpy(self) -> bool:
+        return "numpy" in sys.modules
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+def spare_pandas() -> None:
+    """Let pyspark make literals and pass arguments to the JVM without loading pandas."""
+    sys.modules.setdefault("pyspark.testing.utils", _TestingTools("pyspark.testing.utils"))
 
 
 def has_context() -> bool:
@@ -174,6 +201,7 @@ def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSessio
         java_parameters=JavaParameters(port=there.port, auth_token=there.secret, auto_convert=True),
         python_parameters=PythonParameters(port=0, eager_load=False),
     )
+    spare_pandas()
     setattr(gateway, _LENT, there.number)
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     try:

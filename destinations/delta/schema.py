@@ -13,7 +13,7 @@ from destinations.destination import Rule
 from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
 from origins.names import quote_name
-from origins.schema import sql_type
+from origins.schema import make_empty_frame, sql_type
 from stages.expressions import list_columns, put_for
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: StructType) -> 
     for option, condition in (("apply_as_deletes", delta.apply_as_deletes), ("where", delta.where)):
         if condition is not None:
             try:
-                spark.createDataFrame([], rows).where(condition).isLocal()  # analyses, on Connect too
+                make_empty_frame(spark, rows).where(condition).isLocal()  # analyses, on Connect too
             except list_spark_errors() as error:
                 problems.append(f"{option}: {str(error).splitlines()[0]}")
     return problems

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
 from origins.origin import Origin
+from origins.schema import make_empty_frame
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec
 from runners.ways.stage_chain import SAMPLE_LABELS, PlacedStage, StageChain, apply_chain
@@ -196,7 +197,7 @@ def find_mixing_stages(spark: SparkSession, schema: str, line: StageChain) -> Ma
 def _make_empty_rows(spark: SparkSession, schema: StructType) -> StraightRows:
     from stages.rows import StraightRows
 
-    empty = spark.createDataFrame([], schema).alias(ROWS)
+    empty = make_empty_frame(spark, schema).alias(ROWS)
     return StraightRows.begin(empty, tuple(schema.names), SAMPLE_LABELS, lambda frame, _: frame)
 
 

@@ -17,7 +17,7 @@ from origins.batch import JSON, Limits
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
-from origins.schema import format_ddl
+from origins.schema import format_ddl, make_empty_frame
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, OriginBody, Settled
@@ -413,7 +413,7 @@ def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping
     arriving = StructType.fromJson(json.loads(schema))
     if not line.steps:
         return dict.fromkeys(line.branches, arriving)
-    empty = spark.createDataFrame([], arriving)
+    empty = make_empty_frame(spark, arriving)
     rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
     rows = apply_chain(rows, line.common, {}, checked=True)
     return {name: apply_chain(rows, steps, {}, checked=True).schema for name, steps in line.branches.items()}
@@ -456,7 +456,7 @@ def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]
     from stages.rows import StraightRows
 
     arriving = StructType.fromJson(json.loads(schema))
-    empty = spark.createDataFrame([], arriving)
+    empty = make_empty_frame(spark, arriving)
     rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)
     names = [*_list_inner_names(rows.schema)]
 

@@ -18,6 +18,7 @@ from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
 from origins.origin import Origin
 from origins.protection import Protection
+from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
@@ -90,7 +91,7 @@ class BatchReader:
 
         from stages.rows import StraightRows
 
-        nothing = spark.createDataFrame([], StructType.fromJson(json.loads(batch.schema)))
+        nothing = make_empty_frame(spark, StructType.fromJson(json.loads(batch.schema)))
         return StraightRows.begin(nothing, list_columns(batch), make_labels(batch), lambda frame, _: frame)
 
     def read_straight_frame(

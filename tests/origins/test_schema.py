@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from origins.errors import OriginError
-from origins.schema import parse_schema
+from origins.schema import make_empty_frame, parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,3 +67,35 @@ def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
     """One may be told that it has no zone."""
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     assert [each.dataType.simpleString() for each in parse_schema(spark, "at timestamp", "here")] == ["timestamp_ntz"]
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    "text",
+    [
+        *PLAIN,
+        "c void",
+        "c interval",
+        "c variant",
+        "c decimal(38,9), `unit price` map<string,array<int>>, p struct<x: int, `y z`: struct<t: timestamp>>",
+        "c long not null, d string",
+        "p struct<x: int not null>",
+        "c string comment 'a word'",
+    ],
+)
+def test_an_empty_frame_has_the_schema_and_no_rows(spark: SparkSession, text: str) -> None:
+    """Types, what may be NULL, and what is noted beside the columns are as Spark has them."""
+    schema = StructType(spark.createDataFrame([], text).schema.fields)
+    frame = make_empty_frame(spark, schema)
+    assert (frame.schema.json(), frame.isEmpty()) == (schema.json(), True)
+
+
+def test_an_empty_frame_without_columns_has_none(spark: SparkSession) -> None:
+    """A file without columns has such a schema."""
+    assert make_empty_frame(spark, StructType([])).columns == []
+
+
+def test_an_empty_frame_asks_for_no_pandas(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`createDataFrame` loads it."""
+    monkeypatch.setattr(type(spark), "createDataFrame", None)
+    assert make_empty_frame(spark, StructType().add("id", "long").add("at", "date")).columns == ["id", "at"]

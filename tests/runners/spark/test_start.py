@@ -171,3 +171,28 @@ def test_after_a_jvm_that_was_killed_before_its_session_was_up_another_one_start
     ran = subprocess.run([sys.executable, "-c", KILLED], env=given, capture_output=True, text=True, check=False)
     killed = "Spark did not start: its JVM was killed by SIGKILL before it was up."
     assert (ran.returncode, ran.stdout.splitlines()) == (0, [killed, "3"]), ran.stderr
+
+
+LOADS = """
+import sys
+from runners.spark.start import start
+from pyspark.sql import functions as F
+
+session = start({}, [])
+rows = session.range(3).where(F.col("id") > F.lit(1)).select(F.when(F.col("id") == 2, F.lit("two")).alias("word"))
+print([row.word for row in rows.collect()], sorted({"pandas", "numpy", "pyarrow"} & {*sys.modules}))
+
+from pyspark.testing import assertDataFrameEqual
+import numpy
+
+assertDataFrameEqual(rows, rows)
+numbers = session.range(1).select(F.lit(numpy.int64(7)).alias("a"), F.lit(numpy.array([1, 2])).alias("b"))
+print([*numbers.first()])
+"""
+
+
+def test_literals_load_no_pandas_and_numpy_still_works() -> None:
+    """pyspark's tools for tests are there as soon as a program asks for them."""
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run([sys.executable, "-c", LOADS], env=given, capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines() == ["['two'] []", "[7, [1, 2]]"], ran.stderr
