@@ -312,6 +312,9 @@ class DefinitionReader:
         options = {name: option for name, option in list_options(component).items() if name not in contract}
         main = next((option for option in options.values() if option.main), None)
         if main is not None and not self._is_options(node, main, options):
+            if isinstance(node, Fields) and isinstance(node.fields.get(main.name), Fields) and len(node.fields) == 1:
+                inner, message = node.fields[main.name], f"belongs directly under '{kind}'; leave out '{main.name}'"
+                return self._add_problem(inner, join_key(path, main.name), message)
             value = self._read_value(node, main, path)
             return WRONG if value is WRONG else {main.name: value}
         if isinstance(node, Scalar) and node.plain and node.content is None:

@@ -220,6 +220,7 @@ def test_a_value_of_another_type_is_told_with_what_to_write(refused: Refuse, opt
         ("call: {function: f, name: g}", "[0].call.name: belongs beside 'call', not inside of it"),
         ("call: {function: f, cals: 2}", "[0].call.cals: unknown option; did you mean 'calls'?"),
         ("{call: , calls: 2}", "[0].calls: belongs inside of 'call'; indent it further"),
+        ("convert: {columns: {a: int}}", "[0].convert.columns: belongs directly under 'convert'; leave out 'columns'"),
     ],
 )
 def test_a_stage_that_is_none_is_told_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
