@@ -1,8 +1,9 @@
 """The commands that look at something: `wherry ls` at a folder, `runs`, `report` and `quality` at runs, and `preview`,
-`find` and `expect` at rows."""
+`test`, `find` and `expect` at rows."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,6 +15,7 @@ import click
 from runners.command_line import printing
 from runners.command_line.help_sections import SELECTION, command, group, option
 from runners.command_line.options import (
+    FAILED,
     WRONG,
     GivenValues,
     as_json,
@@ -204,6 +206,57 @@ def preview(
         click.echo(printing.as_json(previewed.json()))
     else:
         click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
+
+
+@command("test")
+@with_definition
+@option("--case", "names", section=SELECTION, multiple=True, metavar="NAME", help="Try this case; may be repeated.")
+@option("--watch", is_flag=True, help="Try them again whenever a file here changes.")
+@with_quiet
+@as_json
+def test_cases(names: Sequence[str], watch: bool, quiet: bool, json: bool, **given: Any) -> int:
+    """Try the cases beside a definition, and compare.
+
+    For example:  wherry test orders.yaml
+
+    The cases of orders.yaml stand in orders.test.yaml: rows, and what is expected of them behind the stages. Writes
+    nothing. Ends with 1 if a case fails.
+    """
+    if not watch:
+        return _try_cases(names, quiet=quiet, json=json, **given)
+    if json:
+        raise click.UsageError("Choose one: --watch prints for a person, and --json for a program.")
+    from origins.errors import WherryError
+    from runners.operations.cases import watch_folder
+
+    for _ in watch_folder(given["file"].absolute().parent):
+        click.clear()
+        try:
+            _try_cases(names, quiet=True, json=False, **given)
+        except WherryError as error:
+            click.echo(str(error))
+        click.echo("Wherry waits for a change. To end:  Ctrl-C")
+    return 0
+
+
+def _try_cases(names: Sequence[str], *, quiet: bool, json: bool, **given: Any) -> int:
+    """Try these cases, or all, and print how they went."""
+    from runners.command_line.carrying import show_work
+    from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
+
+    began, definition, file = time.monotonic(), load_definition(**given), find_cases(given["file"])
+    cases = choose_cases(load_cases(file), names)
+    with show_work(definition.pipeline, f"trying {len(cases)} cases", quiet=quiet):
+        from runners.operations.case_trial import run_cases
+
+        results = run_cases(definition, cases)
+    seconds = time.monotonic() - began
+    if json:
+        facts = {"file": str(file), "cases": [result.json() for result in results]}
+        click.echo(printing.as_json(facts))
+    else:
+        click.echo(format_results(results, file, seconds))
+    return FAILED if any(result.problems for result in results) else 0
 
 
 @command()

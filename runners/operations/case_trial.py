@@ -1,0 +1,224 @@
+"""What the stages make of the rows of cases. Cases that may share a query do: Spark then runs one job for all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from origins.batch import Batch, Limits, Span
+from origins.errors import has_condition
+from origins.files.files import Files
+from origins.origin import PLACE, Origin, Progress
+from origins.schema import parse_schema
+from runners.definitions.definition import Definition
+from runners.definitions.document import suggest_nearest
+from runners.model.error_kinds import classify
+from runners.model.errors import Refusal
+from runners.operations.cases import Case, CaseOutcome, CaseResult, compare
+from runners.operations.pipeline_access import open_session
+from runners.operations.preview import BatchPreview
+from runners.operations.trial import BatchTrial, TrialSection
+from runners.running.opening import find_schema, make_chain
+from runners.state.prepared_store import MemoryStore
+from runners.ways.batch_source import list_columns
+from runners.ways.bisect_rows import RowErrorIsolator
+from runners.ways.deciding import BatchDecision
+from runners.ways.stage_chain import StageChain, name_destinations
+from stages.rows import REFUSED_BY_ORIGIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run_cases(definition: Definition, cases: Sequence[Case]) -> Sequence[CaseResult]:
+    """What became of each case, in their order. Nothing is written, and no table is read but those of lookups."""
+    spark = open_session(definition.pipeline)
+    trial = CaseTrial(definition, spark)
+    outcomes = {case.name: outcome for group in trial.group(cases) for case, outcome in trial.run(group)}
+    return [compare(case, outcomes[case.name]) for case in cases]
+
+
+class CaseTrial:
+    """Runs cases on the stages of a definition."""
+
+    def __init__(self, definition: Definition, spark: SparkSession) -> None:
+        self._pipeline, self._spark = definition.pipeline, spark
+        self._origins = {origin.name or "origin": origin for origin in definition.pipeline.every_origin}
+        self._schemas: dict[str, str] = {}
+
+    def group(self, cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+        """The cases that one query can answer: rows of one origin at one time, where every row stands alone."""
+        groups: dict[object, list[Case]] = {}
+        for case in cases:
+            steps = self._make_chain(self._find_origin(case)).steps
+            alone = bool(case.file) or any(
+                each.stage.may_mix or each.stage.needs_places or each.stage.prepares for each in steps
+            )
+            groups.setdefault(case.name if alone else (case.origin, case.time), []).append(case)
+        return iter(groups.values())
+
+    def run(self, cases: Sequence[Case]) -> Sequence[tuple[Case, CaseOutcome]]:
+        """What became of the rows of these cases."""
+        origin = self._find_origin(cases[0])
+        line = self._make_chain(origin)
+        batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
+        pins = line.pins(self._spark)
+
+        def try_rows(sieve: RowErrorIsolator | None = None) -> tuple[BatchTrial, BatchPreview]:
+            trial = BatchTrial(
+                line=line, pins=pins, order=parts, most=_ALL, secrets=self._pipeline.secrets, sieve=sieve
+            )
+            return trial, trial.of(batch, frame, list_columns(batch))
+
+        try:
+            trial, seen = try_rows()
+        except Exception as error:  # a stage may raise anything
+            if has_condition(error, "MALFORMED_RECORD_IN_PARSING"):
+                raise _refuse_rows(cases, batch) from error
+            if not classify(error).is_row:
+                raise
+            store = MemoryStore()
+            decision = BatchDecision(spark=self._spark, store=store, name="test", line=line, pins=pins, order=parts)
+            trial, seen = try_rows(RowErrorIsolator(decision))
+        names = {step.number: step.name for step in line.steps}
+        failed = [(stage.counts.stage, stage.failure) for stage in seen.stages if stage.failure is not None]
+        failures = [f"{name}: {reason}" for name, failure in failed for reason in failure.why]
+        found, last = [], trial.sections[-1]
+        for number, case in enumerate(cases, 1):
+            rows = [
+                [row for row in section.found if len(cases) == 1 or row["arrival"][0] == number]
+                for section in trial.sections
+            ]
+            every, left = [row for some in rows for row in some], [row for row in rows[-1] if row["state"] == 0]
+            outcome = CaseOutcome(
+                delivered={name: _list_delivered(last, left, name) for name in line.branches},
+                columns={name: _list_columns(last, name) for name in line.branches},
+                filtered=sum(1 for row in every if row["state"] > 0),
+                refused=[_describe_refused(row, names) for row in every if row["state"] < 0],
+                failures=failures,
+            )
+            found.append((case, outcome))
+        return found
+
+    def _find_origin(self, case: Case) -> Origin:
+        if not case.origin and len(self._origins) > 1:
+            raise Refusal(
+                f"Case {case.name!r} names no origin, and there are several.",
+                hint=f"Add  origin: NAME  to the case, with one of {', '.join(self._origins)}.",
+            )
+        name = case.origin or next(iter(self._origins))
+        if name not in self._origins:
+            raise Refusal(f"Case {case.name!r}: there is no origin {name!r}; {suggest_nearest(name, self._origins)}")
+        return self._origins[name]
+
+    def _make_chain(self, origin: Origin) -> StageChain:
+        return make_chain(self._pipeline, origin, name_destinations(self._pipeline.every_destination))
+
+    def _find_schema(self, origin: Origin) -> str:
+        """The columns of the origin's rows: declared, or told from what waits there."""
+        name = origin.name or "origin"
+        if name not in self._schemas:
+            given = getattr(origin, "schema", None)
+            if given is not None:
+                schema = str(parse_schema(self._spark, given, name).json())
+            else:
+                schema = find_schema(origin, None, self._spark, origin.survey(self._spark, Progress())) or ""
+            if not schema:
+                raise Refusal(
+                    f"The columns of {name} are not known: it declares no schema, and no row waits.",
+                    hint='Declare them in the definition:  schema: "id long, name string"',
+                )
+            self._schemas[name] = origin.complete_schema(schema)
+        return self._schemas[name]
+
+    def _make_rows(self, cases: Sequence[Case], origin: Origin) -> tuple[Batch, DataFrame, Sequence[str]]:
+        """The rows of these cases, each case as a part of the batch."""
+        schema = self._find_schema(origin)
+        columns = T.StructType.fromJson(json.loads(schema))
+        for case in cases:
+            for row in case.rows:
+                unknown = [name for name in row if name not in columns.names]
+                if unknown:
+                    raise Refusal(
+                        f"Case {case.name!r} has a row with {unknown[0]!r}, and the origin has no such column; "
+                        f"{suggest_nearest(unknown[0], columns.names)}"
+                    )
+        texts = [
+            {"part": str(number), "row": at, "text": json.dumps(row, ensure_ascii=False, default=str)}
+            for number, case in enumerate(cases, 1)
+            for at, row in enumerate(case.rows)
+        ]
+        strict = {"mode": "FAILFAST"}
+        one = self._spark.range(1)
+        every = F.from_json(F.lit(json.dumps(texts)), "array<struct<part: string, row: bigint, text: string>>", strict)
+        typed = F.from_json("text", columns, strict).alias("it")
+        frame = one.select(F.inline(every)).select("*", typed)
+        place = F.struct(F.col("part"), F.lit(0).cast("long").alias("block"), F.col("row")).alias(PLACE)
+        frame = frame.select(*[F.col("it")[name].alias(name) for name in columns.names], place)
+        return self._make_batch(cases[0], origin, schema), frame, [str(number) for number in range(1, len(cases) + 1)]
+
+    def _read_file(self, cases: Sequence[Case], origin: Origin) -> tuple[Batch, DataFrame, Sequence[str]]:
+        """The rows of the one file, as the origin reads it."""
+        (case,) = cases
+        if not isinstance(origin, Files):
+            raise Refusal(
+                f"Case {case.name!r} names a file, and its origin does not read files.", hint="Write `rows:` instead."
+            )
+        reader = replace(origin, path=str(case.file))
+        backlog = reader.survey(self._spark, Progress())
+        schema = find_schema(reader, None, self._spark, backlog)
+        spans = [backlog.take(own, None, Limits()) for own in self._pipeline.lanes_of(reader).values()]
+        span = next((each for each in spans if each is not None), None)
+        if schema is None or span is None:
+            raise Refusal(f"Case {case.name!r}: the file {case.file} has nothing to read.")
+        batch = self._make_batch(case, reader, reader.complete_schema(schema), span)
+        return batch, reader.fetch(self._spark, [batch], places=True).frame(), reader.parts(batch)
+
+    def _make_batch(self, case: Case, origin: Origin, schema: str, span: Span | None = None) -> Batch:
+        return Batch(
+            pipeline=self._pipeline.name,
+            run="test",
+            origin=origin.name or "origin",
+            lane=next(iter(self._pipeline.lanes_of(origin).values())),
+            number=1,
+            plan="test",
+            span=span or Span(start=None, end=None),
+            schema=schema,
+            time=case.time,
+        )
+
+
+def _refuse_rows(cases: Sequence[Case], batch: Batch) -> Refusal:
+    """What a person is told of rows whose values are not of the columns' types."""
+    names, columns = ", ".join(repr(case.name) for case in cases), T.StructType.fromJson(json.loads(batch.schema))
+    types = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in columns)
+    return Refusal(
+        f"A row does not fit the columns of its origin, in one of these cases: {names}.",
+        hint=f"The columns are: {types}",
+    )
+
+
+_ALL = 1_000_000_000
+"""Of each kind of row so many are seen."""
+
+
+def _list_delivered(section: TrialSection, rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
+    """The rows as the destination gets them."""
+    filters = section.filters.get(name, "")
+    note = [each for each in section.notes if each.filters in ("", filters)][-1]
+    return [json.loads(row[note.column]) for row in rows if not (filters and row[filters])]
+
+
+def _list_columns(section: TrialSection, name: str) -> list[str]:
+    note = [each for each in section.notes if each.filters in ("", section.filters.get(name, ""))][-1]
+    return list(T.StructType.fromJson(json.loads(note.schema)).names)
+
+
+def _describe_refused(row: Mapping[str, Any], names: Mapping[int, str]) -> Mapping[str, Any]:
+    stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else names[-row["state"]]
+    return {"code": row["code"], "stage": stage, "message": row["message"], "row": json.loads(row["row"])}

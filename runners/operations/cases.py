@@ -1,0 +1,312 @@
+"""The cases of `wherry test`: rows that go in, and what is expected of them behind the stages."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any
+
+from origins.batch import JSON
+from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, parse, suggest_nearest
+from runners.definitions.kinds import get_our_kinds
+from runners.definitions.yaml_reader import DefinitionReader
+from runners.model.errors import Refusal
+from runners.model.text import escape_line, paint
+
+SUFFIX = ".test.yaml"
+"""How the names of files with cases end. Those of `orders.yaml` stand in `orders.test.yaml`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Some rows, and what is expected of them. What is not named is not checked."""
+
+    name: str
+    rows: Sequence[Any] = ()
+    """The rows as the origin gives them, a mapping for each. A column that a row leaves out is NULL."""
+    file: str = field(default="", metadata={"path": True})
+    """A file that the origin reads instead. The path is relative to the cases."""
+    origin: str = ""
+    """The origin that gives the rows, where a definition has several."""
+    at: str = field(default="2000-01-01", metadata={"like": '"2026-01-31 06:00"'})
+    """The time of the batch in UTC, which expressions know as `:batch_time`."""
+    delivered: int | Sequence[Any] | Mapping[str, Any] | None = None
+    """How many rows are delivered, or which. With several destinations it is a mapping by their names."""
+    filtered: int | None = None
+    """How many rows the stages filter for every destination."""
+    refused: int | Sequence[Any] | None = None
+    """How many rows are refused, or which: for each row some of `code`, `stage`, `message` and `row`."""
+    fails: bool = False
+    """Whether the batch as a whole fails an expectation."""
+
+    def __post_init__(self) -> None:
+        if bool(self.rows) == bool(self.file):
+            raise ValueError(f"rows: expected rows or a file, got {'both' if self.file else 'neither'}")
+        if self.delivered is self.filtered is self.refused is None and not self.fails:
+            raise ValueError("delivered: expected at least one of delivered, filtered, refused and fails")
+        for number, row in enumerate(self.rows, 1):
+            if not isinstance(row, Mapping):
+                raise ValueError(f"rows: expected a mapping for each row, got {row!r} as row {number}")
+        for one in self.refused if isinstance(self.refused, Sequence) else ():
+            if not isinstance(one, Mapping) or not one or not one.keys() <= _OF_REFUSED:
+                raise ValueError(
+                    f"refused: expected some of {', '.join(sorted(_OF_REFUSED))} for each row, got {one!r}"
+                )
+        for given in self.delivered.values() if isinstance(self.delivered, Mapping) else (self.delivered,):
+            rows = given if isinstance(given, Sequence) and not isinstance(given, str) else ()
+            if not (given is None or type(given) is int or isinstance(given, list | tuple)):
+                raise ValueError(f"delivered: expected a number or rows, got {given!r}")
+            if not all(isinstance(row, Mapping) for row in rows):
+                raise ValueError("delivered: expected a mapping for each row")
+        try:
+            _ = self.time
+        except ValueError as error:
+            raise ValueError(f"at: expected a time such as 2026-01-31 06:00, got {self.at!r}") from error
+
+    @property
+    def time(self) -> datetime:
+        """The time of the batch."""
+        time = datetime.fromisoformat(self.at)
+        return time.replace(tzinfo=time.tzinfo or timezone.utc).astimezone(timezone.utc)
+
+
+_OF_REFUSED = {"code", "stage", "message", "row"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseFile:
+    """The cases of one file."""
+
+    cases: Sequence[Case]
+
+
+def find_cases(definition: Path) -> Path:
+    """The file with the cases of a definition."""
+    return definition.with_name(definition.stem + SUFFIX)
+
+
+def load_cases(file: Path) -> Sequence[Case]:
+    """The cases in a file. Raises `DefinitionError` with all that is wrong with it."""
+    try:
+        with file.open("rb") as opened:
+            text = decode_text(opened.read(LARGEST + 1), file.name)
+    except FileNotFoundError as error:
+        hint = f"Write {file.name} beside the definition. The page `howto/test-a-pipeline.md` has an example."
+        raise DefinitionError(str(file), [Problem(path="", message="there is no such file")], hint=hint) from error
+    except OSError as error:
+        raise DefinitionError(str(file), [Problem(path="", message=f"cannot be read: {error.strerror}")]) from error
+    reader = DefinitionReader(directory=file.absolute().parent, kinds=get_our_kinds())
+    read = reader.read_dataclass(parse(text, file.name), CaseFile, "")
+    problems = list(reader.problems)
+    if not problems:
+        names = [case.name for case in read.cases]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        problems += [Problem(path="cases", message=f"the name {name!r} stands twice") for name in twice]
+        problems += [] if names else [Problem(path="cases", message="expected at least one case")]
+    if problems:
+        raise DefinitionError(file.name, sorted(problems, key=lambda each: (each.line or 0, each.column or 0)))
+    return tuple(read.cases)
+
+
+def choose_cases(cases: Sequence[Case], names: Sequence[str]) -> Sequence[Case]:
+    """The cases with these names; all without a name. Raises `Refusal` for a name that no case has."""
+    known = [case.name for case in cases]
+    for name in names:
+        if name not in known:
+            raise Refusal(f"There is no case {name!r}; {suggest_nearest(name, known)}")
+    return [case for case in cases if case.name in names] if names else cases
+
+
+def watch_folder(folder: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Yields at once, and again after each change of a definition, a case, a function or a file of rows in this
+    folder."""
+    before: Mapping[str, int] | None = None
+    while True:
+        now = {str(file): file.stat().st_mtime_ns for file in _list_watched(folder)}
+        if now != before:
+            yield
+            before = {str(file): file.stat().st_mtime_ns for file in _list_watched(folder)}
+        pause(_EVERY)
+
+
+_EVERY = 0.3
+"""So many seconds pass between two looks at a folder that is watched."""
+
+
+def _list_watched(folder: Path) -> list[Path]:
+    """The files on which the outcome of a case may depend."""
+    found = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] not in "._" and not Path(here, name, "_delta_log").exists()]
+        found += [Path(here, name) for name in files if name.endswith(_WATCHED)]
+    return [file for file in found if file.exists()]
+
+
+_WATCHED = (".yaml", ".yml", ".py", ".sql", ".ddl", ".json", ".csv", ".txt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseOutcome:
+    """What became of the rows of a case."""
+
+    delivered: Mapping[str, Sequence[Mapping[str, JSON]]]
+    """By destination the rows as it gets them. A column that is NULL may be left out."""
+    columns: Mapping[str, Sequence[str]]
+    """By destination the columns of its rows."""
+    filtered: int
+    refused: Sequence[Mapping[str, JSON]]
+    """`code`, `stage`, `message` and `row` of each refused row."""
+    failures: Sequence[str] = ()
+    """Why the batch as a whole fails, a line for each expectation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """How a case went."""
+
+    case: str
+    problems: Sequence[str]
+    """What is not as expected, a line for each; none where the case passed."""
+
+    def json(self) -> dict[str, JSON]:
+        return {"case": self.case, "passed": not self.problems, "problems": list(self.problems)}
+
+
+def compare(case: Case, outcome: CaseOutcome) -> CaseResult:
+    """What of the outcome is not as the case expects it."""
+    return CaseResult(case=case.name, problems=tuple(_list_problems(case, outcome)))
+
+
+def _list_problems(case: Case, outcome: CaseOutcome) -> Iterator[str]:
+    if bool(outcome.failures) != case.fails:
+        found = "; ".join(outcome.failures)
+        yield f"the batch fails: {found}" if found else "expected the batch to fail, and it does not"
+    names = list(outcome.delivered)
+    if case.delivered is not None:
+        given = case.delivered
+        if not isinstance(given, Mapping):
+            if len(names) > 1:
+                yield f"delivered: there are several destinations; expected a mapping with {', '.join(names)}"
+                return
+            given = {names[0]: given}
+        for name, expected in given.items():
+            label = f"delivered to {name}" if len(names) > 1 else "delivered"
+            if name not in outcome.delivered:
+                yield f"delivered: there is no destination {name!r}; expected {', '.join(names)}"
+            else:
+                yield from _compare_rows(label, expected, outcome.delivered[name], outcome.columns[name])
+    if case.filtered is not None and case.filtered != outcome.filtered:
+        yield f"filtered: expected {case.filtered}, got {outcome.filtered}"
+    if case.refused is not None:
+        yield from _compare_rows("refused", case.refused, outcome.refused, sorted(_OF_REFUSED))
+    elif outcome.refused and case.delivered is not None:
+        for row in outcome.refused:
+            yield f"refused by {row['stage']}, and not expected: {row['message']}"
+
+
+def _compare_rows(
+    label: str, expected: Any, found: Sequence[Mapping[str, JSON]], columns: Sequence[str]
+) -> Iterator[str]:
+    """What is wrong with these rows. Their order does not count, and columns that are not expected do not."""
+    if isinstance(expected, int):
+        if expected != len(found):
+            yield f"{label}: expected {expected}, got {len(found)}"
+        return
+    if len(expected) != len(found):
+        yield f"{label}: expected {len(expected)}, got {len(found)}"
+    missing, surplus = match_rows(expected, found)
+    for row in missing:
+        nearest = min(surplus, key=lambda other: len(_list_differences(row, other)), default=None)
+        unknown = [name for name in row if name not in columns]
+        if unknown:
+            yield f"{label}: there is no column {unknown[0]!r}; there are {', '.join(columns)}"
+        elif nearest is None:
+            yield f"{label}: expected {_show(row)}, and there is no such row"
+        else:
+            surplus.remove(nearest)
+            names = _list_differences(row, nearest)
+            wanted = ", ".join(f"{name} {_show(row[name])}" for name in names)
+            got = ", ".join(_show(nearest.get(name)) for name in names)
+            yield f"{label}: expected {wanted}, got {got} in {_show(nearest)}"
+    for other in surplus if not missing or len(found) > len(expected) else ():
+        yield f"{label}: not expected: {_show(other)}"
+
+
+def match_rows(
+    expected: Sequence[Mapping[str, JSON]], found: Sequence[Mapping[str, JSON]]
+) -> tuple[list[Mapping[str, JSON]], list[Mapping[str, JSON]]]:
+    """The expected rows without a row of their own, and the rows that were found beyond those.
+
+    As many expected rows as possible get one: each may fit several.
+    """
+    owner: dict[int, int] = {}
+
+    def place(one: int, tried: set[int]) -> bool:
+        for other, row in enumerate(found):
+            if other not in tried and not _list_differences(expected[one], row):
+                tried.add(other)
+                if other not in owner or place(owner[other], tried):
+                    owner[other] = one
+                    return True
+        return False
+
+    missing = [row for one, row in enumerate(expected) if not place(one, set())]
+    return missing, [row for other, row in enumerate(found) if other not in owner]
+
+
+def _list_differences(expected: Mapping[str, JSON], found: Mapping[str, JSON]) -> list[str]:
+    """The columns in which a row is not as expected. A message need only be contained."""
+    refused = found.keys() == _OF_REFUSED
+    return [
+        name
+        for name, value in expected.items()
+        if not (is_equal(value, found.get(name)) or (refused and name == "message" and str(value) in found[name]))
+    ]
+
+
+def is_equal(expected: JSON, found: JSON) -> bool:
+    """Whether a value is the expected one. Numbers and times may be written in another way."""
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        return all(is_equal(value, found.get(name)) for name, value in expected.items())
+    if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
+        return len(expected) == len(found) and all(map(is_equal, expected, found))
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return expected is found
+    if isinstance(expected, int | float | Decimal) and isinstance(found, int | float | Decimal):
+        try:
+            return Decimal(str(expected)) == Decimal(str(found))
+        except InvalidOperation:
+            return False
+    if isinstance(expected, str) and isinstance(found, str) and expected != found:
+        return _read_time(expected) == _read_time(found) is not None
+    return bool(expected == found)
+
+
+def _read_time(text: str) -> datetime | None:
+    """The time that stands there, if one does: a day is none."""
+    try:
+        time = datetime.fromisoformat(text) if len(text) > len("2026-01-31") else None
+    except ValueError:
+        return None
+    return time and time.replace(tzinfo=time.tzinfo or timezone.utc)
+
+
+def _show(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def format_results(results: Sequence[CaseResult], file: Path, seconds: float) -> str:
+    """A line for each case, what is wrong below it, and how many passed."""
+    lines = []
+    for result in results:
+        word = paint("FAILED", "red") if result.problems else "passed"
+        lines += [f"{word}  {escape_line(result.case)}", *(f"        {escape_line(each)}" for each in result.problems)]
+    failed = sum(1 for result in results if result.problems)
+    counts = f"{len(results) - failed} passed" + (f", {failed} failed" if failed else "")
+    return "\n".join([*lines, f"{file.name}: {counts} in {seconds:.1f} s"])

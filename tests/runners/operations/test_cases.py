@@ -1,0 +1,260 @@
+"""What a case expects, and what is wrong with an outcome."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.definitions.document import DefinitionError
+from runners.model.errors import Refusal
+from runners.operations.cases import (
+    Case,
+    CaseOutcome,
+    CaseResult,
+    choose_cases,
+    compare,
+    find_cases,
+    format_results,
+    is_equal,
+    load_cases,
+    match_rows,
+    watch_folder,
+)
+
+ROWS: Sequence[Mapping[str, Any]] = ({"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.0, "tags": ["a", "b"]})
+
+
+def make_outcome(rows: Sequence[Mapping[str, Any]] = ROWS, **changes: Any) -> CaseOutcome:
+    """An outcome with rows for one destination."""
+    given: dict[str, Any] = {
+        "delivered": {"orders": rows},
+        "columns": {"orders": ["id", "amount", "tags"]},
+        "filtered": 0,
+        "refused": [],
+    }
+    return CaseOutcome(**{**given, **changes})
+
+
+def find_problems(outcome: CaseOutcome, **expected: Any) -> list[str]:
+    """What is wrong with the outcome."""
+    return list(compare(Case(name="a case", rows=[{"id": 1}], **expected), outcome).problems)
+
+
+REFUSED = {
+    "code": "CAST",
+    "stage": "cast",
+    "message": "column amount: 'x' is not an int",
+    "row": {"id": 3, "amount": "x"},
+}
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        {"delivered": 2},
+        {"delivered": [{"id": 2}, {"id": 1}]},
+        {"delivered": [{"amount": 1.50, "tags": None}, {"tags": ["a", "b"]}]},
+        {"delivered": {"orders": 2}},
+        {"filtered": 0, "refused": 0},
+        {"refused": []},
+    ],
+)
+def test_what_is_as_expected_passes(expected: dict[str, Any]) -> None:
+    """Order, columns that are not named and the writing of numbers do not count."""
+    assert find_problems(make_outcome(), **expected) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "problem"),
+    [
+        ({"delivered": 3}, "delivered: expected 3, got 2"),
+        ({"delivered": [{"id": 1}, {"id": 2}, {"id": 3}]}, "delivered: expected 3, got 2"),
+        (
+            {"delivered": [{"id": 1}, {"id": 2, "amount": 2.5}]},
+            'delivered: expected amount 2.5, got 2.0 in {"id": 2, "amount": 2.0, "tags": ["a", "b"]}',
+        ),
+        ({"delivered": [{"id": 1}]}, 'delivered: not expected: {"id": 2, "amount": 2.0, "tags": ["a", "b"]}'),
+        (
+            {"delivered": [{"id": 1, "total": 1}, {"id": 2}]},
+            "delivered: there is no column 'total'; there are id, amount, tags",
+        ),
+        ({"delivered": [{"id": "1"}, {"id": 2}]}, 'delivered: expected id "1", got 1 in {"id": 1, "amount": 1.5}'),
+        ({"delivered": {"sales": 2}}, "delivered: there is no destination 'sales'; expected orders"),
+        ({"filtered": 1}, "filtered: expected 1, got 0"),
+        ({"refused": 1}, "refused: expected 1, got 0"),
+        ({"fails": True}, "expected the batch to fail, and it does not"),
+    ],
+)
+def test_what_is_not_as_expected_is_named(expected: dict[str, Any], problem: str) -> None:
+    """With what was expected, and what came."""
+    assert problem in find_problems(make_outcome(), **expected)
+
+
+@pytest.mark.parametrize(
+    ("expected", "problems"),
+    [
+        ([{"code": "CAST", "message": "is not an int"}], []),
+        ([{"stage": "cast", "row": {"id": 3}}], []),
+        (1, []),
+        ([{"code": "PARSE"}], ['expected code "PARSE", got "CAST"']),
+        ([{"message": "is not a date"}], ['expected message "is not a date"']),
+    ],
+)
+def test_a_refused_row_is_known_by_a_part_of_it(expected: Any, problems: list[str]) -> None:
+    """A message need only contain the words."""
+    found = find_problems(make_outcome(refused=[REFUSED]), refused=expected)
+    assert len(found) == len(problems)
+    assert all(part in line for part, line in zip(problems, found, strict=True))
+
+
+def test_a_refused_row_that_no_case_expects_is_a_problem() -> None:
+    """A case that only counts what is delivered would hide the reason."""
+    found = find_problems(make_outcome(refused=[REFUSED]), delivered=2)
+    assert found == ["refused by cast, and not expected: column amount: 'x' is not an int"]
+
+
+def test_a_batch_that_fails_is_a_problem_unless_it_is_expected() -> None:
+    """With the expectation that it fails."""
+    outcome = make_outcome(failures=["expect: 80 % of ids were unique"])
+    assert find_problems(outcome, delivered=2) == ["the batch fails: expect: 80 % of ids were unique"]
+    assert find_problems(outcome, fails=True) == []
+
+
+def test_several_destinations_are_named() -> None:
+    """A list says nothing of where its rows go."""
+    outcome = make_outcome(delivered={"a": ROWS, "b": []}, columns={"a": ["id"], "b": ["id"]})
+    assert find_problems(outcome, delivered={"a": 2, "b": 0}) == []
+    assert find_problems(outcome, delivered={"b": 1}) == ["delivered to b: expected 1, got 0"]
+    assert "expected a mapping with a, b" in find_problems(outcome, delivered=2)[0]
+
+
+def test_as_many_expected_rows_as_possible_get_a_row_of_their_own() -> None:
+    """In any order, though one of them fits both rows: the other one fits only one."""
+    wanted: list[dict[str, Any]] = [{"kind": "x"}, {"id": 1}]
+    found = [{"id": 1, "kind": "x"}, {"id": 2, "kind": "x"}]
+    for expected in itertools.permutations(wanted):
+        assert match_rows(list(expected), found) == ([], [])
+    assert match_rows([{"kind": "x"}, {"kind": "x"}, {"id": 1}], found)[0] != []
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "equal"),
+    [
+        (1, 1.0, True),
+        (1.10, 1.1, True),
+        ("1", 1, False),
+        (True, 1, False),
+        (None, None, True),
+        ("2026-01-31T10:00:00Z", "2026-01-31T10:00:00.000Z", True),
+        ("2026-01-31 10:00", "2026-01-31T10:00:00+00:00", True),
+        ("2026-01-31", "2026-01-31T00:00:00Z", False),
+        ("20260131", "2026-01-31", False),
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 2}, {"a": 1}, False),
+        ([1, 2], [2, 1], False),
+        ([1], [1, 2], False),
+    ],
+)
+def test_values_are_compared_by_what_they_mean(expected: Any, found: Any, equal: bool) -> None:
+    """A number may have other digits and a time another form, but text is no number and a day no time."""
+    assert is_equal(expected, found) is equal
+
+
+def load(folder: Path, text: str) -> Sequence[Case]:
+    file = folder / "orders.test.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_cases(file)
+
+
+def test_cases_are_read_from_the_file_beside_the_definition(tmp_path: Path) -> None:
+    """A file of rows is looked for there too."""
+    assert find_cases(tmp_path / "orders.yaml") == tmp_path / "orders.test.yaml"
+    text = (
+        "cases:\n- {name: a, at: 2026-03-04 23:00+02:00, file: bad.json, refused: 1}\n"
+        "- {name: b, rows: [{id: 1}], delivered: 1}\n"
+    )
+    first, second = load(tmp_path, text)
+    assert (first.file, first.time) == (str(tmp_path / "bad.json"), datetime(2026, 3, 4, 21, tzinfo=timezone.utc))
+    assert (second.rows, second.delivered, second.refused) == (({"id": 1},), 1, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("cases: []", "cases: expected at least one case"),
+        ("cases:\n- {name: a, rows: [{id: 1}]}", "expected at least one of delivered, filtered, refused and fails"),
+        ("cases:\n- {name: a, delivered: 1}", "expected rows or a file, got neither"),
+        ("cases:\n- {name: a, rows: [1], delivered: 1}", "expected a mapping for each row, got 1 as row 1"),
+        ("cases:\n- {name: a, rows: [{id: 1}], deliverd: 1}", "did you mean 'delivered'?"),
+        ("cases:\n- {name: a, rows: [{id: 1}], refused: [{cod: X}]}", "expected some of code, message, row, stage"),
+        ("cases:\n- {name: a, rows: [{id: 1}], delivered: [1]}", "expected a mapping for each row"),
+        ("cases:\n- {name: a, rows: [{id: 1}], delivered: 1, at: soon}", "expected a time such as 2026-01-31 06:00"),
+        ("cases:\n- &a {name: a, rows: [{id: 1}], delivered: 1}\n- *a", "the name 'a' stands twice"),
+    ],
+)
+def test_a_case_that_is_none_is_refused_with_what_to_write(tmp_path: Path, text: str, problem: str) -> None:
+    """Before Spark is started."""
+    with pytest.raises(DefinitionError) as raised:
+        load(tmp_path, text)
+    assert problem in raised.value.message
+
+
+def test_a_definition_without_cases_says_what_to_write(tmp_path: Path) -> None:
+    """With the page that has an example."""
+    with pytest.raises(DefinitionError) as raised:
+        load_cases(tmp_path / "orders.test.yaml")
+    assert "Write orders.test.yaml beside the definition" in raised.value.hint
+
+
+def test_a_name_chooses_a_case(tmp_path: Path) -> None:
+    """A name that no case has is refused with the nearest one."""
+    cases = [Case(name=name, rows=[{"id": 1}], delivered=1) for name in ("one", "two")]
+    assert [case.name for case in choose_cases(cases, ["two"])] == ["two"]
+    assert choose_cases(cases, []) is cases
+    with pytest.raises(Refusal, match="did you mean 'two'"):
+        choose_cases(cases, ["tow"])
+
+
+def test_results_are_a_line_each_and_a_sum() -> None:
+    """What is wrong stands below its case."""
+    results = [CaseResult(case="a", problems=()), CaseResult(case="b", problems=("filtered: expected 1, got 0",))]
+    assert format_results(results, Path("x/orders.test.yaml"), 1.234).splitlines() == [
+        "passed  a",
+        "FAILED  b",
+        "        filtered: expected 1, got 0",
+        "orders.test.yaml: 1 passed, 1 failed in 1.2 s",
+    ]
+
+
+def test_a_change_in_the_folder_is_seen_and_what_a_run_writes_is_not(tmp_path: Path) -> None:
+    """Neither the state of a pipeline nor a Delta table counts."""
+    (tmp_path / "orders.yaml").write_text("a")
+    moments: Iterator[str] = iter(["quiet", "table", "state", "change", "end"])
+    seen: list[str] = []
+
+    class Ended(Exception):
+        pass
+
+    def pause(_: float) -> None:
+        moment = next(moments)
+        seen.append(moment)
+        if moment == "table":
+            (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
+            (tmp_path / "orders" / "_delta_log" / "0.json").write_text("{}")
+        if moment == "state":
+            (tmp_path / ".wherry").mkdir()
+            (tmp_path / ".wherry" / "note.json").write_text("{}")
+        if moment == "change":
+            (tmp_path / "tag.py").write_text("b")
+        if moment == "end":
+            raise Ended
+
+    tries = watch_folder(tmp_path, pause)
+    with pytest.raises(Ended):
+        seen.extend("tried" for _ in tries)
+    assert seen == ["tried", "quiet", "table", "state", "change", "tried", "end"]

@@ -1,0 +1,41 @@
+"""`pytest orders.test.yaml`, as somebody types it."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+import pytest
+
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"}
+stages:
+  - filter: "id > 1"
+destinations:
+  - delta: {path: tables/orders}
+"""
+CASES = """
+cases:
+- {name: a small id is filtered, rows: [{id: 1}], filtered: 1}
+- {name: a large id is filtered, rows: [{id: 2}], filtered: 1}
+"""
+PLUGIN = () if entry_points(group="pytest11", name="wherry_cases") else ("-p", "runners.operations.pytest_cases")
+
+
+@pytest.mark.spark
+def test_each_case_is_a_test(pytester: pytest.Pytester) -> None:
+    """What is not as expected stands in its failure, without a stack trace."""
+    pytester.makefile(".yaml", **{"orders": DEFINITION, "orders.test": CASES})
+    ended = pytester.runpytest_subprocess(*PLUGIN)
+    ended.assert_outcomes(passed=1, failed=1)
+    ended.stdout.fnmatch_lines(["*a large id is filtered*", "filtered: expected 1, got 0"])
+    ended.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_broken_file_of_cases_is_an_error_of_the_collection(pytester: pytest.Pytester) -> None:
+    """It says what to write, and a YAML file of another name is none."""
+    pytester.makefile(".yaml", **{"orders": DEFINITION, "orders.test": "cases: [{name: a}]", "other.test": "cases: 1"})
+    ended = pytester.runpytest_subprocess(*PLUGIN)
+    ended.assert_outcomes(errors=1)
+    ended.stdout.fnmatch_lines(["*expected rows or a file, got neither"])
