@@ -118,7 +118,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
 @option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
 @as_json
 def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
-    """Write a definition to begin with, sample rows and a test.
+    """Write a definition to begin with, sample rows and cases.
 
     For example:  wherry init shop
 
@@ -138,8 +138,7 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
     files = begin(directory, name, example="databricks" if databricks else "orders", own=proposal)
     definition = next(iter(files))
     made = [(str(file), what) for file, what in files.items()]
-    test = directory / "test_pipeline.py"
-    rows = _list_databricks_steps(directory) if databricks else _list_local_steps(definition, test)
+    rows = _list_databricks_steps(directory) if databricks else _list_local_steps(definition)
     if json:
         written = [{"file": file, "what": what} for file, what in made]
         coming = [{"command": typed, "what": what} for typed, what in rows]
@@ -151,14 +150,16 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
         click.echo(f"{table(['written', ''], made)}\n\n{table(['type next', ''], rows)}")
 
 
-def _list_local_steps(definition: Path, test: Path) -> list[list[str]]:
+def _list_local_steps(definition: Path) -> list[list[str]]:
+    from runners.operations.cases import find_cases
+
     file = shlex.quote(str(definition))
     return [
         *_list_path_steps(),
         [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
+        *([[f"wherry test {file}", "tries the cases; writes nothing"]] if find_cases(definition).exists() else []),
         [f"wherry run {file}", "processes the rows that wait; later, new rows"],
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
-        *([[f"python {shlex.quote(str(test))}", "runs the test"]] if test.exists() else []),
     ]
 
 

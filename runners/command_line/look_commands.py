@@ -32,7 +32,7 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.text import format_percent, table, with_file
+from runners.model.text import format_count, format_percent, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -246,7 +246,7 @@ def _try_cases(names: Sequence[str], *, quiet: bool, json: bool, **given: Any) -
 
     began, definition, file = time.monotonic(), load_definition(**given), find_cases(given["file"])
     cases = choose_cases(load_cases(file), names)
-    with show_work(definition.pipeline, f"trying {len(cases)} cases", quiet=quiet):
+    with show_work(definition.pipeline, f"trying {format_count(len(cases), 'case', 'cases')}", quiet=quiet):
         from runners.operations.case_trial import run_cases
 
         results = run_cases(definition, cases)

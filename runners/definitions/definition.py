@@ -275,8 +275,13 @@ def list_definitions(folder: Path) -> Sequence[Path]:
         return [file for file in _list_files(folder) if _is_definition(file)]
 
 
+CASES = ".test.yaml"
+"""How the names of files with cases end. Those of `orders.yaml` stand in `orders.test.yaml`."""
+
+
 def _list_files(folder: Path) -> Sequence[Path]:
-    return [each for each in sorted(folder.iterdir()) if each.suffix in (".yaml", ".yml") and each.name[0] != "."]
+    files = [each for each in sorted(folder.iterdir()) if each.suffix in (".yaml", ".yml") and each.name[0] != "."]
+    return [each for each in files if not each.name.endswith(CASES)]
 
 
 @contextlib.contextmanager

@@ -54,14 +54,14 @@ def begin(
             f"{directory} cannot be written ({error.strerror}).",
             hint="Choose a directory that you can write:  wherry init DIRECTORY",
         ) from error
-    named = {(file.name if file.name in _WHAT else file.suffix): file for file in files}
+    named = {max((end for end in _WHAT if file.name.endswith(end)), key=len, default=""): file for file in files}
     return {named[key]: what for key, what in _WHAT.items() if key in named}
 
 
 _WHAT = {
     ".yaml": "the definition",
     ".csv": "sample rows, some of them bad",
-    "test_pipeline.py": "a test of the definition on the sample",
+    ".test.yaml": "cases: what becomes of the sample, and of a row",
     "databricks.yml": "an asset bundle: a scheduled job",
     "notebook.py": "the notebook that the job runs",
 }
@@ -72,7 +72,8 @@ def _render_example(example: Path, name: str) -> Iterator[tuple[Path, str]]:
     for file in sorted(example.rglob("*")):
         if file.is_file() and file.suffix in (".yaml", ".yml", ".py", ".csv"):
             place = file.relative_to(example)
-            renamed = place.with_name(f"{name}{file.suffix}") if place.stem == "orders" else place
+            first, dot, rest = place.name.partition(".")
+            renamed = place.with_name(f"{name}{dot}{rest}") if first == "orders" else place
             text = file.read_text(encoding="utf-8")
             yield renamed, re.sub(r"\borders\b", name, text) if file.suffix != ".csv" else text
 

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from origins.batch import JSON
+from runners.definitions.definition import CASES
 from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, parse, suggest_nearest
 from runners.definitions.kinds import get_our_kinds
 from runners.definitions.yaml_reader import DefinitionReader
 from runners.model.errors import Refusal
 from runners.model.text import escape_line, paint
-
-SUFFIX = ".test.yaml"
-"""How the names of files with cases end. Those of `orders.yaml` stand in `orders.test.yaml`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +86,7 @@ class CaseFile:
 
 def find_cases(definition: Path) -> Path:
     """The file with the cases of a definition."""
-    return definition.with_name(definition.stem + SUFFIX)
+    return definition.with_name(definition.stem + CASES)
 
 
 def load_cases(file: Path) -> Sequence[Case]:

@@ -139,7 +139,8 @@ def test_a_row_that_is_none_of_the_origins_is_refused(place: Place, row: dict[st
 def test_the_command_prints_each_case_and_ends_with_1_if_one_fails(place: Place) -> None:
     """For a program the same as JSON."""
     file = place.define(ORDERS)
-    text = "cases:\n- {name: it passes, rows: [{id: 1, amount: '1'}], filtered: 1}\n- {name: it fails, rows: [{id: 1, amount: '1'}], delivered: 1}\n"
+    row = "rows: [{id: 1, amount: '1'}]"
+    text = f"cases:\n- {{name: it passes, {row}, filtered: 1}}\n- {{name: it fails, {row}, delivered: 1}}\n"
     Path(place.folder, "pipeline.test.yaml").write_text(text)
     ended = CliRunner().invoke(wherry, ["test", str(file), "--quiet"], standalone_mode=False)
     assert ended.return_value == 1, ended

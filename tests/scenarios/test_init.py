@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +18,11 @@ pytestmark = pytest.mark.spark
 
 
 def test_what_init_writes_runs_at_once(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its test passes and touches nothing, and then its definition carries the sample into its table."""
+    """Its cases pass and touch nothing, and then its definition carries the sample into its table."""
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).exception is None
-    runpy.run_path("shop/test_pipeline.py", run_name="__main__")
+    ended = CliRunner().invoke(wherry, ["test", "shop/shop.yaml"], standalone_mode=False)
+    assert ended.return_value == 0, ended.output
     assert not (tmp_path / "shop" / "tables").exists()
     result = CliRunner().invoke(wherry, ["run", "shop/shop.yaml", "--json"], standalone_mode=False)
     report = json.loads(result.stdout)

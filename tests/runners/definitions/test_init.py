@@ -19,16 +19,16 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_pipeline_is_called_as_its_directory(tmp_path: Path) -> None:
-    """In its file's name, in its definition and in its test."""
+    """In its file's name, in its definition and in its cases."""
     files = begin(tmp_path / "shop")
     assert [str(file.relative_to(tmp_path)) for file in files] == [
         "shop/shop.yaml",
         "shop/landing/sample.csv",
-        "shop/test_pipeline.py",
+        "shop/shop.test.yaml",
     ]
     pipeline = load(tmp_path / "shop" / "shop.yaml").pipeline
     assert (pipeline.name, pipeline.destinations[0].name) == ("shop", "shop")
-    assert 'HERE / "shop.yaml"' in (tmp_path / "shop" / "test_pipeline.py").read_text()
+    assert "wherry test shop.yaml" in (tmp_path / "shop" / "shop.test.yaml").read_text()
 
 
 def test_it_may_be_called_otherwise_and_lie_in_a_directory_that_is_there(tmp_path: Path) -> None:
@@ -43,11 +43,11 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     """And nothing beside it either; a second time over the same files is no harm."""
     begin(tmp_path, "shop")
     (tmp_path / "shop.yaml").unlink()
-    (tmp_path / "test_pipeline.py").write_text("mine")
-    with pytest.raises(WherryError, match=r"test_pipeline\.py exists already"):
+    (tmp_path / "shop.test.yaml").write_text("mine")
+    with pytest.raises(WherryError, match=r"shop\.test\.yaml exists already"):
         begin(tmp_path, "shop")
     assert not (tmp_path / "shop.yaml").exists()
-    (tmp_path / "test_pipeline.py").unlink()
+    (tmp_path / "shop.test.yaml").unlink()
     begin(tmp_path, "shop")
     assert begin(tmp_path, "shop")
 

@@ -179,5 +179,5 @@ def test_the_command_says_what_to_type(
     assert cli.execute(["init", "shop", "--from", "sales.csv"]) == 0
     out = capsys.readouterr().out
     assert "wherry preview shop/shop.yaml" in out
-    assert "test_pipeline" not in out
+    assert "wherry test" not in out
     assert cli.execute(["init", "other", "--from", "sales.csv", "--databricks"]) == 2

@@ -23,10 +23,16 @@ cases:
 PLUGIN = () if entry_points(group="pytest11", name="wherry_cases") else ("-p", "runners.operations.pytest_cases")
 
 
+def write(pytester: pytest.Pytester, **texts: str) -> None:
+    """YAML files whose names have a point for each `_`."""
+    for name, text in texts.items():
+        (pytester.path / f"{name.replace('_', '.')}.yaml").write_text(text, encoding="utf-8")
+
+
 @pytest.mark.spark
 def test_each_case_is_a_test(pytester: pytest.Pytester) -> None:
     """What is not as expected stands in its failure, without a stack trace."""
-    pytester.makefile(".yaml", **{"orders": DEFINITION, "orders.test": CASES})
+    write(pytester, orders=DEFINITION, orders_test=CASES)
     ended = pytester.runpytest_subprocess(*PLUGIN)
     ended.assert_outcomes(passed=1, failed=1)
     ended.stdout.fnmatch_lines(["*a large id is filtered*", "filtered: expected 1, got 0"])
@@ -35,7 +41,7 @@ def test_each_case_is_a_test(pytester: pytest.Pytester) -> None:
 
 def test_a_broken_file_of_cases_is_an_error_of_the_collection(pytester: pytest.Pytester) -> None:
     """It says what to write, and a YAML file of another name is none."""
-    pytester.makefile(".yaml", **{"orders": DEFINITION, "orders.test": "cases: [{name: a}]", "other.test": "cases: 1"})
+    write(pytester, orders=DEFINITION, orders_test="cases: [{name: a}]", other_test="cases: 1")
     ended = pytester.runpytest_subprocess(*PLUGIN)
     ended.assert_outcomes(errors=1)
     ended.stdout.fnmatch_lines(["*expected rows or a file, got neither"])

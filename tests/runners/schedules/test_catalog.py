@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.definitions.definition import Definition, DefinitionsFolder, load
+from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
 from runners.model.errors import Refusal
 from runners.schedules.schedule_plan import ScheduleCatalog
 from tests.runners.engine.toys import TOYS
@@ -95,3 +95,12 @@ def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Path, "iterdir", refuse)
     with pytest.raises(Refusal, match="cannot be listed: Permission denied"):
         DefinitionsFolder(path=tmp_path, load=load).open()
+
+
+def test_cases_beside_a_definition_are_none(tmp_path: Path) -> None:
+    """Neither a schedule nor a list of the folder takes them for a broken definition."""
+    (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")
+    (tmp_path / "good.test.yaml").write_text("cases: [{name: a, rows: [{id: 1}], delivered: 1}]\norigin: x\n")
+    folder = DefinitionsFolder(path=tmp_path, load=partial(load, kinds=TOYS))
+    assert list(folder.open()) == ["good.yaml"]
+    assert list_definitions(tmp_path) == [tmp_path / "good.yaml"]
