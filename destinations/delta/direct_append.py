@@ -117,8 +117,8 @@ class DirectTable:
             if self._known is None:
                 self._closed = not self.place.is_kept_apart()
             self._known = self.place.find_head(self._known)
-        except StoreError:
-            if self._known is not None:
+        except StoreError as error:
+            if self._known is not None or error.is_away:
                 raise  # the store fails now; Spark would write there without a condition
             self._closed = True
         except (DeltaError, OSError):

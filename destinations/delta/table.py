@@ -270,7 +270,9 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
     try:
         open_delta_table(place)
     except StoreError as refused:
-        return DestinationError(refused.message, hint=refused.hint)
+        made = DestinationError(refused.message, hint=refused.hint)
+        made.is_away = refused.is_away
+        return made
     except DeltaError:
         return None
     said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))
@@ -309,12 +311,17 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
 
 
 def _find_in_store(name: str, url: str) -> TargetTable | None:
-    """The table at this URL; None where this process finds none, since Spark may have a right that it has not."""
+    """The table at this URL; None where this process finds none, since Spark may have a right that it has not. Raises
+    `StoreError` where the store does not answer."""
     from deltalake.exceptions import DeltaError
 
     try:
         found = open_delta_table(url)
-    except (DeltaError, StoreError):
+    except DeltaError:
+        return None
+    except StoreError as error:
+        if error.is_away:
+            raise  # Spark would wait for the same store, for minutes
         return None
     if found is None:
         return None
