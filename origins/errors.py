@@ -19,6 +19,8 @@ class WherryError(Exception):
     code = "FAILED"
     batch: Batch | None = None
     """The batch that was being carried, where it was one."""
+    is_away: bool = False
+    """Whether a store did not answer, or asked for fewer requests: that passes by itself."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

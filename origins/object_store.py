@@ -315,7 +315,9 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
         return None
     except OSError as error:
         reason, hint = describe_store_error(error, str(place))
-        raise StoreError(f"{canonicalise(str(place))} cannot be read: {reason}.", hint=hint) from error
+        made = StoreError(f"{canonicalise(str(place))} cannot be read: {reason}.", hint=hint)
+        made.is_away = is_store_away(error)
+        raise made from error
 
 
 class StoredObject(NamedTuple):
@@ -467,10 +469,12 @@ class ObjectStore:
                 date = error.headers["Date"]
             return parsedate_to_datetime(date or "").timestamp()
         except (OSError, ValueError) as error:
-            raise StoreError(
+            made = StoreError(
                 f"{endpoint} does not say what time it is there.",
                 hint="Check the endpoint and the network, or leave `min_age` out: an object is never half written.",
-            ) from error
+            )
+            made.is_away = isinstance(error, OSError)
+            raise made from error
 
     def _find_endpoint(self) -> str:
         parts, options = urlsplit(canonicalise(self.url)), get_options(self.url) or {}
@@ -524,6 +528,7 @@ class ObjectStore:
         reason, hint = describe_store_error(error, self.url)
         made = StoreError(f"{self.url} cannot be {done}: {reason}.", hint=hint)
         made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
+        made.is_away = is_store_away(error)
         return made
 
 
@@ -603,11 +608,21 @@ _DENIED = (
     r"AccessDenied|AllAccessDisabled|AuthorizationPermissionMismatch|AuthorizationFail|403 Forbidden|401 Unauthorized"
 )
 _UNREACHABLE = (
-    r"error sending request|dns error|Connection refused|tcp connect error|operation timed out|connection closed"
+    r"error sending request|dns error|Connection refused|Connection reset|tcp connect error|operation timed out"
+    r"|connection closed|error decoding response body|error reading a body"
 )
 _NAME = r"invalid path"
 _OF_HERE = (_KEYS_REFUSED, _NO_KEYS, _DENIED, _NAME)
-_BUSY = r"SlowDown|ServerBusy|503 Service Unavailable|TooManyRequests|429 "
+_BUSY = (
+    r"SlowDown|ServerBusy|TooManyRequests|429 |500 Internal Server Error|502 Bad Gateway|503 Service Unavailable"
+    r"|504 Gateway Timeout"
+)
+
+
+def is_store_away(error: BaseException) -> bool:
+    """Whether a store fails in a way that passes by itself: it does not answer, or asks for fewer requests."""
+    text = str(error)
+    return re.search(f"{_UNREACHABLE}|{_BUSY}", text) is not None and re.search(_NO_KEYS, text) is None
 
 
 def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
@@ -666,10 +681,10 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
         (
             _UNREACHABLE,
             f"{endpoint} does not answer",
-            "Check the endpoint, the network and the proxy.",
+            "Check the endpoint, the network and the proxy. Run again once it answers.",
         ),
         (_UNSUPPORTED, _KEEPS_NONE, _CONDITIONAL),
-        (_BUSY, f"the store asks for fewer requests ({_find_code(text)})", "Wait a little, and run again."),
+        (_BUSY, f"the store is too busy ({_find_code(text)})", "Wait a little, and run again."),
     )
     return next(((reason, hint) for pattern, reason, hint in known if re.search(pattern, text)), None)
 

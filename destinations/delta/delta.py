@@ -202,6 +202,10 @@ class OpenDelta(OpenDestination):
         if table is not None and self._own.any and (table.is_there or isinstance(table.log, StoreLog)):
             self._own.check(table.log)
 
+    def close(self) -> None:
+        if self._table is not None:
+            self._table.close()
+
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         known = self._table
         table = known if known is not None and known.refresh() else self.find_table(spark)

@@ -17,11 +17,12 @@ import re
 import stat
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
 from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, open_to_readers
@@ -30,6 +31,7 @@ from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
+from origins.names import quote_name
 from origins.object_store import PROBE, ObjectStore, StoreError, canonicalise, get_options
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ class DirectTable:
     _known: LogHead | None = None
     _closed: bool = False
     """Whether it was found to be no plain table, or not worth it."""
+    _stagings: list[_Staging] = field(default_factory=list)
+    _kept: set[str] = field(default_factory=set)
+    """The files in their folders that may be in the table."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> DirectWrite | None:
@@ -105,6 +110,34 @@ class DirectTable:
             if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
                 _write_checkpoint(self.place)
 
+    def stage(self, rows: DataFrame, schema: str) -> Sequence[FileBody]:
+        """Have Spark write the rows, which have these columns, as files below the table's place."""
+        with self._lock:
+            staging = next((each for each in self._stagings if each.schema == schema), None)
+            if staging is None:
+                staging = _Staging(f"spark-{uuid.uuid4()}", schema)
+                self.place.make_staging(staging.folder, schema)
+                self._stagings.append(staging)
+        token, seen = str(uuid.uuid4()), staging.version
+        writer = rows.write.format("delta").mode("append").option("userMetadata", token)
+        writer.save(f"{self.place.name}/{staging.folder}")
+        version, files = self.place.read_staged(staging.folder, token, seen)
+        with self._lock:
+            staging.version = max(staging.version, version)
+        return files
+
+    def close(self) -> None:
+        """Leave behind no more than the table needs."""
+        with self._lock:
+            for staging in self._stagings:
+                self.place.clear_staging(staging.folder, self._kept)
+            self._stagings.clear()
+
+    def keep(self, names: Collection[str]) -> None:
+        """These files may be in the table."""
+        if self._stagings:
+            self._kept.update(names)
+
     def _hold_commits(self) -> AbstractContextManager[None]:
         return self.commits.hold(self.place.folder) if isinstance(self.place, FolderPlace) else contextlib.nullcontext()
 
@@ -117,14 +150,24 @@ class DirectTable:
             if self._known is None:
                 self._closed = not self.place.is_kept_apart()
             self._known = self.place.find_head(self._known)
-        except StoreError:
-            if self._known is not None:
+        except StoreError as error:
+            if self._known is not None or error.is_away:
                 raise  # the store fails now; Spark would write there without a condition
             self._closed = True
         except (DeltaError, OSError):
             self._closed = True
         self._closed = self._closed or self._known is None or not _is_plain(self._known, self.id)
         return None if self._closed else self._known
+
+
+@dataclass
+class _Staging:
+    """The folder in which Spark writes files for a table, as a table of its own that no other run knows."""
+
+    folder: str
+    schema: str
+    version: int = 0
+    """Any later one may have files that were not read yet."""
 
 
 @dataclass(frozen=True)
@@ -165,26 +208,53 @@ class DirectWrite:
         with self._commit_files(list(files), tag, check) as folder:
             bring(files, folder)
 
+    @property
+    def stages(self) -> bool:
+        """Whether Spark's files can be committed here."""
+        return self._way.place.stages
+
+    def write_by_spark(self, rows: DataFrame) -> Sequence[FileBody]:
+        """Have Spark write the rows as files below the table's place, which are not in the table yet."""
+        from pyspark.sql import functions as F
+
+        names = {name.lower(): name for name in rows.columns}
+        columns = [field["name"] for field in json.loads(self._began.schema)["fields"]]
+        fitted = rows.select(*[F.col(quote_name(names[name.lower()])).alias(name) for name in columns])
+        return self._way.stage(fitted, self._began.schema)
+
+    def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> None:
+        """Append them, as `commit` does."""
+        with self._keep_unless_unused([unquote(file["path"]) for file in files]) as note_passed:
+            self._way.commit(self._began, files, tag, lambda: note_passed(check))
+
     @contextlib.contextmanager
     def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[Path]:
-        """Commit the files with these names, which are made in the given folder. They are taken away again
-        unless the check was passed, behind which they are needed."""
-        passed, place = False, self._way.place
-
-        def check_and_note() -> None:
-            nonlocal passed
-            check()
-            passed = True
-
-        try:
+        """Commit the files with these names, which are made in the given folder."""
+        place = self._way.place
+        with self._keep_unless_unused(names) as note_passed:
             with place.stage() as folder:
                 yield folder
                 described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
                 place.publish(folder, names)
-            self._way.commit(self._began, described, tag, check_and_note)
+            self._way.commit(self._began, described, tag, lambda: note_passed(check))
+
+    @contextlib.contextmanager
+    def _keep_unless_unused(self, names: Sequence[str]) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """Take these files away again, unless a check was passed, behind which they are needed. Gives what to call for
+        the check."""
+        passed = False
+
+        def check_and_note(check: Callable[[], None]) -> None:
+            nonlocal passed
+            check()
+            passed = True
+            self._way.keep(names)
+
+        try:
+            yield check_and_note
         finally:
             if not passed:
-                place.discard(names)
+                self._way.place.discard(names)
 
 
 def writes_plainly(spark: SparkSession) -> bool:

@@ -16,11 +16,11 @@ import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from urllib.parse import unquote
 
 from origins.delta_actions import FileBody
@@ -153,6 +153,21 @@ class TablePlace(ABC):
     @abstractmethod
     def discard(self, names: Sequence[str]) -> None:
         """Take such files away again, also where they are not there yet."""
+
+    stages: ClassVar[bool] = False
+    """Whether Spark writes files below it that this process commits."""
+
+    def make_staging(self, staging: str, schema: str) -> None:
+        """A table in a folder below this one's, with these columns."""
+        raise NotImplementedError
+
+    def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
+        """Which version behind this one was committed there under the token, and its files as this table has them. That
+        version and no files where there was nothing to commit. Raises `StoreError` where that cannot be told."""
+        raise NotImplementedError
+
+    def clear_staging(self, staging: str, keep: Collection[str]) -> None:
+        """Take away its log, and all files but these."""
 
     @abstractmethod
     def append(

@@ -42,16 +42,19 @@ _LONG = 60.0
 
 
 @contextlib.contextmanager
-def hold_table(table: Path | str, patience: float | None = None, *, apart: bool = False) -> Iterator[bool]:
+def hold_table(
+    table: Path | str, patience: float | None = None, *, apart: bool = False, waits: bool = False
+) -> Iterator[bool]:
     """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it. A table in an
     object store is named by its URL: there the lock keeps the threads of this process apart only.
 
-    One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do.
+    One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do
+    unless it `waits`.
     """
     turns = _get_turns(table)
     if apart:
         time.sleep(turns.breath.pause(time.monotonic()))
-    held = turns.enter(patience, apart)
+    held = turns.enter(patience, apart=apart, waits=waits)
     try:
         yield held
     finally:
@@ -186,11 +189,11 @@ class _TableTurns:
     def __post_init__(self) -> None:
         self.breath = YieldPause(ForeignWrites(self.table).wait)
 
-    def enter(self, patience: float | None, apart: bool) -> bool:
+    def enter(self, patience: float | None, *, apart: bool, waits: bool = False) -> bool:
         deadline = None if patience is None else time.monotonic() + patience
         with self.changed:
             while self.inside or self.taking:
-                if apart and self.inside and not self.apart:
+                if apart and not waits and self.inside and not self.apart:
                     return False
                 if not apart and not self.apart and not self.taking and not self._is_wanted():
                     self.inside += 1

@@ -361,8 +361,8 @@ class StoreLog(OwnLog):
                 content = store.read(format_key(version)).decode()
                 yield _parse_commit(version, io.StringIO(content))
                 upto = version
-        except StoreError:
-            if spark is None:
+        except StoreError as error:
+            if spark is None or error.is_away:
                 raise
             yield from (commit for commit in self._by_spark.list_commits(spark, after) if commit.version < upto)
 

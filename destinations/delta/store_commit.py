@@ -12,11 +12,11 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from destinations.delta.direct_commit import (
     LogHead,
@@ -26,8 +26,8 @@ from destinations.delta.direct_commit import (
     format_commit,
     read_clock,
 )
-from origins.delta_actions import FileBody
-from origins.object_store import ObjectStore, StoreError, open_delta_table
+from origins.delta_actions import ActionBody, FileBody
+from origins.object_store import ObjectStore, StoreError, get_options, open_delta_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _IDLE = 5
 """So often a store may refuse a version that it does not have, as it may while another request is under way."""
+_NEVER = 1_000_000_000
+"""So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
 
 
@@ -43,6 +45,7 @@ class StorePlace(TablePlace):
     """A place in an object store."""
 
     url: str
+    stages: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -82,6 +85,37 @@ class StorePlace(TablePlace):
     def discard(self, names: Sequence[str]) -> None:
         with contextlib.suppress(StoreError):  # a file that no version names costs space until a vacuum
             self.store.delete(names)
+
+    def make_staging(self, staging: str, schema: str) -> None:
+        from deltalake import DeltaTable, Schema
+
+        DeltaTable.create(
+            f"{self.url}/{staging}",
+            Schema.from_json(schema),
+            configuration={"delta.checkpointInterval": str(_NEVER)},
+            storage_options=get_options(self.url),
+        )
+
+    def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
+        store, log = self.store, f"{staging}/_delta_log/"
+        known = f"{staging}/{format_key(after)}"
+        keys = sorted(store.list_tags(log.rstrip("/"), f"{staging}/{format_key(after - 1)}" if after else log))
+        if known not in keys:
+            raise StoreError(f"{self.url}/{known} is missing.", hint="Run again. The destination wrote nothing.")
+        for key in keys:
+            if key <= known or not key.endswith(".json"):
+                continue
+            actions: list[ActionBody] = [json.loads(line) for line in store.read(key).splitlines()]
+            if any(action.get("commitInfo", {}).get("userMetadata") == token for action in actions):
+                files = [_move_file(action["add"], staging) for action in actions if "add" in action]
+                return int(key.removesuffix(".json")[-20:]), files
+        return after, ()
+
+    def clear_staging(self, staging: str, keep: Collection[str]) -> None:
+        with contextlib.suppress(StoreError):  # it costs space, and nobody reads it
+            store = self.store
+            for keys in store.list_pages(staging):
+                store.delete([key for key in keys if key not in keep])
 
     def append(
         self,
@@ -158,6 +192,17 @@ class StorePlace(TablePlace):
         if any(int(match[1]) > version for key in tags if (match := _CHECKPOINT.match(key))):
             return None
         return replace(head, version=version, file=tags[format_key(version)], seen=now)
+
+
+def _move_file(file: FileBody, staging: str) -> FileBody:
+    return {
+        "path": f"{staging}/{file['path']}",
+        "partitionValues": {},
+        "size": file["size"],
+        "modificationTime": file["modificationTime"],
+        "dataChange": True,
+        "stats": file["stats"],
+    }
 
 
 def format_key(version: int) -> str:

@@ -137,10 +137,13 @@ class TargetTable:
         place = self._locked_place
         return contextlib.nullcontext() if place is None else hold_table(place, patience)
 
-    def hold_apart(self, patience: float | None = None) -> AbstractContextManager[bool]:
-        """The same for a commit of this process, which no commit of Spark's may replace; gives whether it is held."""
+    def hold_apart(self, patience: float | None = None, *, waits: bool = False) -> AbstractContextManager[bool]:
+        """The same for a commit of this process, which no commit of Spark's may replace; gives whether it is held. It
+        is not beside a commit of Spark's in this process, unless one `waits` for its end."""
         place = self._locked_place
-        return contextlib.nullcontext(enter_result=True) if place is None else hold_table(place, patience, apart=True)
+        if place is None:
+            return contextlib.nullcontext(enter_result=True)
+        return hold_table(place, patience, apart=True, waits=waits)
 
     @property
     def _locked_place(self) -> Path | str | None:
@@ -191,6 +194,11 @@ class TargetTable:
             plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
             self._short = DirectTable(StorePlace(self.log.url), self.id, _closed=not plain)
         return self._short
+
+    def close(self) -> None:
+        """Leave nothing beside it that only this process needs."""
+        if self._short is not None:
+            self._short.close()
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
         """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""
@@ -270,7 +278,9 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
     try:
         open_delta_table(place)
     except StoreError as refused:
-        return DestinationError(refused.message, hint=refused.hint)
+        made = DestinationError(refused.message, hint=refused.hint)
+        made.is_away = refused.is_away
+        return made
     except DeltaError:
         return None
     said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))
@@ -309,12 +319,17 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
 
 
 def _find_in_store(name: str, url: str) -> TargetTable | None:
-    """The table at this URL; None where this process finds none, since Spark may have a right that it has not."""
+    """The table at this URL; None where this process finds none, since Spark may have a right that it has not. Raises
+    `StoreError` where the store does not answer."""
     from deltalake.exceptions import DeltaError
 
     try:
         found = open_delta_table(url)
-    except (DeltaError, StoreError):
+    except DeltaError:
+        return None
+    except StoreError as error:
+        if error.is_away:
+            raise  # Spark would wait for the same store, for minutes
         return None
     if found is None:
         return None

@@ -200,9 +200,7 @@ class DirectAppend(DeltaWriter):
         if table is not None:
             return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
         is_small = size is not None and size <= self.collects * len(append.labels)
-        return (is_small or append.must_commit_here) and append.short.can_take(
-            json.loads(append.rows.frame().schema.json())
-        )
+        return is_small and append.short.can_take(json.loads(append.rows.frame().schema.json()))
 
     def write(self, append: PendingAppend) -> Written | None:
         short, table = append.short, append.rows.table()
@@ -213,6 +211,27 @@ class DirectAppend(DeltaWriter):
         if not fitted.num_rows:
             return Written(rows=0)
         return _commit_here(append, lambda check: short.commit(fitted, append.tag, check))
+
+
+@dataclass(frozen=True)
+class StagedAppend(DeltaWriter):
+    """Spark writes the rows as files, and this process commits these."""
+
+    def can_take(self, append: PendingAppend) -> bool:
+        short = append.short
+        if short is None or not short.stages:
+            return False
+        return short.can_take(json.loads(append.rows.frame().schema.json()))
+
+    def write(self, append: PendingAppend) -> Written | None:
+        short, deadline = append.short, append.deadline
+        if short is None:
+            return None
+        with nullcontext(append.rows.frame()) if deadline is None else deadline.guard_rows(append.rows.frame()) as rows:
+            files = short.write_by_spark(rows)
+        if not files:
+            return Written(rows=0)
+        return _commit_here(append, lambda check: short.commit_staged(files, append.tag, check), waits=True)
 
 
 @dataclass(frozen=True)
@@ -228,7 +247,7 @@ class SparkAppend(DeltaWriter):
                 f"Only Spark can append these rows to {append.table.location}, and Spark might replace the "
                 "commits of the other runs that share its lanes.",
                 hint="The destination wrote nothing. Set run.assignment to single; or use a table with plain columns "
-                "and without constraints, and smaller batches.",
+                "and without constraints.",
             )
         return commit_by_spark(append, lambda rows: append.table.append(rows, append.tag))
 
@@ -247,10 +266,13 @@ def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) 
     return table.find_written(append.spark, append.key, before)
 
 
-def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], None]) -> Written | None:
-    """Commit without Spark. Whether it landed, if it raises, the table's log says."""
+def _commit_here(
+    append: PendingAppend, commit: Callable[[Callable[[], None]], None], *, waits: bool = False
+) -> Written | None:
+    """Commit without Spark; None where a thread of this process commits through Spark, unless this `waits` for it.
+    Whether it landed, if it raises, the table's log says."""
     table, before, deadline = append.table, append.table.version, append.deadline
-    with table.hold_apart() as held:
+    with table.hold_apart(waits=waits) as held:
         if not held:
             return None
         try:
@@ -268,7 +290,7 @@ def _commit_here(append: PendingAppend, commit: Callable[[Callable[[], None]], N
     return written
 
 
-WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), SparkAppend())
+WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), StagedAppend(), SparkAppend())
 """In the order in which they are asked; the last one takes everything."""
 
 

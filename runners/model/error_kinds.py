@@ -66,6 +66,12 @@ _NAMES = {
         "ServiceUnavailableException",
         "RequestLimitExceededException",
         "ThrottlingException",
+        "AWSApiCallTimeoutException",
+        "AWSServiceThrottledException",
+        "AWSStatus500Exception",
+        "ConnectTimeoutException",
+        "HttpHostConnectException",
+        "NoHttpResponseException",
     ),
 }
 """The types of such errors, in Python and Java, where Spark has no condition."""
@@ -158,6 +164,8 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
         transient = "the run's lease ended before its write began"
     else:
         transient = "" if ours or any(map(_is_our_own_jvm, errors)) else passing
+    away = any(isinstance(each, WherryError) and each.is_away for each in errors)
+    transient = _AWAY if away else transient
     transient = f"retry.also names it: {named}" if named else transient
     lost = any(cause.condition.startswith(_FORGOTTEN) for cause in known)
     value = any(cause.state.startswith(_DATA) or cause.name == _BROKEN for cause in known)
@@ -168,6 +176,7 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
         is_cancelled=any(isinstance(each, WorkCancelled) for each in errors)
         or any(cause.condition.startswith(_CONDITIONS[_CANCELLED]) for cause in known),
         is_outcome_unknown=lost
+        or away
         or any(isinstance(each, (ConnectionError, TimeoutError)) for each in errors)
         or any(cause.status in _UNANSWERED for cause in known),
         is_session_lost=lost,

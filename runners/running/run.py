@@ -7,15 +7,16 @@ import logging
 import os
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FILTERED
-from origins.batch import JSON
+from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
@@ -77,6 +78,7 @@ from runners.state.process_locks import (
     sweep_locks,
 )
 from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
+from runners.state.store_patience import PatientLedger, StorePatience
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
 from runners.ways.stage_chain import name_destinations
@@ -138,6 +140,9 @@ class PipelineRun:
         self.opened: Mapping[str, OpenDestination] = {}
         """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
+        self.patience = StorePatience(
+            make_policy(self.pipeline.run_options.retry), self.clock, is_forced=self._is_forced
+        )
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
         self._dropped: float | None = None
@@ -325,6 +330,7 @@ class PipelineRun:
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
         self.opened = {name: each.open() for name, each in ends.items()}
+        journal.ledger = PatientLedger(journal.ledger, self.patience)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
@@ -352,8 +358,10 @@ class PipelineRun:
                 retry=make_policy(options.retry),
             ),
             callbacks=ProgressCallbacks(
-                committed=runner.list_listening(spark),
-                forget=lambda plan: runner.forget(spark, plan),
+                committed={
+                    name: partial(self._tell_origin, hear) for name, hear in runner.list_listening(spark).items()
+                },
+                forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
                 listeners=[self.books, self.timeline, _log_rest, *self.listeners],
             ),
@@ -387,6 +395,12 @@ class PipelineRun:
         if errors:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
+
+    def _tell_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
+        self.patience.outlast(lambda: committed(batch))
+
+    def _is_forced(self) -> bool:
+        return self.dispatcher is not None and self.dispatcher.forced
 
     def _sample_failure(self, runner: TaskExecutor, spark: SparkSession, error: Exception) -> Mapping[str, JSON] | None:
         """What the run was doing when a batch failed: its refused rows if it was they, else its first ones."""
@@ -442,7 +456,7 @@ class PipelineRun:
             if source is None and company is not None and not company.may_open:
                 return None
             with runner.cancel_planning():
-                return take_in(opening.survey_again(source, offsets, journal, spark))
+                return take_in(self.patience.outlast(lambda: opening.survey_again(source, offsets, journal, spark)))
 
         source = None
         if company is not None:
@@ -520,7 +534,7 @@ class PipelineRun:
                 plan.batch.plan for plan in plans if company is not None
             ]
 
-        self.place.store().sweep(spark, list_prepared)
+        self.patience.outlast(lambda: self.place.store().sweep(spark, list_prepared))
         if company is None:
             dispatcher.recover()
         else:

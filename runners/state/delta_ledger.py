@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from destinations.delta.direct_append import UNUSABLE
 from origins.lazy import pa
-from origins.object_store import ObjectStore, StoreError, StoreUrl, describe_store_error, get_options
+from origins.object_store import ObjectStore, StoreError, StoreUrl, describe_store_error, get_options, is_store_away
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
     BODIES,
@@ -121,6 +121,10 @@ class TableHome(ABC):
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         """Why the place failed, and what to do."""
 
+    def is_away(self, error: Exception) -> bool:
+        """Whether the place did not answer, which passes by itself."""
+        return False
+
 
 class DiskHome(TableHome):
     """A folder of this machine."""
@@ -205,6 +209,9 @@ class StoreHome(TableHome):
         whole = "Wherry changed nothing" if reading else "The ledger is whole, and a later run continues"
         return reason, f"{hint} {whole}."
 
+    def is_away(self, error: Exception) -> bool:
+        return error.is_away if isinstance(error, StoreError) else is_store_away(error)
+
 
 def find_home(path: Path | StoreUrl) -> TableHome:
     """The home of a table at this place."""
@@ -240,7 +247,8 @@ class LocalTable(LedgerTable):
                 return
             except _READING as error:
                 self._table = None
-                if not left:  # until then it may have been a log file that was cleaned up while it was read
+                # until the last try it may have been a log file that was cleaned up while it was read
+                if not left or self.home.is_away(error):
                     raise self._unreadable_error(error) from error
 
     def rows(self, condition: str) -> Iterable[Row]:
@@ -276,9 +284,9 @@ class LocalTable(LedgerTable):
             landed = self._table.version() == version and not self._has_checkpoint_above(version)
         except Exception as error:  # whatever it was, it may have landed
             reason, hint = self.home.explain(error, reading=False)
-            raise LedgerError(
-                f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}.", hint=hint
-            ) from error
+            made = LedgerError(f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}.", hint=hint)
+            made.is_away = self.home.is_away(error)
+            raise made from error
         if not landed:
             self._table = None
             raise LedgerError(f"Another process wrote the ledger at {self.path} at the same time.")
@@ -316,7 +324,9 @@ class LocalTable(LedgerTable):
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
         file = f" ({named[0]})" if named and named[0] not in reason else ""
-        return LedgerError(f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}.", hint=hint)
+        made = LedgerError(f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}.", hint=hint)
+        made.is_away = self.home.is_away(error)
+        return made
 
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():

@@ -272,7 +272,7 @@ def test_it_is_known_which_settings_are_secret(key: str, secret: bool) -> None:
             "AccessDeniedException: Access Denied (Service: S3, Status Code: 403, Request ID: r):AccessDenied",
             "these credentials have no right to do that in b (AccessDenied)",
         ),
-        ("503 <Code>SlowDown</Code>", "the store asks for fewer requests (SlowDown)"),
+        ("503 <Code>SlowDown</Code>", "the store is too busy (SlowDown)"),
     ],
 )
 def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None:

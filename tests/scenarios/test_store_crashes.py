@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 
@@ -61,18 +63,27 @@ def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_the_store(
     assert pipeline.audit().json()["problems"] == []
 
 
-class Outage:
-    """Takes the store away for some seconds at the first event of a kind."""
+Meanwhile = Literal["reset", "slow_down", "refused"]
 
-    def __init__(self, s3: S3, kind: type[Event], seconds: float) -> None:
-        self.s3, self.kind, self.seconds = s3, kind, seconds
+
+class Outage:
+    """Takes the store away for some seconds at the first event of a kind: it resets every connection, answers 503, or
+    does not listen."""
+
+    def __init__(self, s3: S3, kind: type[Event], seconds: float, meanwhile: Meanwhile = "reset") -> None:
+        self.s3, self.kind, self.seconds, self.meanwhile = s3, kind, seconds, meanwhile
         self.happened = False
 
     def hear(self, event: Event) -> None:
         """As a listener."""
-        if isinstance(event, self.kind) and not self.happened:
-            self.happened = True
-            self.s3.proxy.go_away(self.seconds)
+        if not isinstance(event, self.kind) or self.happened:
+            return
+        self.happened = True
+        if self.meanwhile == "refused":
+            self.s3.proxy.shut()
+            threading.Timer(self.seconds, self.s3.proxy.come_back).start()
+        else:
+            self.s3.proxy.go_away(self.seconds, self.meanwhile)
 
 
 @pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
@@ -84,6 +95,23 @@ def test_a_run_outlasts_a_store_that_is_away_for_a_while(
     outage = Outage(s3, kind, 2.0)
     report = pipeline.run(listeners=[outage.hear])
     assert (outage.happened, report.status, ids(tmp_path)) == (True, "succeeded", [1, 2, 3])
+    assert pipeline.audit().json()["problems"] == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("meanwhile", get_args(Meanwhile))
+@pytest.mark.parametrize("kind", [BatchPlanned, BatchSettled])
+@pytest.mark.promise("CD-27")
+def test_a_run_outlasts_a_store_that_is_away_for_a_minute(
+    tmp_path: Path, pipeline: Pipeline, s3: S3, kind: type[Event], meanwhile: Meanwhile
+) -> None:
+    """With the default of `retry`. Its state, its files and its DLQ are in that store."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(file.read_text().replace(", retry: {wait: 100ms, most: 1s}", ""))
+    outage = Outage(s3, kind, 60.0, meanwhile)
+    report = Pipeline.load(file).run(check=False, listeners=[outage.hear])
+    assert (outage.happened, report.status, report.error, ids(tmp_path)) == (True, "succeeded", None, [1, 2, 3])
+    assert report.seconds > 60
     assert pipeline.audit().json()["problems"] == []
 
 

@@ -127,12 +127,17 @@ class FaultProxy:
         self._faults: list[Fault] = []
         self._written: set[str] = set()
         self._away_until = float("-inf")
+        self._meanwhile: Effect = "reset"
         proxy = self
 
         class Handler(_Handler):
             owner = proxy
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._handler = Handler
+        self._listen(0)
+
+    def _listen(self, port: int) -> None:
+        self._server = _Server(("127.0.0.1", port), self._handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
@@ -170,19 +175,29 @@ class FaultProxy:
         for fault in faults:
             fault.let_go()
 
-    def go_away(self, seconds: float = float("inf")) -> None:
-        """Reset every connection for so many seconds of the clock, or until `come_back`."""
+    def go_away(self, seconds: float = float("inf"), effect: Effect = "reset") -> None:
+        """Do this to every request, for so many seconds of the clock, or until `come_back`."""
         with self._lock:
-            self._away_until = self._clock() + seconds
+            self._away_until, self._meanwhile = self._clock() + seconds, effect
+
+    def shut(self) -> None:
+        """Refuse every connection until `come_back`, and reset those that are open."""
+        self.go_away()
+        self._close()
 
     def come_back(self) -> None:
         """Answer again."""
         with self._lock:
             self._away_until = float("-inf")
+        if not self._thread.is_alive():
+            self._listen(self._server.server_address[1])
 
     def stop(self) -> None:
         """End it."""
         self.clear()
+        self._close()
+
+    def _close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -195,7 +210,7 @@ class FaultProxy:
             self._counts[kind] += 1
             self._requests.append(request)
             if self._clock() < self._away_until:
-                return request, Fault("reset")
+                return request, Fault(self._meanwhile)
             return request, next((fault for fault in self._faults if fault.takes(request)), None)
 
     def note_success(self, request: Request) -> None:

@@ -6,8 +6,8 @@
 
 In a `held` round the first writer has looked whether a version is free, and its request to write that version waits
 until the second one has taken it. In a `lost` round the answer to such a request is lost. In a `race` both write as
-fast as they can. The second writer of a pair is another Spark, or `deltalake`. It writes `two_drivers.md`: each round,
-and what was wrong.
+fast as they can. A writer is a Spark, `deltalake`, or Wherry, which takes each version by a conditional PUT. It writes
+`two_drivers.md`: each round, and what was wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.child import clean_environment, tie
 from tests.scenarios.kept import keep
@@ -38,8 +38,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
 }
 """How S3A creates a file: by a look and a request, or by the request alone. Delta asks for no condition."""
 COMMITS = 50
-"""Of each writer in a race."""
+"""Of each Spark, and of each writer beside it, in a race."""
 RACES = 4
+OURS = 200
+"""Of each writer in a race with one of Wherry's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,9 @@ class Round:
     kind: str
     second: str
     settings: str
+    first: str = "Spark"
+    commits: int = COMMITS
+    """Of each writer in a race."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,7 @@ class Found:
             if commits
         ]
         errors = "; ".join(sorted(set(self.errors))).replace("|", "/")
-        values = [each.number, each.kind, f"Spark, {each.second}", each.settings, self.confirmed]
+        values = [each.number, each.kind, f"{each.first}, {each.second}", each.settings, self.confirmed]
         values += ["; ".join(wrong) or "nothing", f"{len(self.errors)} {errors}", f"{self.seconds:.0f} s"]
         return f"| {' | '.join(map(str, values))} |"
 
@@ -91,10 +96,20 @@ def list_rounds() -> list[Round]:
     kinds += [("lost", "deltalake")]
     kinds += [("race", second) for second in ("Spark", "deltalake") for _ in range(RACES)]
     tried = [(kind, second, settings) for kind, second in kinds for settings in SETTINGS]
-    return [
+    rounds = [
         Round(number=number, kind=kind, second=second, settings=settings)
         for number, (kind, second, settings) in enumerate(tried)
     ]
+    ours = [("lost", "Wherry", "deltalake"), ("held", "Spark", "Wherry")]
+    ours += [(kind, "Wherry", second) for kind in ("held", "race") for second in ("Wherry", "Spark", "deltalake")]
+    return rounds + [
+        Round(number=number, kind=kind, first=first, second=second, settings="Hadoop's own", commits=OURS)
+        for number, (kind, first, second) in enumerate(ours, len(rounds))
+    ]
+
+
+Answers: TypeAlias = Mapping[str, dict[str, list[Any]]]
+"""What each writer has confirmed, and what went wrong there."""
 
 
 class Writer:
@@ -153,17 +168,17 @@ def try_round(each: Round) -> Found:
         make_table(behind)
         proxy = stack.enter_context(start_proxy(behind))
         writers = {}
-        for name, kind in (("a", "Spark"), ("b", each.second)):
+        for name, kind in (("a", each.first), ("b", each.second)):
             log = folder / f"{name}.log"
             writers[name] = Writer(name, kind, proxy.endpoint, SETTINGS[each.settings], log)
             stack.callback(writers[name].end)
         for writer in writers.values():
             writer.hear()
-        answers = WAYS[each.kind](writers, proxy)
+        answers = WAYS[each.kind](writers, proxy, each.commits)
         return judge(each, answers, behind, time.monotonic() - began)
 
 
-def hold(writers: Mapping[str, Writer], proxy: FaultProxy) -> Mapping[str, dict[str, list[Any]]]:
+def hold(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Let the second writer take the version that the first one has found free."""
     held = proxy.add(Fault("hold", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
@@ -175,21 +190,21 @@ def hold(writers: Mapping[str, Writer], proxy: FaultProxy) -> Mapping[str, dict[
     return {"a": writers["a"].hear(), "b": second}
 
 
-def lose(writers: Mapping[str, Writer], proxy: FaultProxy) -> Mapping[str, dict[str, list[Any]]]:
+def lose(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Lose the answer to the first writer's commit."""
     proxy.add(Fault("lose_answer", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
     return {"a": writers["a"].hear()}
 
 
-def race(writers: Mapping[str, Writer], proxy: FaultProxy) -> Mapping[str, dict[str, list[Any]]]:
+def race(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
     """Let both write as fast as they can."""
     for writer in writers.values():
-        writer.ask(0, COMMITS)
+        writer.ask(0, commits)
     return {name: writer.hear() for name, writer in writers.items()}
 
 
-WAYS: Mapping[str, Callable[[Mapping[str, Writer], FaultProxy], Mapping[str, dict[str, list[Any]]]]] = {
+WAYS: Mapping[str, Callable[[Mapping[str, Writer], FaultProxy, int], Answers]] = {
     "held": hold,
     "lost": lose,
     "race": race,
@@ -239,7 +254,7 @@ def list_tags(endpoint: str) -> list[str]:
 
 def write(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> None:
     """Be a writer: make the commits that standard input asks for, and say on standard output how each one went."""
-    commit = (commit_by_spark if kind == "Spark" else commit_by_deltalake)(name, endpoint, settings)
+    commit = WRITERS[kind](name, endpoint, settings)
     sys.stdout.write('{"ready": []}\n')
     sys.stdout.flush()
     for line in sys.stdin:
@@ -298,6 +313,33 @@ def commit_by_deltalake(name: str, endpoint: str, settings: Mapping[str, str]) -
 
     return commit
 
+
+def commit_by_wherry(name: str, endpoint: str, settings: Mapping[str, str]) -> Callable[[int], None]:
+    """Make a commit as a run does that brings few rows."""
+    import pyarrow as pa
+
+    from destinations.delta.direct_append import DirectTable
+    from destinations.delta.store_commit import StorePlace
+    from origins.object_store import StoreUrl
+
+    place = StorePlace(StoreUrl(URL, make_spark_settings(endpoint)))
+    direct = DirectTable(place, str(place.open().metadata().id))
+
+    def commit(number: int) -> None:
+        write = direct.begin()
+        if write is None:
+            raise RuntimeError("the table is not plain")
+        rows = pa.table({"writer": pa.array([name]), "number": pa.array([number], pa.int64())})
+        write.commit(rows, f"{name}/{number}")
+
+    return commit
+
+
+WRITERS: Mapping[str, Callable[[str, str, Mapping[str, str]], Callable[[int], None]]] = {
+    "Spark": commit_by_spark,
+    "deltalake": commit_by_deltalake,
+    "Wherry": commit_by_wherry,
+}
 
 HEAD = """# Two writers of one table in S3
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from destinations.delta.direct_commit import MetadataChanged
 from destinations.destination import DestinationError, Late, Misfit
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
+from origins.object_store import StoreError
 from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_disk_full, is_refusal
 from runners.model.errors import CarryFailed, WindowTripped
 from runners.spark.session_pool import cancel, tag_work
@@ -57,6 +58,13 @@ def wrapped(cause: Exception) -> Exception:
     failed = CarryFailed("batch 3 of lane 0: something")
     failed.__cause__ = cause
     return failed
+
+
+def make_away() -> Exception:
+    """What a store that does not answer is told of as."""
+    error = StoreError("http://127.0.0.1:9 does not answer.")
+    error.is_away = True
+    return error
 
 
 class Throwable:
@@ -122,6 +130,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Throwable], Exception]:
         (spark_error(said="(org.apache.spark.SparkException) [DELTA_CONCURRENT_WRITE] no"), CONFLICT),
         (TimeoutError("timed out"), AWAY),
         (ConnectionResetError(104, "Connection reset by peer"), AWAY),
+        (make_away(), AWAY),
     ],
 )
 def test_a_transient_error_says_why(error: Exception, why: str) -> None:
@@ -139,6 +148,7 @@ def test_a_transient_error_says_why(error: Exception, why: str) -> None:
         spark_error("CAST_INVALID_INPUT", "The value 'sieben' cannot be cast", "22018", TASK),
         spark_error("DELTA_SCHEMA_CHANGED"),
         DestinationError("The table is gone. TimeoutError"),
+        StoreError("The bucket orders does not exist."),
         WindowTripped(BATCH, place=1, window=1, threshold=1, nacks=[]),
         Misfit("The table has no column 'x'."),
     ],

@@ -1,0 +1,101 @@
+"""A run waits for a store that does not answer: what it asks there is asked again, as long as `run.retry` says."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from origins.errors import WherryError, list_errors
+from runners.model.clock import Clock
+from runners.model.entry import Entry, Settled
+from runners.model.spec import RetryPolicy
+from runners.state.ledger import Ledger
+
+log = logging.getLogger("wherry")
+
+Answer = TypeVar("Answer")
+
+_TICK = 0.2
+"""How long a forced stop may go unheard, in seconds."""
+
+
+class StorePatience:
+    """How long a run waits for a store. Used by the thread that owns progress alone.
+
+    Once it was in vain nothing waits any more, until the store has answered: the run is about to end.
+    """
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        clock: Clock,
+        *,
+        is_forced: Callable[[], bool] = lambda: False,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.policy = policy
+        self.clock = clock
+        self.is_forced = is_forced
+        """Whether the run was told to end at once."""
+        self.dice = dice or random.Random()  # noqa: S311 -- it spreads waits
+        self.over = False
+
+    def outlast(self, ask: Callable[[], Answer]) -> Answer:
+        """What `ask` gives. It is asked again while a store is away, so that twice has to be once."""
+        began, tried = self.clock.elapsed(), 0
+        while True:
+            try:
+                answer = ask()
+            except WherryError as error:
+                if not _is_away(error):
+                    raise
+                pause = self._choose_pause(error, tried, self.clock.elapsed() - began)
+                if pause is None:
+                    self.over = True
+                    raise
+                log.warning("%s Wherry asks again in %.1f s.", error.message, pause)
+                tried += 1
+                self._wait(pause)
+            else:
+                self.over = False
+                return answer
+
+    def _choose_pause(self, error: WherryError, tried: int, since: float) -> float | None:
+        if self.over or self.is_forced():
+            return None
+        return self.policy.pause(error, tried=tried, since=since, dice=self.dice)
+
+    def _wait(self, seconds: float) -> None:
+        until = self.clock.elapsed() + seconds
+        while (left := until - self.clock.elapsed()) > 0 and not self.is_forced():
+            self.clock.wait(min(left, _TICK))
+
+
+class PatientLedger(Ledger):
+    """A ledger that waits for its store. Whether an append has landed whose answer was lost, the ledger itself finds
+    out by the entries' ids."""
+
+    def __init__(self, ledger: Ledger, patience: StorePatience) -> None:
+        self._ledger, self._patience = ledger, patience
+
+    def read(self, after: int = 0) -> list[Entry]:
+        return self._patience.outlast(lambda: self._ledger.read(after))
+
+    def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
+        return self._patience.outlast(lambda: self._ledger.append(entries, after=after))
+
+    def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
+        return self._patience.outlast(lambda: self._ledger.compact(snapshot, settled, after=after))
+
+    def history(self) -> Iterator[Settled]:
+        return iter(self._patience.outlast(lambda: list(self._ledger.history())))
+
+    @property
+    def place(self) -> str:
+        return self._ledger.place
+
+
+def _is_away(error: WherryError) -> bool:
+    return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
