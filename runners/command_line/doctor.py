@@ -60,7 +60,8 @@ def examine(state: Path) -> list[DoctorCheck]:
 def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the origins of a pipeline need beside Spark."""
     from origins.errors import WherryError
-    from origins.kafka import PACKAGE, Kafka
+    from origins.kafka import Kafka
+    from origins.kafka_rows import PACKAGE
 
     for origin in pipeline.every_origin:
         if not isinstance(origin, Kafka):

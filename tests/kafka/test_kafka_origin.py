@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,12 +15,16 @@ from confluent_kafka import Producer
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows, translate_options
+from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
 from origins.kafka_client import Ends, Partition
+from origins.kafka_formats import ProtobufCoding
+from origins.kafka_rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from tests.child import clean_environment, run
 from tests.kafka.broker import PASSWORD, Broker, make_options
+from tests.kafka.registry import LATER, ORDER, Registry, describe_messages, encode_avro
+from tests.kafka.test_kafka_formats import EVERY, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +37,17 @@ class KafkaConformance(OriginConformance):
 
     format: str
     schema: str | None = None
-    values: tuple[str | None, ...]
+    values: tuple[str | bytes | None, ...]
 
     @pytest.fixture(autouse=True)
-    def _topic(self, kafka: Broker) -> None:
+    def _topic(self, kafka: Broker, registry: Registry, tmp_path: Path) -> None:
         self.kafka, self.topic = kafka, kafka.make_topic(2)
+        self.registry, self.folder = registry, tmp_path
         self.more()
+
+    def options(self) -> dict[str, Any]:
+        """Options of the format."""
+        return {}
 
     def origin(self) -> Origin:
         return Kafka(
@@ -47,6 +57,7 @@ class KafkaConformance(OriginConformance):
             schema=self.schema,
             lanes=2,
             metadata=() if self.format == "raw" else ("kafka_key", "kafka_offset", "kafka_time", "kafka_headers"),
+            **self.options(),
         )
 
     def more(self) -> None:
@@ -89,6 +100,75 @@ class TestRaw(KafkaConformance):
 
     format = "raw"
     values = ("a", "b", None)
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestCsv(KafkaConformance):
+    """Lines, one with quotes, one with a wrong number, one with a field too many, and one that goes on."""
+
+    format = "csv"
+    schema = "id int, name string, price decimal(6,2)"
+    values = ("1,x,1.50", '2,"a, b",', "one,x,2", "3,x,1,more", "4,x,1\n5,y,2", '6,"open', "7,x,1.505", "", None)
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestPlainCsv(KafkaConformance):
+    """Lines that are read in this process."""
+
+    format = "csv"
+    schema = "id int, name string, price decimal(6,2)"
+    values = ("1;x;1.50", "2;;", "3;y z;-7")
+
+    def options(self) -> dict[str, Any]:
+        return {"format_options": {"sep": ";"}}
+
+
+@pytest.mark.spark
+class TestAvro(KafkaConformance):
+    """Values with Confluent's header and two schemas, some of which cannot be read."""
+
+    format = "avro"
+    values = (
+        encode_avro(ORDER, {"id": 1, "name": "x"}, 1),
+        encode_avro(LATER, {"id": 2, "name": None, "note": "n"}, 2),
+        encode_avro(ORDER, {"id": 3, "name": "x"}, 9),
+        b"no avro",
+        None,
+    )
+
+    def options(self) -> dict[str, Any]:
+        self.registry.register(f"{self.topic}-value", ORDER)
+        self.registry.register(f"{self.topic}-value", LATER)
+        return {"registry": {"url": self.registry.url}}
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestPlainAvro(KafkaConformance):
+    """Values without a header, all of which can be read."""
+
+    format = "avro"
+    values = tuple(encode_avro(ORDER, {"id": number, "name": "x"}) for number in range(3))
+
+    def options(self) -> dict[str, Any]:
+        (self.folder / "orders.avsc").write_text(json.dumps(ORDER))
+        return {"schema_file": str(self.folder / "orders.avsc")}
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestProtobuf(KafkaConformance):
+    """Messages of a file of descriptors, one of which is none."""
+
+    format = "protobuf"
+    schema = "id int, name string, tags map<string, int>, items array<struct<code: string>>, at timestamp"
+    values = (b"\x08\x01\x1a\x01x", b"\x08\x022\x03\n\x01aB\x05\n\x01k\x10\x01J\x06\x08\x80\xf2\xd6\xca\x06", b"\xff")
+
+    def options(self) -> dict[str, Any]:
+        (self.folder / "shop.desc").write_bytes(describe_messages())
+        return {"schema_file": str(self.folder / "shop.desc"), "message": "shop.Order"}
 
 
 def make_origin(kafka: Broker, topic: str, **given: Any) -> Kafka:
@@ -363,9 +443,9 @@ def test_a_lane_without_partitions_remembers_that_it_began_at_the_end() -> None:
     ("given", "problem"),
     [
         ({"topics": ["a"]}, "expected one of topic, topics and pattern, got topic and topics"),
-        ({"format": "avro"}, "format: expected json, text, raw, got 'avro'"),
+        ({"format": "xml"}, "format: expected json, csv, avro, protobuf, text, raw, got 'xml'"),
         ({"format": "json"}, "schema: expected the columns"),
-        ({"schema": "id int"}, "schema: expected with format: json only"),
+        ({"schema": "id int"}, "schema: expected with another format, since text has columns of its own"),
         ({"start": "soon"}, "start: expected earliest, latest or a time"),
         ({"on_gap": "skip"}, "on_gap: expected stop or record"),
         ({"metadata": ["key"]}, "metadata: expected kafka_key"),
@@ -393,6 +473,63 @@ def test_spark_gets_the_same_settings_in_the_words_of_java() -> None:
     assert said["sasl.mechanism"] == "SCRAM-SHA-256"
     assert said["sasl.jaas.config"].endswith('ScramLoginModule required username="ada" password="a\\"b";')
     assert said["ssl.truststore.location"] == "ca.pem"
+
+
+def read_avro(origin: Kafka, span: Span) -> list[dict[str, Any]] | None:
+    """The rows of a span, read in this process; None where one is refused."""
+    schema = origin.columns(NO_SPARK, origin.survey(NO_SPARK, Progress()))
+    assert schema is not None
+    table = origin.fetch(NO_SPARK, [make_batch(span, schema)]).table()
+    return None if table is None else cast("list[dict[str, Any]]", table.to_pylist())
+
+
+def test_a_batch_keeps_the_schemas_that_were_there(kafka: Broker, registry: Registry) -> None:
+    """A schema that comes later reads nothing of it, and one that is another under the same id ends the run."""
+    topic = kafka.make_topic()
+    first = registry.register(f"{topic}-value", ORDER)
+    origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
+    kafka.send(topic, [encode_avro(ORDER, {"id": 1, "name": "x"}, first)])
+    span = plan(origin)
+    kafka.send(topic, [encode_avro(ORDER, {"id": 2, "name": "x"}, first + 1)])
+    early = plan(origin)
+    registry.register(f"{topic}-value", LATER)
+    late = plan(origin)
+    assert span is not None
+    assert early is not None
+    assert late is not None
+    assert [list(known.parts[-1]["schemas"]) for known in (span, early, late)] == [["1"], ["1"], ["1", "2"]]  # type: ignore[call-overload,index,arg-type]
+    assert read_avro(origin, span) == [{"id": 1, "name": "x", "note": None}]
+    assert read_avro(origin, early) is None
+    other = Registry()
+    other.register(f"{topic}-value", LATER)
+    moved = make_origin(kafka, topic, format="avro", registry={"url": other.url})
+    with pytest.raises(OriginError, match="has another schema with id 1 than when the batch was planned"):
+        read_avro(moved, span)
+    other.close()
+
+
+def test_a_topic_without_a_subject_stops_the_run(kafka: Broker, registry: Registry) -> None:
+    """Only where messages wait, and with the name of the subject."""
+    topic = kafka.make_topic()
+    origin = make_origin(kafka, topic, format="avro", schema="id int", registry={"url": registry.url})
+    assert plan(origin) is None
+    kafka.send(topic, [b"x"])
+    with pytest.raises(OriginError, match=f"has no subject {topic}-value, and messages wait in {topic}"):
+        plan(origin)
+
+
+def test_columns_come_from_the_newest_schema_and_stay(kafka: Broker, registry: Registry) -> None:
+    """They are told once, and are none before there is a schema."""
+    topic = kafka.make_topic()
+    origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
+    backlog = origin.survey(NO_SPARK, Progress())
+    assert origin.infers
+    assert origin.columns(NO_SPARK, backlog) is None
+    registry.register(f"{topic}-value", ORDER)
+    registry.register(f"{topic}-value", LATER)
+    schema = origin.columns(NO_SPARK, backlog)
+    assert schema is not None
+    assert [each["name"] for each in json.loads(schema)["fields"]] == ["id", "name", "note"]
 
 
 @pytest.mark.spark
@@ -428,16 +565,38 @@ def send_with_gaps(kafka: Broker, topic: str) -> None:
     kafka.send(topic, ['{"id": 5}'], partition=1)
 
 
+FORMATS: dict[str, dict[str, Any]] = {
+    "json": {"schema": "id int"},
+    "csv": {"schema": "id int, name string"},
+    "avro": {},
+    "protobuf": {"message": "shop.Order"},
+}
+
+
 @pytest.mark.spark
-def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker) -> None:
-    """With the same password, and in the same places, with the same refusals and the same columns."""
-    topic = kafka.make_topic(2)
-    send_with_gaps(kafka, topic)
-    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.secure_servers, topic], clean_environment())
+def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
+    """In each format: with the same password, in the same places, with the same refusals and the same columns."""
+    topics = {name: kafka.make_topic(2) for name in FORMATS}
+    number = registry.register(f"{topics['avro']}-value", EVERY)
+    protobuf = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
+    (tmp_path / "shop.desc").write_bytes(protobuf.descriptors)
+    FORMATS["avro"]["registry"] = {"url": registry.url}
+    FORMATS["protobuf"]["schema_file"] = str(tmp_path / "shop.desc")
+    send_with_gaps(kafka, topics["json"])
+    kafka.send(
+        topics["csv"], ["1,x", '2,"y\r', "3,a,b", "x,y", "4,\u00e9\n", b"5,\xff", "", None], partition=0, key="k"
+    )
+    kafka.send(topics["avro"], [encode_avro(EVERY, ROW, number), encode_avro(EVERY, ROW, 99), b"x", None], partition=0)
+    moment = datetime(1900, 1, 1, tzinfo=timezone.utc)
+    order = {"id": 1, "items": [{"code": "a"}], "tags": {"k": 1}, "at": moment, "total": 2**64 - 1, "key": b"\xff"}
+    kafka.send(topics["protobuf"], [protobuf.encode(order), b"", b"\xff", None], partition=1)
+    asked = json.dumps([{"topic": topics[name], "format": name, **given} for name, given in FORMATS.items()])
+    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.secure_servers, asked], clean_environment())
     assert done.returncode == 0, done.stderr
-    here, by_spark = json.loads(done.stdout.splitlines()[-1])
-    assert len(here["rows"]) == 7
-    assert by_spark == here
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [len(here["rows"]) for here, _ in found] == [7, 8, 4, 4]
+    assert [by_spark for _, by_spark in found] == [here for here, _ in found]
+    assert [here["refused"] for here, _ in found] == [3, 6, 3, 2]
 
 
 @pytest.mark.spark
@@ -445,7 +604,7 @@ def test_a_large_batch_without_the_jar_says_what_to_write(
     kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line stands in the error."""
-    monkeypatch.setattr("origins.kafka.FEW", 0)
+    monkeypatch.setattr("origins.kafka_rows.FEW", 0)
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     span = plan(make_origin(kafka, topic))
