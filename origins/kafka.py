@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from origins.kafka_client import Cluster, Ends, Partition
 from origins.kafka_formats import AvroCoding, Coding, NoColumns, ProtobufCoding, make_fit
 from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.lazy import T
-from origins.origin import Backlog, Origin, Progress
+from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
 from origins.schema_registry import SchemaRegistry, make_digest
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _IMPATIENT = 3.0
 """So many seconds `status` waits for the brokers."""
+_LOOKED_AT = 100
+"""At so many partitions of a lane `status` looks for the age of what waits."""
 _FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
 _CODED = ("avro", "protobuf")
 _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
@@ -191,15 +194,17 @@ class Kafka(Origin):
         waiting = self.survey(spark, Progress(offsets=offsets))
         return all(waiting.take(lane, offsets.get(lane), Limits()) is None for lane in self.lane_names())
 
-    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
+    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
         if any("${secret:" in str(value) for value in self.options.values()):
             return {}  # the secret is not known here, and its reference would be sent as the password
         cluster = Cluster.of(self.servers, self.options, _IMPATIENT)
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
+            behind = {lane: waiting.list_waiting(lane, offset) for lane, offset in offsets.items()}
+            made = cluster.read_times({each: at for known in behind.values() for each, (at, _) in _pick_largest(known)})
         except (OriginError, ValueError):
             return {}
-        return {lane: waiting.behind(lane, offset) for lane, offset in offsets.items()}
+        return {lane: _sum_lag(known, made) for lane, known in behind.items()}
 
     def survey(self, spark: SparkSession, progress: Progress) -> KafkaBacklog:
         waiting = self.look(progress.offsets, self.cluster)
@@ -426,17 +431,17 @@ class KafkaBacklog(Backlog):
         return replace(found, begins={**found.begins, **pinned, "earliest": found.begins["earliest"]})
 
     def behind(self, lane: str, start: Json) -> str:
+        return str(_sum_lag(self.list_waiting(lane, start), {}))
+
+    def list_waiting(self, lane: str, start: Json) -> Mapping[Partition, tuple[int, int]]:
+        """The partitions of a lane that have messages behind this offset: their next offsets, and their ends."""
         begins = self._find_positions(lane, start)
-        rows = sum(max(0, end - begins[each]) for each, end in self._list_ends(lane).items())
-        return f"{rows:,} row{'s' * (rows != 1)}" if rows else ""
+        return {each: (begins[each], end) for each, end in self._list_ends(lane).items() if end > begins[each]}
 
     def list_waiting_topics(self, offsets: Mapping[str, Json]) -> Sequence[str]:
         """The topics that have messages behind these offsets of lanes."""
-        found = set()
-        for lane in self.origin.lane_names():
-            begins = self._find_positions(lane, offsets.get(lane))
-            found |= {each.topic for each, end in self._list_ends(lane).items() if end > begins[each]}
-        return sorted(found)
+        lanes = self.origin.lane_names()
+        return sorted({each.topic for lane in lanes for each in self.list_waiting(lane, offsets.get(lane))})
 
     def find_gaps(self, lane: str, start: Json) -> list[str]:
         """What was deleted behind this offset before it was read; a sentence each."""
@@ -490,6 +495,19 @@ class KafkaBacklog(Backlog):
     @cached_property
     def _topics(self) -> frozenset[str]:
         return frozenset(each.topic for each in self.ends)
+
+
+def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
+    """The partitions in which most waits, as many of them as are looked at for the age of a message."""
+    return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
+
+
+def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partition, float]) -> Lag:
+    """The lag of a lane, of which the oldest messages were made at these times."""
+    rows = sum(end - at for at, end in waiting.values())
+    known = [made[each] for each in waiting if each in made]
+    seconds = max(0.0, time.time() - min(known)) if known else None
+    return Lag(rows=rows, seconds=seconds if waiting else 0.0)
 
 
 def find_lane(partition: Partition, lanes: int) -> int:

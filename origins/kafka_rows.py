@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from arro3.core import Array
@@ -55,8 +56,6 @@ METADATA = {
 _NOT_TEXT = "the value is not valid UTF-8"
 _LINES = "the value has more than one line"
 _EMPTY = r"(?s)\A\s*\z"
-_SENT = ("origins.kafka_formats",)
-"""What Spark's workers get from here; they need not have Wherry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +240,6 @@ class KafkaRows(BatchRows):
 
     def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
         """The same function decodes messages in this process and in Spark's workers."""
-        from pyspark import cloudpickle
         from pyspark.sql.pandas.types import to_arrow_schema
 
         own, messages = self._own, self._messages
@@ -251,8 +249,7 @@ class KafkaRows(BatchRows):
         decoded = [T.StructField(name, each.dataType) for name, each in zip(names, own, strict=True)]
         whole = T.StructType([*self._raw_columns, *decoded, T.StructField(_WHY, T.StringType())])
         if messages is None:
-            for name in _SENT:
-                cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+            send_by_value()
             raw = self._load_by_spark().select(*_RAW_NAMES, _INDEX)
             frame = raw.mapInArrow(decoder.decode, whole)
         else:
@@ -370,9 +367,51 @@ def translate_options(options: Mapping[str, Any]) -> Mapping[str, str]:
             f"org.apache.kafka.common.security.{kind}LoginModule required "
             f'username="{quoted[0]}" password="{quoted[1]}";'
         )
-    if "ssl.ca.location" in given:
-        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given.pop("ssl.ca.location")}
-    return given
+    if given.get("ssl.endpoint.identification.algorithm") == "none":
+        given["ssl.endpoint.identification.algorithm"] = ""
+    certificates = _translate_certificates(given)
+    return {**given, **certificates}
+
+
+_PRIVATE = ("BEGIN PRIVATE KEY", "BEGIN ENCRYPTED PRIVATE KEY")
+
+
+def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
+    """The settings about certificates, which leave `given`. The files are read here, so that executors need none."""
+    found = {}
+    for java, name in {
+        "truststore.certificates": "ca",
+        "keystore.certificate.chain": "certificate",
+        "keystore.key": "key",
+    }.items():
+        file, text = given.pop(f"ssl.{name}.location", None), given.pop(f"ssl.{name}.pem", None)
+        if file is not None:
+            try:
+                text = Path(file).read_text(encoding="ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not PEM"
+                raise OriginError(
+                    f"The file of ssl.{name}.location cannot be read: {file}: {why}.", hint="Correct `options`."
+                ) from error
+        if text is not None:
+            found[f"ssl.{java}"] = text
+            found[f"ssl.{java.partition('.')[0]}.type"] = "PEM"
+    key = found.get("ssl.keystore.key")
+    if key is not None and not any(each in key for each in _PRIVATE):
+        raise OriginError(
+            "Spark reads a private key as PKCS #8 only, and `options` has another one.",
+            hint="Convert it:  openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW",
+        )
+    if "ssl.keystore.location" in given:
+        found["ssl.keystore.type"] = "PKCS12"
+    return found
+
+
+def send_by_value() -> None:
+    """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[BatchDecoder.__module__])  # type: ignore[no-untyped-call]
 
 
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

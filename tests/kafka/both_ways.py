@@ -1,4 +1,4 @@
-"""Reads topics by Spark's source and by the client: `python -m tests.kafka.both_ways SERVERS OPTIONS`.
+"""Reads topics by Spark's source and by the client: `python -m tests.kafka.both_ways OPTIONS`.
 
 `OPTIONS` is a list of options of origins, in JSON. For each it prints a line of JSON with the rows of each way. It is a
 process of its own, since its Spark has JARs that other tests lack.
@@ -6,6 +6,7 @@ process of its own, since its Spark has JARs that other tests lack.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from datetime import datetime, timezone
@@ -17,16 +18,14 @@ from origins.kafka_rows import METADATA
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
 from runners.spark.start import start
-from tests.kafka.broker import PASSWORD, make_options
 from tests.kafka.jars import list_spark_jars
 
 
-def main(servers: str, asked: str) -> None:
+def main(asked: str) -> None:
     """Print the rows of both, a line for each of these options."""
     spark = start({"spark.jars": ",".join(list_spark_jars())})
     for given in json.loads(asked):
-        facts, options = tuple(METADATA), make_options(PASSWORD)
-        origin = Kafka(servers=servers, metadata=facts, options=options, **given)
+        origin = Kafka(metadata=tuple(METADATA), **given)
         backlog = origin.survey(spark, Progress())
         span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
         assert span is not None
@@ -37,14 +36,20 @@ def main(servers: str, asked: str) -> None:
         )  # fmt: skip
         found = []
         for most in (10_000, 0):
-            kafka_rows.FEW = most
+            kafka_rows.FEW, kafka_rows.SMALL = most, 64 << 20
             frame = origin.fetch(spark, [batch], places=True).frame()
             rows = [row.asDict(recursive=True) for row in frame.collect()]
             rows.sort(key=lambda row: (row[PLACE]["part"], row[PLACE]["row"]))
             refused = sum(row[REFUSED] is not None for row in rows)
             columns = frame.schema.simpleString()
-            found.append({"columns": columns, "rows": [repr(row) for row in rows], "refused": refused})
+            found.append({"columns": columns, "rows": [show(row) for row in rows], "refused": refused})
         sys.stdout.write(json.dumps(found) + "\n")
+
+
+def show(row: object) -> str:
+    """The row; of a large one what tells it from others."""
+    text = repr(row)
+    return text if len(text) < 100_000 else hashlib.sha256(text.encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import random
+import subprocess
 import sys
 import uuid
 from decimal import Decimal
@@ -13,13 +15,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from origins.errors import OriginError
 from origins.kafka import Kafka
-from origins.kafka_formats import AvroCoding, Coding, NoColumns, ProtobufCoding, Unreadable, decode_values, make_fit
-from origins.kafka_rows import make_array, parse_plain_csv
+from origins.kafka_formats import (
+    AvroCoding,
+    BatchDecoder,
+    Coding,
+    NoColumns,
+    ProtobufCoding,
+    Unreadable,
+    decode_values,
+    make_fit,
+)
+from origins.kafka_rows import make_array, parse_plain_csv, send_by_value
 from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
 
 UTC = dt.timezone.utc
@@ -237,6 +249,35 @@ def test_plain_lines_of_csv_are_read_in_this_process() -> None:
     ]
     assert [line for line in odd if parse(line) is not None] == []
     assert parse("1,,,", quote="'") is None
+
+
+_WORKER = """
+import pickle, sys
+import pyarrow as pa
+decode = pickle.loads(sys.stdin.buffer.read())
+batch = pa.RecordBatch.from_pydict({"value": [bytes.fromhex(sys.argv[1]), None]})
+(found,) = decode(iter([batch]))
+print(found.to_pylist()[0]["id"], found.to_pylist()[1]["why"], "origins" in sys.modules)
+"""
+
+
+def test_a_worker_decodes_without_wherry(tmp_path: Path) -> None:
+    """The function is sent with all that it needs, but for `fastavro` and pyarrow."""
+    kinds = pa.schema({"id": pa.int32()})
+    send_by_value()
+    decoder = BatchDecoder(coding=ORDERS, kinds=kinds, names=["id"], why="why")
+    sent = cloudpickle.dumps(decoder.decode)  # type: ignore[no-untyped-call]
+    value = encode_avro(ORDER, {"id": 7, "name": None})
+    paths = [each for each in sys.path if "packages" in each and Path(each).is_dir()]
+    done = subprocess.run(
+        [sys.executable, "-c", _WORKER, value.hex()],
+        input=sent,
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert done.stdout.decode().split("\n")[0] == "7 the message has no value False"
 
 
 def make_kafka(**given: Any) -> Kafka:

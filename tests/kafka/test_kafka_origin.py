@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
@@ -22,7 +23,7 @@ from origins.kafka_rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from tests.child import clean_environment, run
-from tests.kafka.broker import PASSWORD, Broker, make_options
+from tests.kafka.broker import PASSWORD, Broker, make_options, make_tls_options
 from tests.kafka.registry import LATER, ORDER, Registry, describe_messages, encode_avro
 from tests.kafka.test_kafka_formats import EVERY, ROW
 
@@ -360,6 +361,16 @@ def test_a_password_opens_the_broker(kafka: Broker) -> None:
     assert list(read_all(origin)) == [["a"]]
 
 
+def test_a_certificate_opens_the_broker(kafka: Broker) -> None:
+    """SCRAM does so too, in the place of a plain password."""
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a"])
+    options = make_tls_options(kafka.certificates)
+    assert list(read_all(Kafka(servers=kafka.tls_servers, topic=topic, format="text", options=options))) == [["a"]]
+    scram = make_options(PASSWORD, "SCRAM-SHA-256")
+    assert list(read_all(Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=scram))) == [["a"]]
+
+
 def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
@@ -381,6 +392,98 @@ def test_the_lag_is_in_rows(kafka: Broker) -> None:
     origin = make_origin(kafka, topic, lanes=2)
     waiting = origin.survey(NO_SPARK, Progress())
     assert sorted(waiting.behind(lane, None) for lane in origin.lane_names()) == ["1 row", "2 rows"]
+
+
+def send_at(kafka: Broker, topic: str, value: str, moment: float, **given: Any) -> None:
+    """A message with this time, in seconds since 1970."""
+    kafka.send(topic, [value], timestamp=int(moment * 1_000), **given)
+
+
+def test_the_lag_is_in_seconds_too(kafka: Broker) -> None:
+    """That of the oldest message that waits; a producer whose clock is ahead makes an age of 0."""
+    topic = kafka.make_topic(4, retention_ms="-1", settings=NO_CLOCK)
+    origin, now = make_origin(kafka, topic, lanes=4), time.time()
+    send_at(kafka, topic, "read", now - 900, partition=0)
+    for partition, age in enumerate((600, -86_400, 50)):
+        send_at(kafka, topic, "waits", now - age, partition=partition)
+        send_at(kafka, topic, "waits", now - 10, partition=partition)
+    offsets: dict[str, Json] = dict.fromkeys(origin.lane_names())
+    lanes = [origin.lane_names()[find_lane(Partition(topic, number), 4)] for number in range(4)]
+    offsets[lanes[0]] = {topic: {"next": {"0": 1}}}
+    lags = origin.measure_lag(offsets)
+    assert [lags[lane].rows for lane in lanes] == [2, 2, 2, 0]
+    assert [round((lags[lane].seconds or 0) / 50) * 50 for lane in lanes] == [600, 0, 50, 0]
+    assert str(lags[lanes[0]]).startswith("2 rows, up to 6")
+
+
+NO_CLOCK = {"message_timestamp_after_max_ms": str(2**62), "message_timestamp_before_max_ms": str(2**62)}
+"""A topic that takes any time."""
+
+
+def test_a_clock_that_is_wrong_by_days_changes_no_row(kafka: Broker) -> None:
+    """All messages are read once and in order; a time as `start` goes by the first message that is as late."""
+    topic, day = kafka.make_topic(1, retention_ms="-1", settings=NO_CLOCK), 86_400.0
+    now = time.time()
+    for value, days in (("a", 0), ("b", -9), ("c", 3000), ("d", -30_000), ("e", 0)):
+        send_at(kafka, topic, value, max(0.0, now + days * day))
+    origin = make_origin(kafka, topic)
+    assert [value for batch in read_all(origin, rows=2) for value in batch] == list("abcde")
+    later = datetime.fromtimestamp(now + day, timezone.utc).isoformat()
+    assert [value for batch in read_all(origin, later) for value in batch] == list("cde")
+
+
+def test_a_group_with_a_member_is_named(kafka: Broker) -> None:
+    """With what to do, and that the rows are delivered."""
+    topic = kafka.make_topic(1)
+    kafka.send(topic, ["a"])
+    group = f"group-{topic}"
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    assert member.consume(1, timeout=30)
+    origin = make_origin(kafka, topic, commit_group=group)
+    span = plan(origin)
+    assert span is not None
+    with pytest.raises(OriginError, match=f"did not take the offsets of the group {group}.*delivered") as raised:
+        origin.committed(NO_SPARK, make_batch(span))
+    assert "End the consumers that are members of the group" in raised.value.hint
+    member.close()
+
+
+def test_compaction_between_two_reads_loses_nothing_that_is_there(kafka: Broker) -> None:
+    """A planned batch has fewer rows afterwards, and no error."""
+    topic = kafka.make_topic(1, cleanup_policy="compact")
+    for number in range(4):
+        kafka.send(topic, [f"a{number}"], key="a")
+        kafka.send(topic, [f"b{number}"], key="b")
+    origin = make_origin(kafka, topic)
+    span = plan(origin, rows=7)
+    assert span is not None
+    assert len(read_values(origin, span)) == 7
+    kafka.compact(topic)
+    until = time.monotonic() + 60
+    while len(read_values(origin, span)) > 2 and time.monotonic() < until:
+        kafka.send(topic, ["c"], key="c")
+    after = read_values(origin, span)
+    assert len(after) <= 2
+    assert {*after} <= {"a3", "b2"}
+    assert next(value for batch in read_all(origin, span.end) for value in batch) == "b3"
+
+
+def test_rights_that_are_missing_are_named(kafka: Broker) -> None:
+    """By topic and group; a user that has them all lacks none."""
+    topic = kafka.make_topic(1)
+    group = f"group-{topic}"
+    kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
+    kafka.allow("ada", group=group, operations=("DESCRIBE",))
+    origin = Kafka(
+        servers=kafka.secure_servers, topic=topic, format="text", options=make_options(PASSWORD), commit_group=group
+    )
+    missing = origin.cluster.find_missing_rights([topic], group)
+    assert missing == [f"READ on the topic {topic}", f"READ on the group {group}"]
+    assert make_origin(kafka, topic).cluster.find_missing_rights([topic], group) == []
+    kafka.allow("bob", topic=(hidden := kafka.make_topic(1)), operations=("READ",))
+    with pytest.raises(OriginError, match=f"does not show the topic {hidden} to this user"):
+        origin.cluster.find_topics([hidden], None)
 
 
 def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
@@ -462,17 +565,9 @@ def test_options_that_do_not_fit_are_errors(given: dict[str, Any], problem: str)
 
 def test_spark_gets_the_same_settings_in_the_words_of_java() -> None:
     """A user and a password become one text, and each quote in them is kept."""
-    said = translate_options(
-        {
-            "sasl.mechanisms": "SCRAM-SHA-256",
-            "sasl.username": "ada",
-            "sasl.password": 'a"b',
-            "ssl.ca.location": "ca.pem",
-        }
-    )
+    said = translate_options({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": 'a"b'})
     assert said["sasl.mechanism"] == "SCRAM-SHA-256"
     assert said["sasl.jaas.config"].endswith('ScramLoginModule required username="ada" password="a\\"b";')
-    assert said["ssl.truststore.location"] == "ca.pem"
 
 
 def read_avro(origin: Kafka, span: Span) -> list[dict[str, Any]] | None:
@@ -532,6 +627,26 @@ def test_columns_come_from_the_newest_schema_and_stay(kafka: Broker, registry: R
     assert [each["name"] for each in json.loads(schema)["fields"]] == ["id", "name", "note"]
 
 
+def test_spark_gets_the_certificates_of_a_client(tmp_path: Path) -> None:
+    """As text: no executor needs the files. A key of another kind is an error that says how to convert it."""
+    for name, text in (("ca", "CA"), ("cert", "CERTIFICATE"), ("key", "BEGIN PRIVATE KEY"), ("old", "BEGIN RSA")):
+        (tmp_path / name).write_text(text)
+    given = {"ssl.ca.location": str(tmp_path / "ca"), "ssl.certificate.location": str(tmp_path / "cert")}
+    said = translate_options({**given, "ssl.key.location": str(tmp_path / "key"), "ssl.key.password": "x"})
+    assert said == {
+        "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA", "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "CERTIFICATE", "ssl.keystore.key": "BEGIN PRIVATE KEY",
+        "ssl.key.password": "x",
+    }  # fmt: skip
+    with pytest.raises(OriginError, match="openssl pkcs8"):
+        translate_options({"ssl.key.location": str(tmp_path / "old")})
+    with pytest.raises(OriginError, match=r"ssl\.ca\.location cannot be read"):
+        translate_options({"ssl.ca.location": str(tmp_path / "missing")})
+    assert translate_options({"ssl.endpoint.identification.algorithm": "none", "ssl.ca.pem": "CA"}) == {
+        "ssl.endpoint.identification.algorithm": "", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA",
+    }  # fmt: skip
+
+
 @pytest.mark.spark
 def test_a_refused_message_is_kept_whole(kafka: Broker, spark: SparkSession) -> None:
     """With its key, headers, topic, partition, offset, time and bytes."""
@@ -575,7 +690,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.spark
 def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
-    """In each format: with the same password, in the same places, with the same refusals and the same columns."""
+    """In each format, with a password or a certificate, and also 5 MiB in one: the same refusals and places."""
     topics = {name: kafka.make_topic(2) for name in FORMATS}
     number = registry.register(f"{topics['avro']}-value", EVERY)
     protobuf = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
@@ -590,13 +705,19 @@ def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Reg
     moment = datetime(1900, 1, 1, tzinfo=timezone.utc)
     order = {"id": 1, "items": [{"code": "a"}], "tags": {"k": 1}, "at": moment, "total": 2**64 - 1, "key": b"\xff"}
     kafka.send(topics["protobuf"], [protobuf.encode(order), b"", b"\xff", None], partition=1)
-    asked = json.dumps([{"topic": topics[name], "format": name, **given} for name, given in FORMATS.items()])
-    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.secure_servers, asked], clean_environment())
+    plain = {"servers": kafka.secure_servers, "options": make_options(PASSWORD)}
+    asked = [{**plain, "topic": topics[name], "format": name, **given} for name, given in FORMATS.items()]
+    large = kafka.make_topic(max_message_bytes=str(6 << 20))
+    kafka.send(large, ["x" * (5 << 20), "y" * (5 << 20)])
+    scram = {"servers": kafka.secure_servers, "options": make_options(PASSWORD, "SCRAM-SHA-256")}
+    tls = {"servers": kafka.tls_servers, "options": make_tls_options(kafka.certificates)}
+    asked += [{**each, "topic": large, "format": "text"} for each in (scram, tls)]
+    done = run([sys.executable, "-m", "tests.kafka.both_ways", json.dumps(asked)], clean_environment())
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert [len(here["rows"]) for here, _ in found] == [7, 8, 4, 4]
+    assert [len(here["rows"]) for here, _ in found] == [7, 8, 4, 4, 2, 2]
     assert [by_spark for _, by_spark in found] == [here for here, _ in found]
-    assert [here["refused"] for here, _ in found] == [3, 6, 3, 2]
+    assert [here["refused"] for here, _ in found] == [3, 6, 3, 2, 0, 0]
 
 
 @pytest.mark.spark
