@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from destinations.memory import Memory
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
@@ -22,6 +23,8 @@ from origins.kafka_formats import ProtobufCoding
 from origins.kafka_rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
+from runners.command_line.doctor import examine_origins
+from runners.pipeline import Pipeline
 from tests.child import clean_environment, run
 from tests.kafka.broker import PASSWORD, Broker, make_options, make_tls_options
 from tests.kafka.registry import LATER, ORDER, Registry, describe_messages, encode_avro
@@ -481,9 +484,31 @@ def test_rights_that_are_missing_are_named(kafka: Broker) -> None:
     missing = origin.cluster.find_missing_rights([topic], group)
     assert missing == [f"READ on the topic {topic}", f"READ on the group {group}"]
     assert make_origin(kafka, topic).cluster.find_missing_rights([topic], group) == []
+    with pytest.raises(OriginError, match=f"did not take the offsets of the group {group}") as raised:
+        origin.cluster.commit(group, {Partition(topic, 0): 0})
+    assert "READ on the" in raised.value.hint
     kafka.allow("bob", topic=(hidden := kafka.make_topic(1)), operations=("READ",))
     with pytest.raises(OriginError, match=f"does not show the topic {hidden} to this user"):
         origin.cluster.find_topics([hidden], None)
+
+
+def test_the_doctor_names_what_a_user_may_not_do(kafka: Broker, registry: Registry) -> None:
+    """And a subject that the registry does not have."""
+    topic = kafka.make_topic(1)
+    kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
+    given = {"servers": kafka.secure_servers, "options": make_options(PASSWORD), "format": "avro", "schema": "id int"}
+    origin = Kafka(topic=topic, registry={"url": registry.url}, **cast("Any", given))
+    pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")])
+    problems = [check.found for check in examine_origins(pipeline) if check.state == "problem"]
+    assert problems == [
+        f"the user lacks rights: READ on the topic {topic}",
+        f"the schema registry at {registry.url} has no subject {topic}-value",
+    ]
+    registry.register(f"{topic}-value", ORDER)
+    found = [check.found for check in examine_origins(pipeline) if check.state == "ok"]
+    assert f"the schema registry at {registry.url} has the schemas of {topic}-value" in found
+    registry.close()
+    assert "gives no answer" in next(check.found for check in examine_origins(pipeline) if check.state == "problem")
 
 
 def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
@@ -648,11 +673,14 @@ def test_spark_gets_the_certificates_of_a_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_refused_message_is_kept_whole(kafka: Broker, spark: SparkSession) -> None:
+@pytest.mark.parametrize("kind", ["json", "csv", "avro"])
+def test_a_refused_message_is_kept_whole(kind: str, kafka: Broker, registry: Registry, spark: SparkSession) -> None:
     """With its key, headers, topic, partition, offset, time and bytes."""
     topic = kafka.make_topic(1, retention_ms="-1")
     kafka.send(topic, [b"\xff{"], key="k", headers={"from": b"shop"}, timestamp=1_767_225_600_000)
-    origin = make_origin(kafka, topic, format="json", schema="id int")
+    registry.register(f"{topic}-value", ORDER)
+    given = {"registry": {"url": registry.url}} if kind == "avro" else {}
+    origin = make_origin(kafka, topic, format=kind, schema="id int", **given)
     backlog = origin.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
     assert span is not None

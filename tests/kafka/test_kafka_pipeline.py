@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -19,6 +20,7 @@ from destinations.delta.delta import Delta
 from destinations.dlq import Dlq
 from origins.errors import WherryError
 from origins.kafka import Kafka
+from origins.kafka_client import Cluster, Partition
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
 from runners.crashes.crash_trial import CrashTrial
@@ -274,3 +276,28 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
     assert audit.problems == []
     assert (audit.read, audit.nacked) == (12, 6)
     assert report.balanced
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["after-plan", "after-prepared", "after-write"])
+def test_compaction_before_a_killed_run_is_finished_loses_nothing_that_is_there(
+    point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What was stored stays as it was; what is read again has the newest message of each key. All counts balance."""
+    topic = kafka.make_topic(1, cleanup_policy="compact")
+    for number in range(6):
+        kafka.send(topic, [f'{{"id": {number}}}'], key="a")
+        kafka.send(topic, ["poison"], key="b")
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
+    trial = CrashTrial(file, tmp_path / "trial")
+    assert trial.crash(point)
+    kafka.compact(topic)
+    cluster, known = Cluster.of(kafka.servers, {}), {Partition(topic, 0): (0, 12)}
+    until = time.monotonic() + 60
+    while len(cluster.read(known, 1 << 20) or []) > 2 and time.monotonic() < until:
+        kafka.send(topic, ['{"id": 99}'], key="c")
+    assert len(cluster.read(known, 1 << 20) or []) <= 2
+    report, audit = trial.finish()
+    assert report.balanced
+    assert audit.problems == []
