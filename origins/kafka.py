@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
-from origins.errors import OriginError, has_condition, list_spark_errors
-from origins.files.changes import Changes
-from origins.files.json_in_process import parse_rows
-from origins.files.json_lines import LINE, judge_json_text, parse_lines
-from origins.files.json_text import JsonChanges
+from origins.errors import OriginError
+from origins.files.options import check_options, complete_options
 from origins.json_shape import check_shape
 from origins.kafka_client import Cluster, Ends, Partition
-from origins.lazy import F, T, pa
-from origins.nack import REFUSED
-from origins.names import HIDDEN, quote_name, quote_text
-from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.kafka_formats import AvroCoding, Coding, NoColumns, ProtobufCoding, make_fit
+from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
+from origins.lazy import T
+from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
+from origins.schema_registry import SchemaRegistry, make_digest
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-FEW, SMALL = 10_000, 4 << 20
-"""Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
-PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-"""The JAR with which Spark reads Kafka."""
-_LATEST = (1 << 63) - 1
-"""The last time that a column can have, in microseconds since 1970."""
 _IMPATIENT = 3.0
 """So many seconds `status` waits for the brokers."""
-_FORMATS = ("json", "text", "raw")
-_HEADERS = "array<struct<key: string, value: binary>>"
-_RAW = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {_HEADERS}"
-_AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {_HEADERS}"
-METADATA = {
-    "kafka_key": ("binary", "key"),
-    "kafka_topic": ("string", "topic"),
-    "kafka_partition": ("integer", "partition"),
-    "kafka_offset": ("long", "offset"),
-    "kafka_time": ("timestamp", "timestamp"),
-    "kafka_headers": (_HEADERS, "headers"),
-}
-"""The columns of what is known of a message: their types, and as what Spark knows them."""
+_LOOKED_AT = 100
+"""At so many partitions of a lane `status` looks for the age of what waits."""
+_FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
+_CODED = ("avro", "protobuf")
+_AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
+_LINES = ("header", "linesep", "multiline", "comment", "encoding", "charset")
+"""The options of Spark's reader that are about files."""
 _OWN = (
     "bootstrap.servers",
     "group.id",
@@ -61,9 +50,6 @@ _OWN = (
     "error_cb",
 )
 """The settings of the client that are Wherry's to make."""
-_WRONG_VALUE = "the message has no value"
-_NOT_TEXT = "the value is not valid UTF-8"
-_EMPTY = r"(?s)\A\s*\z"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +82,22 @@ class Kafka(Origin):
     start: str = "earliest"
     """Where the first run begins: `earliest`, `latest` (only messages that come from then on), or a time."""
     format: str
-    """What a message's value is: `json` (one object), `text`, or `raw` (its bytes, key and headers)."""
+    """What a message's value is: `json` (one object), `csv` (one line), `avro`, `protobuf`, `text`, or `raw` (its
+    bytes, key and headers)."""
     schema: str | Mapping[str, str] | None = None
-    """The columns and their types, for `json`."""
+    """The columns and their types. Avro and Protobuf have types of their own, of which it may choose."""
+    format_options: Mapping[str, str | int | float | bool] = field(default_factory=dict, metadata={"like": "{sep: ;}"})
+    """Options of Spark's reader for `csv`, for example `sep`, `quote` and `dateFormat`."""
+    schema_file: str | None = field(default=None, metadata={"path": True, "like": "orders.avsc"})
+    """The file that says what a value is: an Avro schema, or Protobuf's descriptors with all imports."""
+    message: str | None = field(default=None, metadata={"like": "shop.Order"})
+    """The name of the message in Protobuf, with its package."""
+    registry: Mapping[str, str] = field(
+        default_factory=dict, repr=False, metadata={"secret": True, "like": "{url: 'https://registry:8081'}"}
+    )
+    """The schema registry, for `avro` with Confluent's header: `url`, and `username`, `password`, `token` or `ca`."""
+    subjects: Sequence[str] = field(default=(), metadata={"like": "[orders-value]"})
+    """The subjects of the registry that have the schemas. The default is the topic's name and `-value`."""
     metadata: Sequence[str] = ()
     """Facts about a message that become columns: `kafka_key`, `kafka_topic`, `kafka_partition`, `kafka_offset`,
     `kafka_time`, `kafka_headers`."""
@@ -134,6 +133,10 @@ class Kafka(Origin):
         _check_format(self)
 
     @property
+    def infers(self) -> bool:
+        return bool(self.registry) and self.schema is None
+
+    @property
     def place(self) -> str:
         names = self.pattern if self.pattern is not None else ", ".join(self.names)
         return f"{names} in Kafka at {self.servers}"
@@ -151,6 +154,11 @@ class Kafka(Origin):
     def cluster(self) -> Cluster:
         """The brokers, as the client reaches them."""
         return Cluster.of(self.servers, self.options)
+
+    @property
+    def schemas(self) -> SchemaRegistry | None:
+        """The schema registry, where there is one."""
+        return SchemaRegistry.of(self.registry) if self.registry else None
 
     def check_offset(self, lane: str, offset: Json) -> None:
         if isinstance(offset, str):
@@ -186,18 +194,21 @@ class Kafka(Origin):
         waiting = self.survey(spark, Progress(offsets=offsets))
         return all(waiting.take(lane, offsets.get(lane), Limits()) is None for lane in self.lane_names())
 
-    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
+    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
         if any("${secret:" in str(value) for value in self.options.values()):
             return {}  # the secret is not known here, and its reference would be sent as the password
         cluster = Cluster.of(self.servers, self.options, _IMPATIENT)
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
+            behind = {lane: waiting.list_waiting(lane, offset) for lane, offset in offsets.items()}
+            made = cluster.read_times({each: at for known in behind.values() for each, (at, _) in _pick_largest(known)})
         except (OriginError, ValueError):
             return {}
-        return {lane: waiting.behind(lane, offset) for lane, offset in offsets.items()}
+        return {lane: _sum_lag(known, made) for lane, known in behind.items()}
 
     def survey(self, spark: SparkSession, progress: Progress) -> KafkaBacklog:
-        return self.look(progress.offsets, self.cluster)
+        waiting = self.look(progress.offsets, self.cluster)
+        return replace(waiting, schemas=self._list_schemas(waiting, progress.offsets))
 
     def look(self, offsets: Mapping[str, Json], cluster: Cluster) -> KafkaBacklog:
         """What waits behind these offsets of its lanes. It needs no Spark."""
@@ -222,10 +233,17 @@ class Kafka(Origin):
         return replace(waiting, notices=notices)
 
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        if self.schema is None:
-            columns = parse_schema(spark, _AS_RAW if self.format == "raw" else "value string", self.place)
-        else:
+        if self.schema is not None:
             columns = parse_schema(spark, self.schema, self.place)
+        elif self.format in _CODED:
+            coding = self._find_newest()
+            if coding is None:
+                return None
+            with self._explain_coding():
+                columns = T.StructType.fromJson(dict(coding.list_columns()))
+        else:
+            columns = parse_schema(spark, _AS_RAW if self.format == "raw" else "value string", self.place)
+        self._check_types(columns)
         return str(check_schema(columns, self.place).json())
 
     def complete_schema(self, schema: str) -> str:
@@ -237,7 +255,21 @@ class Kafka(Origin):
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
         (batch,) = batches
-        return _KafkaRows(self, spark, batch, places)
+        form = MessageFormat(
+            name=self.format,
+            metadata=self.metadata,
+            options=complete_options("csv", self.format_options),
+            load=lambda: self._load_coding(batch),
+        )
+        return KafkaRows(
+            format=form,
+            cluster=self.cluster,
+            options=self.options,
+            columns=batch.schema,
+            check=lambda: self.check_ranges(batch),
+            spark=spark,
+            places=places,
+        )
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return [str(each) for each in _read_ranges(batch.span.parts)]
@@ -247,6 +279,98 @@ class Kafka(Origin):
             positions = {each: offset for each, (_, offset) in _read_positions(batch.span.end).items()}
             if positions:
                 self.cluster.commit(self.commit_group, positions)
+
+    def find_subjects(self, topic: str) -> Sequence[str]:
+        """The subjects of the registry that have the schemas of a topic."""
+        return self.subjects or [f"{topic}-value"]
+
+    def _list_schemas(self, waiting: KafkaBacklog, offsets: Mapping[str, Json]) -> Mapping[str, Mapping[int, str]]:
+        """What tells the schemas of each topic in which messages wait from other ones, by their ids."""
+        registry, found = self.schemas, dict[str, Mapping[int, str]]()
+        if registry is None:
+            return found
+        for topic in waiting.list_waiting_topics(offsets):
+            known: dict[int, Sequence[str]] = {}
+            for subject in self.find_subjects(topic):
+                known |= registry.list_schemas(subject)
+            if not known:
+                raise OriginError(
+                    f"The schema registry at {registry.url} has no subject {', '.join(self.find_subjects(topic))}, "
+                    f"and messages wait in {topic}.",
+                    hint="Name the subjects of the topic's values with `subjects`.",
+                )
+            found[topic] = {number: make_digest(texts) for number, texts in known.items()}
+        return found
+
+    def _find_newest(self) -> Coding | None:
+        """What the columns come from; None where the registry has no schema yet."""
+        registry = self.schemas
+        if registry is None:
+            return self._read_schema_file()
+        subject = self.find_subjects(self.names[0])[0]
+        known = registry.list_schemas(subject)
+        return AvroCoding(schemas={0: known[list(known)[-1]]}, header=True) if known else None
+
+    def _load_coding(self, batch: Batch) -> Coding:
+        """What decodes the messages of a batch: with the schemas that were there when it was planned."""
+        registry = self.schemas
+        if registry is None:
+            return self._read_schema_file()
+        pinned, found = _read_schemas(batch.span.parts), {}
+        for number, digest in sorted(pinned.items()):
+            found[number] = registry.get_schema(number)
+            if make_digest(found[number]) != digest:
+                raise OriginError(
+                    f"The schema registry at {registry.url} has another schema with id {number} than when the batch "
+                    "was planned; no row of the batch was read.",
+                    hint="Point `registry` at the one with the old schema, and run again.",
+                )
+        return AvroCoding(schemas=found, header=True)
+
+    def _read_schema_file(self) -> Coding:
+        assert self.schema_file is not None
+        try:
+            content = Path(self.schema_file).read_bytes()
+            if self.format == "protobuf":
+                return ProtobufCoding(descriptors=content, message=str(self.message))
+            return AvroCoding(schemas={0: (content.decode(),)}, header=False)
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise OriginError(
+                f"The schema of {self.place} cannot be read from {self.schema_file}: {why}.",
+                hint="Name the file with `schema_file`, from the definition's folder.",
+            ) from error
+
+    def _check_types(self, columns: T.StructType) -> None:
+        """Raises `OriginError` for a column whose type the format cannot have."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        if self.format in _CODED:
+            with self._explain_coding():
+                importlib.import_module("fastavro" if self.format == "avro" else "google.protobuf")
+                for each in to_arrow_schema(columns, timezone="UTC"):
+                    make_fit(each.type, each.name)
+        for column in columns if self.format == "csv" else ():
+            if isinstance(column.dataType, T.StructType | T.ArrayType | T.MapType | T.BinaryType):
+                kind = column.dataType.simpleString()
+                raise OriginError(
+                    f"Column {column.name} of {self.place} has the type {kind}, which no field of CSV has.",
+                    hint="Give it the type string in `schema`, and change it with a stage.",
+                )
+
+    @contextmanager
+    def _explain_coding(self) -> Iterator[None]:
+        try:
+            yield
+        except NoColumns as error:
+            raise OriginError(
+                f"The schema of {self.place} gives no columns: {error}.",
+                hint="Correct the schema, or name the columns that are wanted with `schema`.",
+            ) from error
+        except ImportError as error:
+            raise OriginError(
+                f"A package for {self.format} is missing: {error}.", hint="pip install 'wherry[kafka]'"
+            ) from error
 
     def check_ranges(self, batch: Batch) -> Mapping[Partition, tuple[int, int]]:
         """The offsets of a batch. Raises `OriginError` where some are no longer what was planned."""
@@ -278,6 +402,8 @@ class KafkaBacklog(Backlog):
     begins: Mapping[str, Mapping[Partition, int]]
     """Where each named position is: `earliest`, `latest` or a time."""
     notices: Sequence[str] = ()
+    schemas: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """By topic the schemas that the registry has for its values: their ids, and what tells each from another one."""
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         begins = self._find_positions(lane, start)
@@ -293,19 +419,29 @@ class KafkaBacklog(Backlog):
         parts: list[Json] = [
             [each.topic, each.number, begins[each], after[each], self.ends[each].id] for each in sorted(taken)
         ]
+        pinned = {str(n): known for each in taken for n, known in self.schemas.get(each.topic, {}).items()}
+        parts += [{"schemas": pinned}] if self.origin.registry else []
         label = _describe({each: (begins[each], after[each]) for each in sorted(taken)})
         full = limits.rows is not None and sum(taken.values()) >= limits.rows
         return Span(start=start, end=self._make_offset(start, after), parts=tuple(parts), label=label, full=full)
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
-        found = self.origin.look(offsets, self.origin.cluster)
+        found = self.origin.survey(spark, Progress(offsets=offsets))
         pinned = {name: {**found.begins.get(name, {}), **known} for name, known in self.begins.items()}
         return replace(found, begins={**found.begins, **pinned, "earliest": found.begins["earliest"]})
 
     def behind(self, lane: str, start: Json) -> str:
+        return str(_sum_lag(self.list_waiting(lane, start), {}))
+
+    def list_waiting(self, lane: str, start: Json) -> Mapping[Partition, tuple[int, int]]:
+        """The partitions of a lane that have messages behind this offset: their next offsets, and their ends."""
         begins = self._find_positions(lane, start)
-        rows = sum(max(0, end - begins[each]) for each, end in self._list_ends(lane).items())
-        return f"{rows:,} row{'s' * (rows != 1)}" if rows else ""
+        return {each: (begins[each], end) for each, end in self._list_ends(lane).items() if end > begins[each]}
+
+    def list_waiting_topics(self, offsets: Mapping[str, Json]) -> Sequence[str]:
+        """The topics that have messages behind these offsets of lanes."""
+        lanes = self.origin.lane_names()
+        return sorted({each.topic for lane in lanes for each in self.list_waiting(lane, offsets.get(lane))})
 
     def find_gaps(self, lane: str, start: Json) -> list[str]:
         """What was deleted behind this offset before it was read; a sentence each."""
@@ -361,193 +497,17 @@ class KafkaBacklog(Backlog):
         return frozenset(each.topic for each in self.ends)
 
 
-@dataclass(frozen=True)
-class _KafkaRows(BatchRows):
-    """The rows of a batch. Few messages are read in this process once, and all forms are made of these."""
-
-    origin: Kafka
-    spark: SparkSession
-    batch: Batch
-    places: bool
-
-    @property
-    def schema(self) -> T.StructType:
-        return T.StructType.fromJson(json.loads(self.batch.schema))
-
-    def frame(self) -> DataFrame:
-        return self._frame
-
-    def table(self) -> pa.Table | None:
-        return None if self.places or self._messages is None else self._table
-
-    @cached_property
-    def _frame(self) -> DataFrame:
-        raw = self._load_by_spark() if self._messages is None else self._load_here(self._messages)
-        metadata = {name: METADATA[name][1] for name in self.origin.metadata}
-        raw = raw.withColumn(PLACE, F.expr(_PLACE))
-        if self.origin.format == "json":
-            return self._parse_json(raw, metadata)
-        if self.origin.format == "raw":
-            rows = {name: "timestamp" if name == "time" else name for name in self.schema.names}
-        else:
-            rows = {"value": "cast(value as string)", **metadata}
-        refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {self.origin.format == 'text'}"
-        return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
-
-    @cached_property
-    def _ranges(self) -> Mapping[Partition, tuple[int, int]]:
-        return self.origin.check_ranges(self.batch)
-
-    @cached_property
-    def _messages(self) -> list[Message] | None:
-        if sum(end - first for first, end in self._ranges.values()) > FEW:
-            return None
-        return self.origin.cluster.read(self._ranges, SMALL)
-
-    @cached_property
-    def _table(self) -> pa.Table | None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        messages, schema = self._messages or [], self.schema
-        wanted = to_arrow_schema(schema, timezone="UTC")
-        names = {name: METADATA[name][1] for name in self.origin.metadata}
-        if self.origin.format == "raw":
-            names = {name: "timestamp" if name == "time" else name for name in schema.names}
-        facts = {name: [_get_fact(message, fact) for message in messages] for name, fact in names.items()}
-        values = [message.value() for message in messages]
-        try:
-            if self.origin.format == "text":
-                facts["value"] = [None if value is None else value.decode("utf-8") for value in values]
-        except UnicodeDecodeError:
-            return None
-        if self.origin.format == "json":
-            return self._parse_table(values, facts, wanted)
-        columns = [pa.array(facts[each.name], each.type) for each in wanted]
-        return pa.Table.from_arrays(columns, schema=wanted)
-
-    def _parse_table(self, values: Sequence[bytes | None], facts: Mapping[str, Any], wanted: pa.Schema) -> Any:
-        if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):
-            return None
-        columns = T.StructType([each for each in self.schema if each.name not in facts])
-        changes = self._changes
-        found = parse_rows(
-            b"\n".join(value or b"" for value in values),
-            columns,
-            extra=changes.asks_extra,
-            missing=changes.asks_missing,
-            zone=lambda: str(self.spark.conf.get("spark.sql.session.timeZone")),
-        )
-        if found is None or found.num_rows != len(values):
-            return None
-        arrays = [
-            pa.array(facts[each.name], each.type) if each.name in facts else found[each.name].combine_chunks()
-            for each in wanted
-        ]
-        return pa.Table.from_arrays(arrays, schema=wanted)
-
-    @property
-    def _changes(self) -> JsonChanges:
-        known = {*self.origin.metadata}
-        schema = T.StructType([each for each in self.schema if each.name not in known])
-        return JsonChanges(schema=schema, changes=Changes.of("json", {}, given=True), options={})
-
-    def _parse_json(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
-        """An empty value is parsed as a mark that is no JSON, because the parser leaves out what is empty."""
-        wrong, text = self._changes, "cast(value as string)"
-        is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
-        kept = [f"{each} as {HIDDEN}{each}" for each in _RAW_NAMES]
-        lines = raw.selectExpr(PLACE, *kept, f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}")
-        verdict = judge_json_text(wrong)
-        rows = {name: quote_name(name) for name in wrong.schema.names}
-        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
-        why = f"if({_IS_EMPTY}, {quote_text(_WRONG_VALUE)}, {verdict.why})"
-        return self._select(parse_lines(lines, wrong), rows, verdict.is_bad, why, prefix=HIDDEN)
-
-    def _select(
-        self, frame: DataFrame, rows: Mapping[str, str], is_bad: str, why: str, *, prefix: str = ""
-    ) -> DataFrame:
-        """The columns in their order, beside them the verdict with the whole message as JSON, and the place."""
-        columns = [F.expr(rows[each.name]).cast(each.dataType).alias(each.name) for each in self.schema]
-        at = {name: prefix + name for name in _RAW_NAMES}
-        facts = ", ".join(f"{quote_text(name)}, {sql.format(**at)}" for name, sql in _MESSAGE.items())
-        where = f"concat({at['topic']}, '/', {at['partition']}, ' offset ', {at['offset']}, ': ')"
-        refusal = (
-            f"named_struct('code', 'PARSE', 'message', concat({where}, {why}), 'raw', to_json(named_struct({facts})))"
-        )
-        columns.append(F.expr(f"case when {is_bad} then {refusal} end").alias(REFUSED))
-        return frame.select(*columns, *([PLACE] if self.places else []))
-
-    def _load_here(self, messages: Sequence[Message]) -> DataFrame:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
-        wanted = to_arrow_schema(columns, timezone="UTC")
-        arrays = [
-            pa.array([_get_fact(each, name) for each in messages], wanted.field(name).type) for name in wanted.names
-        ]
-        indexes, seen = [], dict[tuple[str | None, int | None], int]()
-        for each in messages:
-            at = (each.topic(), each.partition())
-            seen[at] = seen.get(at, -1) + 1
-            indexes.append(seen[at])
-        table = pa.Table.from_arrays(arrays, schema=wanted).append_column(_INDEX, pa.array(indexes, pa.int64()))
-        return self.spark.createDataFrame(table, T.StructType([*columns, T.StructField(_INDEX, T.LongType())]))
-
-    def _load_by_spark(self) -> DataFrame:
-        """Spark reads a range of a partition in one task, in the order of its offsets."""
-        asked: dict[str, dict[str, dict[str, int]]] = {"starting": {}, "ending": {}}
-        for each, (first, end) in self._ranges.items():
-            asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
-            asked["ending"].setdefault(each.topic, {})[str(each.number)] = end
-        numbers = {topic: sorted(map(int, known)) for topic, known in asked["starting"].items()}
-        options = {f"kafka.{name}": value for name, value in translate_options(self.origin.options).items()}
-        reader = self.spark.read.format("kafka").options(**options)
-        reader = reader.option("kafka.bootstrap.servers", self.origin.servers).option("includeHeaders", "true")
-        reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "true")
-        reader = reader.option("assign", json.dumps(numbers))
-        reader = reader.option("startingOffsets", json.dumps(asked["starting"]))
-        try:
-            frame = reader.option("endingOffsets", json.dumps(asked["ending"])).load()
-        except list_spark_errors() as error:
-            if not has_condition(error, "DATA_SOURCE_NOT_FOUND") and "Failed to find data source: kafka" not in str(
-                error
-            ):
-                raise
-            raise OriginError(
-                f"Spark lacks the JAR that reads Kafka, and this batch has more than {FEW:,} messages or "
-                f"{SMALL >> 20} MiB.",
-                hint=f"Write in the definition:  spark: {{packages: [{PACKAGE!r}]}}",
-            ) from error
-        return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
+def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
+    """The partitions in which most waits, as many of them as are looked at for the age of a message."""
+    return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
 
 
-_RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-_INDEX = HIDDEN + "index"
-_IS_EMPTY = HIDDEN + "is_empty"
-_PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row', {_INDEX})"
-
-
-def _as_text(value: str) -> str:
-    return f"if(is_valid_utf8(cast({value} as string)), cast({value} as string), null)"
-
-
-def _as_base64(value: str) -> str:
-    return f"if(is_valid_utf8(cast({value} as string)), null, base64({value}))"
-
-
-_MESSAGE = {
-    "topic": "{topic}",
-    "partition": "{partition}",
-    "offset": "{offset}",
-    "time": "{timestamp}",
-    "key": _as_text("{key}"),
-    "key_base64": _as_base64("{key}"),
-    "value": _as_text("{value}"),
-    "value_base64": _as_base64("{value}"),
-    "headers": f"transform({{headers}}, each -> named_struct('key', each.key, 'value', {_as_text('each.value')}, "
-    f"'value_base64', {_as_base64('each.value')}))",
-}
-"""What is kept of a message that is refused. Bytes that are no text are in base64."""
+def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partition, float]) -> Lag:
+    """The lag of a lane, of which the oldest messages were made at these times."""
+    rows = sum(end - at for at, end in waiting.values())
+    known = [made[each] for each in waiting if each in made]
+    seconds = max(0.0, time.time() - min(known)) if known else None
+    return Lag(rows=rows, seconds=seconds if waiting else 0.0)
 
 
 def find_lane(partition: Partition, lanes: int) -> int:
@@ -568,36 +528,45 @@ def spread_rows(waiting: Mapping[Partition, int], most: int | None) -> Mapping[P
     return {each: share for each, share in shares.items() if share}
 
 
-def translate_options(options: Mapping[str, Any]) -> Mapping[str, str]:
-    """The settings of the client as Java's client knows them."""
-    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    if "sasl.mechanisms" in given:
-        given["sasl.mechanism"] = given.pop("sasl.mechanisms")
-    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
-    if user is not None:
-        kind = "plain.Plain" if given.get("sasl.mechanism", "").upper() == "PLAIN" else "scram.Scram"
-        quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password or "")]
-        given["sasl.jaas.config"] = (
-            f"org.apache.kafka.common.security.{kind}LoginModule required "
-            f'username="{quoted[0]}" password="{quoted[1]}";'
-        )
-    if "ssl.ca.location" in given:
-        given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given.pop("ssl.ca.location")}
-    return given
-
-
 def _check_format(origin: Kafka) -> None:
-    """Raises ValueError unless the format is known, and has the columns that it may have."""
-    if origin.format not in _FORMATS:
-        raise ValueError(f"format: expected {', '.join(_FORMATS)}, got {origin.format!r}")
-    if origin.format == "json" and origin.schema is None:
-        raise ValueError("schema: expected the columns of format: json, got none")
-    if origin.format != "json" and origin.schema is not None:
-        raise ValueError(f"schema: expected with format: json only, since {origin.format} has columns of its own")
+    """Raises ValueError unless the format is known, and has the options that it may have."""
+    kind = origin.format
+    if kind not in _FORMATS:
+        raise ValueError(f"format: expected {', '.join(_FORMATS)}, got {kind!r}")
+    if kind in ("json", "csv") and origin.schema is None:
+        raise ValueError(f"schema: expected the columns of format: {kind}, got none")
+    if kind in ("text", "raw") and origin.schema is not None:
+        raise ValueError(f"schema: expected with another format, since {kind} has columns of its own")
     for name in origin.metadata:
-        if name not in METADATA or origin.format == "raw":
-            what = "none, since raw has these columns already" if origin.format == "raw" else ", ".join(METADATA)
+        if name not in METADATA or kind == "raw":
+            what = "none, since raw has these columns already" if kind == "raw" else ", ".join(METADATA)
             raise ValueError(f"metadata: expected {what}, got {name!r}")
+    if origin.format_options and kind != "csv":
+        raise ValueError(f"format_options: expected with format: csv only, got {kind}")
+    check_options("csv", origin.format_options)
+    for name in origin.format_options:
+        if name.lower() in _LINES:
+            raise ValueError(f"format_options: expected none about lines, since a message is one, got {name}")
+    _check_coding(origin)
+
+
+def _check_coding(origin: Kafka) -> None:
+    """Raises ValueError unless what says how values are coded is given, once."""
+    kind = origin.format
+    for name, kinds in {"schema_file": _CODED, "message": ("protobuf",), "registry": ("avro",)}.items():
+        if getattr(origin, name) and kind not in kinds:
+            raise ValueError(f"{name}: expected with format: {' or '.join(kinds)} only, got {kind}")
+    if isinstance(origin.subjects, str) or (origin.subjects and not origin.registry):
+        raise ValueError(f"subjects: expected a list, beside a registry, got {origin.subjects!r}")
+    if kind == "avro" and bool(origin.schema_file) == bool(origin.registry):
+        got = "both" if origin.registry else "none"
+        raise ValueError(f"schema_file: expected a schema_file or a registry for format: avro, got {got}")
+    if kind == "protobuf" and not (origin.schema_file and origin.message):
+        raise ValueError("schema_file: expected a file of descriptors, and the message, for format: protobuf")
+    if origin.registry:
+        SchemaRegistry.of(origin.registry)
+        if origin.schema is None and len(origin.names) != 1 and len(origin.subjects) != 1:
+            raise ValueError("schema: expected the columns, since several topics have several schemas, got none")
 
 
 def _check_pattern(pattern: str) -> None:
@@ -646,16 +615,26 @@ class _Positions(_Next, total=False):
 
 def _read_ranges(parts: Sequence[Json]) -> Mapping[Partition, tuple[int, int]]:
     """The first offset and the end, exclusive, of each partition of a span."""
-    return {Partition(topic, number): (first, end) for topic, number, first, end, _ in map(_read_part, parts)}
+    return {Partition(topic, number): (first, end) for topic, number, first, end, _ in _list_ranges(parts)}
 
 
 def _read_ids(parts: Sequence[Json]) -> Mapping[str, str]:
     """The ids of a span's topics."""
-    return {topic: known for topic, _, _, _, known in map(_read_part, parts)}
+    return {topic: known for topic, _, _, _, known in _list_ranges(parts)}
 
 
-def _read_part(part: Json) -> tuple[str, int, int, int, str]:
-    return check_shape(tuple[str, int, int, int, str], part)
+def _list_ranges(parts: Sequence[Json]) -> Sequence[tuple[str, int, int, int, str]]:
+    return [check_shape(tuple[str, int, int, int, str], part) for part in parts if not isinstance(part, Mapping)]
+
+
+def _read_schemas(parts: Sequence[Json]) -> Mapping[int, str]:
+    """The schemas that were there when a span was planned: by id, what tells each from another one."""
+    pinned = [check_shape(_Schemas, part)["schemas"] for part in parts if isinstance(part, Mapping)]
+    return {int(number): digest for each in pinned for number, digest in each.items()}
+
+
+class _Schemas(TypedDict):
+    schemas: Mapping[str, str]
 
 
 def _describe(positions: Mapping[Partition, Any]) -> str:
@@ -671,14 +650,3 @@ def _describe(positions: Mapping[Partition, Any]) -> str:
 def _make_headers_type() -> T.DataType:
     fields = [T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())]
     return T.ArrayType(T.StructType(fields))
-
-
-def _get_fact(message: Message, name: str) -> Any:
-    """What Spark's source says of a message under this name."""
-    if name == "timestamp":
-        return min(message.timestamp()[1] * 1000, _LATEST)
-    if name == "headers":
-        headers = message.headers()
-        pairs = [] if headers is None else list(cast("Sequence[tuple[str, bytes | None]]", headers))
-        return [{"key": key, "value": value} for key, value in pairs] or None
-    return getattr(message, name)()

@@ -142,15 +142,89 @@ class Cluster:
                     return None
         return [message for each in ranges for message in found[each]]
 
+    def read_times(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, float]:
+        """When the first message behind each of these offsets was made, in seconds since 1970, by the clock of its
+        producer or broker; of those partitions that answer in time."""
+        from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
+
+        found: dict[Partition, float] = {}
+        left, until = set(offsets), time.monotonic() + self.seconds
+        if not left:
+            return found
+        with self._explain("read its messages"):
+            consumer = _make_consumer(self, **_ONE_BY_ONE)
+            try:
+                consumer.assign([TopicPartition(each.topic, each.number, at) for each, at in offsets.items()])
+                while left and time.monotonic() < until:
+                    for message in consumer.consume(100, timeout=0.2):
+                        each = Partition(str(message.topic()), message.partition() or 0)
+                        kind, moment = message.timestamp()
+                        if message.error() is None and each in left and kind != TIMESTAMP_NOT_AVAILABLE:
+                            found[each] = moment / 1_000
+                        left.discard(each)
+                        consumer.pause([TopicPartition(each.topic, each.number)])
+            finally:
+                consumer.close()
+        return found
+
+    def find_missing_rights(self, topics: Sequence[str], group: str | None) -> Sequence[str]:
+        """The rights that a reader of these topics, and a writer of a group's offsets, needs and does not have."""
+        with self._explain("say what is allowed"):
+            from confluent_kafka import TopicCollection
+
+            operations: Any = importlib.import_module("confluent_kafka.admin").AclOperation
+            admin, asked = _make_admin(self), list[tuple[str, Sequence[str], Any]]()
+            if topics:
+                about = admin.describe_topics(
+                    TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.seconds
+                )
+                asked += [(f"topic {name}", ("DESCRIBE", "READ"), answer) for name, answer in about.items()]
+            if group is not None:
+                of = admin.describe_consumer_groups(
+                    [group], include_authorized_operations=True, request_timeout=self.seconds
+                )
+                asked += [(f"group {name}", ("READ",), answer) for name, answer in of.items()]
+            missing = []
+            for what, wanted, answer in asked:
+                allowed = answer.result(self.seconds).authorized_operations
+                lacking = [each for each in wanted if operations[each] not in (allowed or ())]
+                missing += [f"{each} on the {what}" for each in lacking if allowed is not None]
+            return missing
+
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Tell a consumer group that it has read up to these offsets, exclusive."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         told = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
         with self._explain(f"tell the group {group} its offsets"):
             wanted = ConsumerGroupTopicPartitions(group, told)
-            for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
-                answer.result(self.seconds)
+            try:
+                for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
+                    told = answer.result(self.seconds).topic_partitions
+            except KafkaException as error:
+                self._explain_group(group, error.args[0], error)
+                raise
+            for each in told:
+                if each.error is not None:
+                    self._explain_group(group, each.error, KafkaException(each.error))
+                    raise KafkaException(each.error)
+
+    def _explain_group(self, group: str, known: Any, error: Exception) -> None:
+        """Raises `OriginError` for an error that is about the group."""
+        from confluent_kafka import KafkaError
+
+        hints = {
+            KafkaError.UNKNOWN_MEMBER_ID: "End the consumers that are members of the group, or name another group.",
+            KafkaError.NON_EMPTY_GROUP: "End the consumers that are members of the group, or name another group.",
+            KafkaError.GROUP_AUTHORIZATION_FAILED: "Give the user the right READ on the group.",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: "Give the user the right READ on the topic.",
+        }
+        if known.code() in hints:
+            raise OriginError(
+                f"Kafka at {self.servers} did not take the offsets of the group {group}: {known.str()}. "
+                "The rows are delivered.",
+                hint=hints[known.code()],
+            ) from error
 
     def _find_topic(self, name: str, answer: Any) -> Any:
         from confluent_kafka import KafkaError, KafkaException
@@ -158,6 +232,11 @@ class Cluster:
         try:
             return answer.result(self.seconds)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise OriginError(
+                    f"Kafka at {self.servers} does not show the topic {name} to this user.",
+                    hint="Give the user the rights DESCRIBE and READ on the topic.",
+                ) from error
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise
             raise OriginError(
@@ -252,7 +331,11 @@ def _list_idle(cluster: Cluster) -> list[Consumer]:
     return []
 
 
-def _make_consumer(cluster: Cluster) -> Consumer:
+_ONE_BY_ONE = {"max.partition.fetch.bytes": 1_024, "queued.max.messages.kbytes": 1_024}
+"""Settings under which a consumer gets little more than the messages that are looked at."""
+
+
+def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
     from confluent_kafka import Consumer
 
     own = {
@@ -264,7 +347,7 @@ def _make_consumer(cluster: Cluster) -> Consumer:
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 20,
     }
-    return Consumer({**dict(cluster.settings), **own, "logger": _silent()})
+    return Consumer({**dict(cluster.settings), **own, **more, "logger": _silent()})
 
 
 @functools.cache

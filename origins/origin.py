@@ -36,6 +36,22 @@ class Progress:
     """The parts of every settled span, of all lanes, in no order."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lag:
+    """What waits in a lane."""
+
+    rows: int
+    seconds: float | None = None
+    """How long ago the oldest waiting row was made, by the clock of its maker; None where that is not known."""
+
+    def __str__(self) -> str:
+        """In a few words; empty where nothing waits."""
+        if not self.rows:
+            return ""
+        old = "" if self.seconds is None else f", up to {self.seconds:,.0f} s old"
+        return f"{self.rows:,} row{'s' * (self.rows != 1)}{old}"
+
+
 class Backlog(ABC):
     """What waited at an origin at one moment, handed out batch by batch."""
 
@@ -171,9 +187,9 @@ class Origin(ABC):
         nothing, or that is not known. Starts no Spark."""
         return ""
 
-    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, str]:
-        """What waits in its lanes behind these offsets, in a few words each, for `status`. It needs no Spark, takes
-        seconds at most, and is empty where that is not known so soon."""
+    def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
+        """What waits in its lanes behind these offsets, for `status` and metrics. It needs no Spark, takes seconds at
+        most, and is empty where that is not known so soon."""
         return {}
 
     @abstractmethod

@@ -22,6 +22,7 @@ pytest_plugins = [
     "tests.small_disk",
     "tests.cluster.cluster",
     "tests.kafka.broker",
+    "tests.kafka.registry",
     "tests.stores.azure",
     "tests.stores.s3",
 ]

@@ -60,7 +60,8 @@ def examine(state: Path) -> list[DoctorCheck]:
 def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the origins of a pipeline need beside Spark."""
     from origins.errors import WherryError
-    from origins.kafka import PACKAGE, Kafka
+    from origins.kafka import Kafka
+    from origins.kafka_rows import PACKAGE
 
     for origin in pipeline.every_origin:
         if not isinstance(origin, Kafka):
@@ -68,6 +69,9 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
         try:
             topics = origin.cluster.find_topics(origin.names, origin.pattern)
             origin.cluster.list_ends(topics)
+            missing = origin.cluster.find_missing_rights(list(topics), origin.commit_group)
+            subjects = [each for topic in topics for each in origin.find_subjects(topic)]
+            unknown = [each for each in subjects if origin.schemas and not origin.schemas.list_schemas(each)]
         except WherryError as error:
             yield make_problem("Kafka", error.message, error.hint)
             continue
@@ -75,6 +79,17 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
         named = ", ".join(topics) or f"no topic that fits {origin.pattern}"
         found = f"{named} in Kafka at {origin.servers}; {count} partition{'s' * (count != 1)}"
         yield DoctorCheck(name="Kafka", state="ok", found=found)
+        if missing:
+            advice = "Give the user these rights with kafka-acls.sh."
+            yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", advice)
+        if origin.schemas is not None:
+            at = f"the schema registry at {origin.schemas.url}"
+            advice = "Name the subjects with `subjects`."
+            yield (
+                make_problem("Kafka", f"{at} has no subject {', '.join(unknown)}", advice)
+                if unknown
+                else DoctorCheck(name="Kafka", state="ok", found=f"{at} has the schemas of {', '.join(subjects)}")
+            )
         name = PACKAGE.split(":")[1]
         conf = pipeline.spark.conf.get("spark.jars", "") + pipeline.spark.conf.get("spark.jars.packages", "")
         if not any(name in each for each in (*pipeline.spark.packages, conf)):

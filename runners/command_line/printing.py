@@ -402,7 +402,7 @@ def _format_snapshot(kept: Mapping[str, JSON] | None) -> list[str]:
 
 
 def _format_lane(name: str, lane: Mapping[str, JSON], lanes: Collection[str]) -> str:
-    behind = f", {lane['behind']} waiting" if lane["behind"] else ""
+    behind = f", waiting: {lane['behind']}" if lane["behind"] else ""
     named = f"{name}: " if len(lanes) > 1 else ""
     return f"{named}batch {lane['number']}, read up to {show_offset(lane['offset'])}{behind}"
 

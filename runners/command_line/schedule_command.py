@@ -229,6 +229,7 @@ def _run(
     from runners.command_line.carrying import handle_signals
     from runners.listeners.log_lines import LogLines, complain, configure_logs
     from runners.model.clock import Clock
+    from runners.operations.status import measure_known_lags
     from runners.running.activity import tell_on_signal
     from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
@@ -238,6 +239,7 @@ def _run(
 
     def hears(definition: Definition) -> Sequence[Listener]:
         name, hidden = definition.pipeline.name, definition.pipeline.secrets
+        metrics.watch_lag(name, lambda: measure_known_lags(definition.pipeline))
         return [metrics.of(name), *([LogLines("json", secrets=hidden, pipeline=name)] if as_json else [])]
 
     scheduler = scheduler_of(

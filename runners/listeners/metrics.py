@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from origins.origin import Lag
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.model.events import (
@@ -37,6 +38,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_dlq_bytes_total": ("counter", "Bytes that were written to the DLQ."),
     "wherry_dlq_seconds_total": ("counter", "Seconds by which the DLQ took longer than the destinations."),
     "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
+    "wherry_lag_rows": ("gauge", "Rows that wait in a lane, of origins that know it without Spark."),
+    "wherry_lag_seconds": ("gauge", "How long ago the oldest of these rows was made, by the clock of its maker."),
     "wherry_notices_total": ("counter", "Notices about origins and stages."),
     "wherry_runs_total": ("counter", "Runs that ended, by status."),
     "wherry_run_seconds_total": ("counter", "Seconds that runs took."),
@@ -47,6 +50,8 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 """The type and the meaning of every metric."""
 
+_FRESH = 15.0
+"""So many seconds a lag is shown before it is measured again."""
 Labels = tuple[tuple[str, str], ...]
 
 
@@ -60,6 +65,14 @@ class Metrics:
         self._lock = threading.Lock()
         self._figures: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._broken: set[str] = set()
+        self._lags: dict[str, Callable[[], Mapping[str, Lag]]] = {}
+        self._measured = -_FRESH
+
+    def watch_lag(self, pipeline: str, measure: Callable[[], Mapping[str, Lag]]) -> None:
+        """Show also what waits in the lanes of a pipeline. `measure` is called when figures are asked for, and at most
+        four times a minute."""
+        with self._lock:
+            self._lags[pipeline] = measure
 
     def of(self, pipeline: str) -> Listener:
         """Listens to the runs of a pipeline."""
@@ -77,6 +90,7 @@ class Metrics:
 
     def text(self) -> str:
         """All figures, as Prometheus reads them."""
+        self._measure_lags()
         with self._lock:
             figures = {name: dict(self._figures.get(name, {})) for name in METRICS}
         return "".join(line for name, values in figures.items() for line in _format_lines(name, values))
@@ -84,6 +98,24 @@ class Metrics:
     def readiness(self) -> tuple[int, str]:
         """The answer over HTTP to the question whether runs begin."""
         return (200, "ready\n") if self.ready else (503, "not ready: the scheduler is starting or stopping\n")
+
+    def _measure_lags(self) -> None:
+        """Ask what waits, beside the lock: brokers may take their time."""
+        with self._lock:
+            due = self.clock.elapsed() - self._measured >= _FRESH
+            self._measured = self.clock.elapsed() if due else self._measured
+            asked = dict(self._lags) if due else {}
+        for pipeline, measure in asked.items():
+            lags = measure()
+            with self._lock:
+                for name in ("wherry_lag_rows", "wherry_lag_seconds"):
+                    figures = self._figures[name]
+                    for labels in [each for each in figures if ("pipeline", pipeline) in each]:
+                        del figures[labels]
+                for lane, lag in lags.items():
+                    self._set("wherry_lag_rows", lag.rows, pipeline=pipeline, lane=lane)
+                    if lag.seconds is not None:
+                        self._set("wherry_lag_seconds", lag.seconds, pipeline=pipeline, lane=lane)
 
     def _note_event(self, pipeline: str, event: Event) -> None:
         if isinstance(event, BatchSettled):

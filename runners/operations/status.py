@@ -20,7 +20,7 @@ from origins.errors import WherryError
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
 from origins.files.listing import FileBacklog
-from origins.origin import Origin
+from origins.origin import Lag, Origin
 from runners.definitions.definition import Definition
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.clock import Clock, convert_to_utc
@@ -60,7 +60,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
     last = find_last_run(state, how)
     coming = _advise_next(how, last, waits)
-    lags = _measure_lags(pipeline, state)
+    lags = measure_lags(pipeline, state)
     hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
     return {
@@ -72,7 +72,12 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
-            name: {"offset": lane.offset, "number": lane.committed, "behind": lags.get(name)}
+            name: {
+                "offset": lane.offset,
+                "number": lane.committed,
+                "behind": str(lags[name]) if name in lags else None,
+                "lag": {"rows": lags[name].rows, "seconds": lags[name].seconds} if name in lags else None,
+            }
             for name, lane in state.lanes.items()
             if not is_aside(name)
         },
@@ -85,9 +90,17 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     }
 
 
-def _measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, str]:
+def measure_known_lags(pipeline: PipelineSpec) -> Mapping[str, Lag]:
+    """What waits in each lane, by the state as it is now; empty where that cannot be read."""
+    try:
+        return measure_lags(pipeline, open_state(pipeline)[1].state)
+    except (WherryError, OSError):
+        return {}
+
+
+def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, Lag]:
     """What waits in each lane, of origins that know it without Spark."""
-    found: dict[str, str] = {}
+    found: dict[str, Lag] = {}
     for origin in pipeline.every_origin:
         lanes = {own: lane for lane, own in pipeline.lanes_of(origin).items() if lane in state.lanes}
         lags = origin.measure_lag({own: state.lanes[lane].offset for own, lane in lanes.items()})

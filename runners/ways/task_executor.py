@@ -24,7 +24,7 @@ from origins.secret import cut_text
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed
 from runners.model.masking import without
-from runners.model.pipeline_state import is_replay
+from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import (
     AskDestinations,
@@ -234,7 +234,7 @@ class TaskExecutor:
         """The origins that do something when a batch's offset is durable, by name."""
 
         def tell_origin(origin: Origin) -> Callable[[Batch], None]:
-            return lambda batch: None if is_replay(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
+            return lambda batch: None if is_aside(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
 
         hear = {name: each for name, each in self.origins.items() if each.listens}
         return {name: tell_origin(origin) for name, origin in hear.items()}

@@ -1,44 +1,55 @@
-"""Reads a topic with a password, by Spark's source and by the client: `python -m tests.kafka.both_ways SERVERS TOPIC`.
+"""Reads topics by Spark's source and by the client: `python -m tests.kafka.both_ways OPTIONS`.
 
-It prints the rows of each as JSON. It is a process of its own, since its Spark has JARs that other tests lack.
+`OPTIONS` is a list of options of origins, in JSON. For each it prints a line of JSON with the rows of each way. It is a
+process of its own, since its Spark has JARs that other tests lack.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from datetime import datetime, timezone
 
-from origins import kafka
+from origins import kafka_rows
 from origins.batch import Batch, Limits
-from origins.kafka import METADATA, Kafka
+from origins.kafka import Kafka
+from origins.kafka_rows import METADATA
+from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
 from runners.spark.start import start
-from tests.kafka.broker import PASSWORD, make_options
 from tests.kafka.jars import list_spark_jars
 
 
-def main(servers: str, topic: str) -> None:
-    """Print the rows of both."""
+def main(asked: str) -> None:
+    """Print the rows of both, a line for each of these options."""
     spark = start({"spark.jars": ",".join(list_spark_jars())})
-    facts, options = tuple(METADATA), make_options(PASSWORD)
-    origin = Kafka(servers=servers, topic=topic, format="json", schema="id int", metadata=facts, options=options)
-    backlog = origin.survey(spark, Progress())
-    span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
-    assert span is not None
-    assert schema is not None
-    batch = Batch(
-        pipeline="orders", run="run", origin="kafka", lane="0", number=1, plan="0-1", span=span,
-        schema=origin.complete_schema(schema), time=datetime(2026, 1, 1, tzinfo=timezone.utc),
-    )  # fmt: skip
-    found = []
-    for most in (kafka.FEW, 0):
-        kafka.FEW = most
-        frame = origin.fetch(spark, [batch], places=True).frame()
-        rows = [row.asDict(recursive=True) for row in frame.collect()]
-        rows.sort(key=lambda row: (row[PLACE]["part"], row[PLACE]["row"]))
-        found.append({"columns": frame.schema.simpleString(), "rows": [repr(row) for row in rows]})
-    sys.stdout.write(json.dumps(found) + "\n")
+    for given in json.loads(asked):
+        origin = Kafka(metadata=tuple(METADATA), **given)
+        backlog = origin.survey(spark, Progress())
+        span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
+        assert span is not None
+        assert schema is not None
+        batch = Batch(
+            pipeline="orders", run="run", origin="kafka", lane="0", number=1, plan="0-1", span=span,
+            schema=origin.complete_schema(schema), time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        )  # fmt: skip
+        found = []
+        for most in (10_000, 0):
+            kafka_rows.FEW, kafka_rows.SMALL = most, 64 << 20
+            frame = origin.fetch(spark, [batch], places=True).frame()
+            rows = [row.asDict(recursive=True) for row in frame.collect()]
+            rows.sort(key=lambda row: (row[PLACE]["part"], row[PLACE]["row"]))
+            refused = sum(row[REFUSED] is not None for row in rows)
+            columns = frame.schema.simpleString()
+            found.append({"columns": columns, "rows": [show(row) for row in rows], "refused": refused})
+        sys.stdout.write(json.dumps(found) + "\n")
+
+
+def show(row: object) -> str:
+    """The row; of a large one what tells it from others."""
+    text = repr(row)
+    return text if len(text) < 100_000 else hashlib.sha256(text.encode()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,15 +25,24 @@ PASSWORD = "correct-horse"  # noqa: S105 -- of a broker that lives for a test
 """That of the user `ada`, at the address that asks for one."""
 _SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
-    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
-    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,TLS:SSL",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+    "listener.name.secure.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+    "listener.name.tls.ssl.keystore.type": "PEM",
+    "listener.name.tls.ssl.truststore.type": "PEM",
+    "listener.name.tls.ssl.client.auth": "required",
     "listener.name.secure.plain.sasl.jaas.config": (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ada="{PASSWORD}";'
     ),
     "inter.broker.listener.name": "PLAINTEXT",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "allow.everyone.if.no.acl.found": "true",
     "num.partitions": "1",
+    "message.max.bytes": "8388608",
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
@@ -52,42 +63,26 @@ _LOG = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 _STARTED = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info"
 
 
-class Broker:
-    """A broker with its data below a folder. It can be killed, and started again on the same port."""
+class KafkaAddress:
+    """Brokers at an address, as a test sends messages to them."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        listener, secure, controller = find_free_ports(3)
-        self.servers, self.secure_servers = f"127.0.0.1:{listener}", f"127.0.0.1:{secure}"
-        addresses = f"PLAINTEXT://{self.servers},SECURE://{self.secure_servers}"
-        settings = {
-            **_SETTINGS,
-            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": addresses,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "log.dirs": str(folder / "data"),
-        }
-        self._file = folder / "server.properties"
-        self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        _format_storage(folder)
-        self._child = self._start()
+    servers: str
 
-    def kill(self) -> None:
-        """End it at once, as a machine that fails."""
-        self._child.end()
-
-    def start_again(self) -> None:
-        """Start it with the data that it has."""
-        self._child = self._start()
-
-    def make_topic(self, partitions: int = 1, *, name: str = "", **settings: str) -> str:
+    def make_topic(
+        self,
+        partitions: int = 1,
+        *,
+        name: str = "",
+        replicas: int = 1,
+        settings: Mapping[str, str] | None = None,
+        **more: str,
+    ) -> str:
         """A topic of a test's own; `_` in the name of a setting stands for a dot."""
         from confluent_kafka.cimpl import NewTopic
 
         topic = name or f"test-{uuid.uuid4().hex[:12]}"
-        config = {key.replace("_", "."): value for key, value in settings.items()}
-        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=config)
+        config = {key.replace("_", "."): value for key, value in {**(settings or {}), **more}.items()}
+        wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
         admin = self.make_admin()
         admin.create_topics([wanted])[topic].result(30)
         return topic
@@ -96,10 +91,38 @@ class Broker:
         """Send these values one after the other, with what `Producer.produce` takes beside them."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "message.max.bytes": 8 << 20})
         for value in values:
             producer.produce(topic, value, **given)
         assert producer.flush(30) == 0
+
+    def allow(self, user: str, *, topic: str = "", group: str = "", operations: Sequence[str]) -> None:
+        """Allow a user to do only this with a topic or a group, and others nothing. The brokers know it then."""
+        of: dict[str, Any] = vars(importlib.import_module("confluent_kafka.admin"))
+        kind, allow = of["ResourceType"], of["AclPermissionType"].ALLOW
+        where = (kind.TOPIC if topic else kind.GROUP, topic or group, of["ResourcePatternType"].LITERAL)
+        known = [of["AclBinding"](*where, f"User:{user}", "*", of["AclOperation"][each], allow) for each in operations]
+        admin = self.make_admin()
+        for answer in admin.create_acls(known).values():
+            answer.result(30)
+        every = of["AclPermissionType"].ANY
+        asked = of["AclBindingFilter"](*where, None, None, of["AclOperation"].ANY, every)
+        until = time.monotonic() + 30
+        while len(admin.describe_acls(asked).result(30)) < len(known) and time.monotonic() < until:
+            pass
+
+    def compact(self, topic: str) -> None:
+        """Let the brokers compact a topic from now on, as soon as there is another message."""
+        of: dict[str, Any] = vars(importlib.import_module("confluent_kafka.admin"))
+        settings = {"segment.ms": "50", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "50"}
+        changes = [
+            of["ConfigEntry"](name, value, incremental_operation=of["AlterConfigOpType"].SET)
+            for name, value in settings.items()
+        ]
+        resource = of["ConfigResource"](of["ResourceType"].TOPIC, topic, incremental_configs=changes)
+        admin = self.make_admin()
+        for answer in admin.incremental_alter_configs([resource]).values():
+            answer.result(30)
 
     def make_admin(self) -> AdminClient:
         """A client that makes and removes topics. Hold it until its answers are there."""
@@ -107,11 +130,71 @@ class Broker:
 
         return AdminClient({"bootstrap.servers": self.servers})
 
-    def _start(self) -> Child:
+
+class Broker(KafkaAddress):
+    """A broker with its data below a folder. It can be killed, and started again on the same ports.
+
+    `voters` are the ports of the controllers of all brokers that belong together, of which this one has a `number`.
+    """
+
+    def __init__(self, folder: Path, *, number: int = 1, voters: Sequence[int] = ()) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.certificates = make_certificates(folder / "certificates")
+        listener, secure, tls = find_free_ports(3)
+        ports = voters or find_free_ports(1)
+        self.servers, self.secure_servers = f"127.0.0.1:{listener}", f"127.0.0.1:{secure}"
+        self.tls_servers = f"127.0.0.1:{tls}"
+        addresses = f"PLAINTEXT://{self.servers},SECURE://{self.secure_servers},TLS://{self.tls_servers}"
+        settings = {
+            **_SETTINGS,
+            "node.id": str(number),
+            "listeners": f"{addresses},CONTROLLER://127.0.0.1:{ports[number - 1]}",
+            "advertised.listeners": addresses,
+            "controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{port}" for each, port in enumerate(ports, 1)),
+            "log.dirs": str(folder / "data"),
+            "listener.name.tls.ssl.keystore.location": str(self.certificates / "broker.all"),
+            "listener.name.tls.ssl.truststore.location": str(self.certificates / "ca.pem"),
+        }
+        self._file = folder / "server.properties"
+        self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        _format_storage(folder)
+        self.begin()
+
+    def kill(self) -> None:
+        """End it at once, as a machine that fails."""
+        self._child.end()
+
+    def start_again(self) -> None:
+        """Start it with the data that it has."""
+        self.begin()
+        self.wait()
+
+    def begin(self) -> None:
+        """Start it, and do not wait for it."""
         command = [*_list_java(), _STARTED, "kafka.Kafka", str(self._file)]
-        child = Child(command, self._folder / "broker.log", _environment())
-        child.wait_for(r"Kafka Server started")
-        return child
+        self._child = Child(command, self._folder / "broker.log", _environment())
+
+    def wait(self) -> Broker:
+        """Return once it is there."""
+        self._child.wait_for(r"Kafka Server started")
+        return self
+
+
+class Brokers(KafkaAddress):
+    """Three brokers with the same topics. Each can be killed."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = find_free_ports(3)
+        self.each = [Broker(folder / str(number), number=number, voters=ports) for number in (1, 2, 3)]
+        for broker in self.each:
+            broker.wait()
+        self.servers = ",".join(broker.servers for broker in self.each)
+
+    def find_leader(self, topic: str, partition: int = 0) -> Broker:
+        """The broker that a partition is read from now."""
+        found = self.make_admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
+        return self.each[found.leader - 1]
 
 
 def find_free_ports(count: int) -> list[int]:
@@ -125,6 +208,7 @@ def find_free_ports(count: int) -> list[int]:
 
 def _format_storage(folder: Path) -> None:
     tool = ["kafka.tools.StorageTool", "format", "-t", "x" * 22, "-c", str(folder / "server.properties")]
+    tool += ["--add-scram", f"SCRAM-SHA-256=[name=ada,password={PASSWORD}]"]
     done = subprocess.run([*_list_java(), *tool], check=False, capture_output=True, text=True, env=_environment())
     if done.returncode:
         raise RuntimeError(f"The storage of Kafka could not be formatted:\n{done.stdout}{done.stderr}")
@@ -138,19 +222,42 @@ def _environment() -> Mapping[str, str]:
     return {**os.environ, "KAFKA_OPTS": ""}
 
 
-def make_options(password: str) -> dict[str, str]:
+def make_certificates(folder: Path) -> Path:
+    """A folder with an authority (`ca.pem`), and the certificates and keys of a broker and a client in PEM."""
+    folder.mkdir()
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9"]
+    authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
+    for name, more in (("ca", []), ("broker", authority), ("client", authority)):
+        files = ["-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}"]
+        subprocess.run([*make, *files, *more], check=True, capture_output=True, cwd=folder)
+    (folder / "broker.all").write_text((folder / "broker.key").read_text() + (folder / "broker.pem").read_text())
+    return folder
+
+
+def make_options(password: str, mechanism: str = "PLAIN") -> dict[str, str]:
     """Settings of the client for the address that asks for a password."""
-    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ada"}
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "ada"}
     return {**given, "sasl.password": password}
 
 
-@pytest.fixture(scope="session")
-def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def make_tls_options(certificates: Path) -> dict[str, str]:
+    """Settings of the client for the address that asks for a certificate."""
+    files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "client.pem", "ssl.key.location": "client.key"}
+    return {"security.protocol": "SSL", **{name: str(certificates / file) for name, file in files.items()}}
+
+
+def _require_jars() -> None:
+    """Skip the test where there can be no broker; in CI that is a failure."""
     why = jars.say_why_not()
     if why and not os.environ.get("CI"):
         pytest.skip(why)
     jars.fetch()
-    broker = Broker(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    _require_jars()
+    broker = Broker(tmp_path_factory.mktemp("kafka")).wait()
     yield broker
     broker.kill()
 
@@ -159,3 +266,13 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def kafka(_broker: Broker) -> Broker:
     """The broker of all tests. Each test makes topics of its own."""
     return _broker
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Three brokers of a module's own."""
+    _require_jars()
+    brokers = Brokers(tmp_path_factory.mktemp("brokers"))
+    yield brokers
+    for broker in brokers.each:
+        broker.kill()

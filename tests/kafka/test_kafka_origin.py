@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
+from destinations.memory import Memory
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows, translate_options
+from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
 from origins.kafka_client import Ends, Partition
+from origins.kafka_formats import ProtobufCoding
+from origins.kafka_rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
+from runners.command_line.doctor import examine_origins
+from runners.pipeline import Pipeline
 from tests.child import clean_environment, run
-from tests.kafka.broker import PASSWORD, Broker, make_options
+from tests.kafka.broker import PASSWORD, Broker, make_options, make_tls_options
+from tests.kafka.registry import LATER, ORDER, Registry, describe_messages, encode_avro
+from tests.kafka.test_kafka_formats import EVERY, ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +41,17 @@ class KafkaConformance(OriginConformance):
 
     format: str
     schema: str | None = None
-    values: tuple[str | None, ...]
+    values: tuple[str | bytes | None, ...]
 
     @pytest.fixture(autouse=True)
-    def _topic(self, kafka: Broker) -> None:
+    def _topic(self, kafka: Broker, registry: Registry, tmp_path: Path) -> None:
         self.kafka, self.topic = kafka, kafka.make_topic(2)
+        self.registry, self.folder = registry, tmp_path
         self.more()
+
+    def options(self) -> dict[str, Any]:
+        """Options of the format."""
+        return {}
 
     def origin(self) -> Origin:
         return Kafka(
@@ -47,6 +61,7 @@ class KafkaConformance(OriginConformance):
             schema=self.schema,
             lanes=2,
             metadata=() if self.format == "raw" else ("kafka_key", "kafka_offset", "kafka_time", "kafka_headers"),
+            **self.options(),
         )
 
     def more(self) -> None:
@@ -89,6 +104,75 @@ class TestRaw(KafkaConformance):
 
     format = "raw"
     values = ("a", "b", None)
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestCsv(KafkaConformance):
+    """Lines, one with quotes, one with a wrong number, one with a field too many, and one that goes on."""
+
+    format = "csv"
+    schema = "id int, name string, price decimal(6,2)"
+    values = ("1,x,1.50", '2,"a, b",', "one,x,2", "3,x,1,more", "4,x,1\n5,y,2", '6,"open', "7,x,1.505", "", None)
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestPlainCsv(KafkaConformance):
+    """Lines that are read in this process."""
+
+    format = "csv"
+    schema = "id int, name string, price decimal(6,2)"
+    values = ("1;x;1.50", "2;;", "3;y z;-7")
+
+    def options(self) -> dict[str, Any]:
+        return {"format_options": {"sep": ";"}}
+
+
+@pytest.mark.spark
+class TestAvro(KafkaConformance):
+    """Values with Confluent's header and two schemas, some of which cannot be read."""
+
+    format = "avro"
+    values = (
+        encode_avro(ORDER, {"id": 1, "name": "x"}, 1),
+        encode_avro(LATER, {"id": 2, "name": None, "note": "n"}, 2),
+        encode_avro(ORDER, {"id": 3, "name": "x"}, 9),
+        b"no avro",
+        None,
+    )
+
+    def options(self) -> dict[str, Any]:
+        self.registry.register(f"{self.topic}-value", ORDER)
+        self.registry.register(f"{self.topic}-value", LATER)
+        return {"registry": {"url": self.registry.url}}
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestPlainAvro(KafkaConformance):
+    """Values without a header, all of which can be read."""
+
+    format = "avro"
+    values = tuple(encode_avro(ORDER, {"id": number, "name": "x"}) for number in range(3))
+
+    def options(self) -> dict[str, Any]:
+        (self.folder / "orders.avsc").write_text(json.dumps(ORDER))
+        return {"schema_file": str(self.folder / "orders.avsc")}
+
+
+@pytest.mark.variant
+@pytest.mark.spark
+class TestProtobuf(KafkaConformance):
+    """Messages of a file of descriptors, one of which is none."""
+
+    format = "protobuf"
+    schema = "id int, name string, tags map<string, int>, items array<struct<code: string>>, at timestamp"
+    values = (b"\x08\x01\x1a\x01x", b"\x08\x022\x03\n\x01aB\x05\n\x01k\x10\x01J\x06\x08\x80\xf2\xd6\xca\x06", b"\xff")
+
+    def options(self) -> dict[str, Any]:
+        (self.folder / "shop.desc").write_bytes(describe_messages())
+        return {"schema_file": str(self.folder / "shop.desc"), "message": "shop.Order"}
 
 
 def make_origin(kafka: Broker, topic: str, **given: Any) -> Kafka:
@@ -280,6 +364,16 @@ def test_a_password_opens_the_broker(kafka: Broker) -> None:
     assert list(read_all(origin)) == [["a"]]
 
 
+def test_a_certificate_opens_the_broker(kafka: Broker) -> None:
+    """SCRAM does so too, in the place of a plain password."""
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a"])
+    options = make_tls_options(kafka.certificates)
+    assert list(read_all(Kafka(servers=kafka.tls_servers, topic=topic, format="text", options=options))) == [["a"]]
+    scram = make_options(PASSWORD, "SCRAM-SHA-256")
+    assert list(read_all(Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=scram))) == [["a"]]
+
+
 def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
@@ -301,6 +395,120 @@ def test_the_lag_is_in_rows(kafka: Broker) -> None:
     origin = make_origin(kafka, topic, lanes=2)
     waiting = origin.survey(NO_SPARK, Progress())
     assert sorted(waiting.behind(lane, None) for lane in origin.lane_names()) == ["1 row", "2 rows"]
+
+
+def send_at(kafka: Broker, topic: str, value: str, moment: float, **given: Any) -> None:
+    """A message with this time, in seconds since 1970."""
+    kafka.send(topic, [value], timestamp=int(moment * 1_000), **given)
+
+
+def test_the_lag_is_in_seconds_too(kafka: Broker) -> None:
+    """That of the oldest message that waits; a producer whose clock is ahead makes an age of 0."""
+    topic = kafka.make_topic(4, retention_ms="-1", settings=NO_CLOCK)
+    origin, now = make_origin(kafka, topic, lanes=4), time.time()
+    send_at(kafka, topic, "read", now - 900, partition=0)
+    for partition, age in enumerate((600, -86_400, 50)):
+        send_at(kafka, topic, "waits", now - age, partition=partition)
+        send_at(kafka, topic, "waits", now - 10, partition=partition)
+    offsets: dict[str, Json] = dict.fromkeys(origin.lane_names())
+    lanes = [origin.lane_names()[find_lane(Partition(topic, number), 4)] for number in range(4)]
+    offsets[lanes[0]] = {topic: {"next": {"0": 1}}}
+    lags = origin.measure_lag(offsets)
+    assert [lags[lane].rows for lane in lanes] == [2, 2, 2, 0]
+    assert [round((lags[lane].seconds or 0) / 50) * 50 for lane in lanes] == [600, 0, 50, 0]
+    assert str(lags[lanes[0]]).startswith("2 rows, up to 6")
+
+
+NO_CLOCK = {"message_timestamp_after_max_ms": str(2**62), "message_timestamp_before_max_ms": str(2**62)}
+"""A topic that takes any time."""
+
+
+def test_a_clock_that_is_wrong_by_days_changes_no_row(kafka: Broker) -> None:
+    """All messages are read once and in order; a time as `start` goes by the first message that is as late."""
+    topic, day = kafka.make_topic(1, retention_ms="-1", settings=NO_CLOCK), 86_400.0
+    now = time.time()
+    for value, days in (("a", 0), ("b", -9), ("c", 3000), ("d", -30_000), ("e", 0)):
+        send_at(kafka, topic, value, max(0.0, now + days * day))
+    origin = make_origin(kafka, topic)
+    assert [value for batch in read_all(origin, rows=2) for value in batch] == list("abcde")
+    later = datetime.fromtimestamp(now + day, timezone.utc).isoformat()
+    assert [value for batch in read_all(origin, later) for value in batch] == list("cde")
+
+
+def test_a_group_with_a_member_is_named(kafka: Broker) -> None:
+    """With what to do, and that the rows are delivered."""
+    topic = kafka.make_topic(1)
+    kafka.send(topic, ["a"])
+    group = f"group-{topic}"
+    member = Consumer({"bootstrap.servers": kafka.servers, "group.id": group, "auto.offset.reset": "earliest"})
+    member.subscribe([topic])
+    assert member.consume(1, timeout=30)
+    origin = make_origin(kafka, topic, commit_group=group)
+    span = plan(origin)
+    assert span is not None
+    with pytest.raises(OriginError, match=f"did not take the offsets of the group {group}.*delivered") as raised:
+        origin.committed(NO_SPARK, make_batch(span))
+    assert "End the consumers that are members of the group" in raised.value.hint
+    member.close()
+
+
+def test_compaction_between_two_reads_loses_nothing_that_is_there(kafka: Broker) -> None:
+    """A planned batch has fewer rows afterwards, and no error."""
+    topic = kafka.make_topic(1, cleanup_policy="compact")
+    for number in range(4):
+        kafka.send(topic, [f"a{number}"], key="a")
+        kafka.send(topic, [f"b{number}"], key="b")
+    origin = make_origin(kafka, topic)
+    span = plan(origin, rows=7)
+    assert span is not None
+    assert len(read_values(origin, span)) == 7
+    kafka.compact(topic)
+    until = time.monotonic() + 60
+    while len(read_values(origin, span)) > 2 and time.monotonic() < until:
+        kafka.send(topic, ["c"], key="c")
+    after = read_values(origin, span)
+    assert len(after) <= 2
+    assert {*after} <= {"a3", "b2"}
+    assert next(value for batch in read_all(origin, span.end) for value in batch) == "b3"
+
+
+def test_rights_that_are_missing_are_named(kafka: Broker) -> None:
+    """By topic and group; a user that has them all lacks none."""
+    topic = kafka.make_topic(1)
+    group = f"group-{topic}"
+    kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
+    kafka.allow("ada", group=group, operations=("DESCRIBE",))
+    origin = Kafka(
+        servers=kafka.secure_servers, topic=topic, format="text", options=make_options(PASSWORD), commit_group=group
+    )
+    missing = origin.cluster.find_missing_rights([topic], group)
+    assert missing == [f"READ on the topic {topic}", f"READ on the group {group}"]
+    assert make_origin(kafka, topic).cluster.find_missing_rights([topic], group) == []
+    with pytest.raises(OriginError, match=f"did not take the offsets of the group {group}") as raised:
+        origin.cluster.commit(group, {Partition(topic, 0): 0})
+    assert "READ on the" in raised.value.hint
+    kafka.allow("bob", topic=(hidden := kafka.make_topic(1)), operations=("READ",))
+    with pytest.raises(OriginError, match=f"does not show the topic {hidden} to this user"):
+        origin.cluster.find_topics([hidden], None)
+
+
+def test_the_doctor_names_what_a_user_may_not_do(kafka: Broker, registry: Registry) -> None:
+    """And a subject that the registry does not have."""
+    topic = kafka.make_topic(1)
+    kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
+    given = {"servers": kafka.secure_servers, "options": make_options(PASSWORD), "format": "avro", "schema": "id int"}
+    origin = Kafka(topic=topic, registry={"url": registry.url}, **cast("Any", given))
+    pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")])
+    problems = [check.found for check in examine_origins(pipeline) if check.state == "problem"]
+    assert problems == [
+        f"the user lacks rights: READ on the topic {topic}",
+        f"the schema registry at {registry.url} has no subject {topic}-value",
+    ]
+    registry.register(f"{topic}-value", ORDER)
+    found = [check.found for check in examine_origins(pipeline) if check.state == "ok"]
+    assert f"the schema registry at {registry.url} has the schemas of {topic}-value" in found
+    registry.close()
+    assert "gives no answer" in next(check.found for check in examine_origins(pipeline) if check.state == "problem")
 
 
 def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
@@ -363,9 +571,9 @@ def test_a_lane_without_partitions_remembers_that_it_began_at_the_end() -> None:
     ("given", "problem"),
     [
         ({"topics": ["a"]}, "expected one of topic, topics and pattern, got topic and topics"),
-        ({"format": "avro"}, "format: expected json, text, raw, got 'avro'"),
+        ({"format": "xml"}, "format: expected json, csv, avro, protobuf, text, raw, got 'xml'"),
         ({"format": "json"}, "schema: expected the columns"),
-        ({"schema": "id int"}, "schema: expected with format: json only"),
+        ({"schema": "id int"}, "schema: expected with another format, since text has columns of its own"),
         ({"start": "soon"}, "start: expected earliest, latest or a time"),
         ({"on_gap": "skip"}, "on_gap: expected stop or record"),
         ({"metadata": ["key"]}, "metadata: expected kafka_key"),
@@ -382,25 +590,97 @@ def test_options_that_do_not_fit_are_errors(given: dict[str, Any], problem: str)
 
 def test_spark_gets_the_same_settings_in_the_words_of_java() -> None:
     """A user and a password become one text, and each quote in them is kept."""
-    said = translate_options(
-        {
-            "sasl.mechanisms": "SCRAM-SHA-256",
-            "sasl.username": "ada",
-            "sasl.password": 'a"b',
-            "ssl.ca.location": "ca.pem",
-        }
-    )
+    said = translate_options({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": 'a"b'})
     assert said["sasl.mechanism"] == "SCRAM-SHA-256"
     assert said["sasl.jaas.config"].endswith('ScramLoginModule required username="ada" password="a\\"b";')
-    assert said["ssl.truststore.location"] == "ca.pem"
+
+
+def read_avro(origin: Kafka, span: Span) -> list[dict[str, Any]] | None:
+    """The rows of a span, read in this process; None where one is refused."""
+    schema = origin.columns(NO_SPARK, origin.survey(NO_SPARK, Progress()))
+    assert schema is not None
+    table = origin.fetch(NO_SPARK, [make_batch(span, schema)]).table()
+    return None if table is None else cast("list[dict[str, Any]]", table.to_pylist())
+
+
+def test_a_batch_keeps_the_schemas_that_were_there(kafka: Broker, registry: Registry) -> None:
+    """A schema that comes later reads nothing of it, and one that is another under the same id ends the run."""
+    topic = kafka.make_topic()
+    first = registry.register(f"{topic}-value", ORDER)
+    origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
+    kafka.send(topic, [encode_avro(ORDER, {"id": 1, "name": "x"}, first)])
+    span = plan(origin)
+    kafka.send(topic, [encode_avro(ORDER, {"id": 2, "name": "x"}, first + 1)])
+    early = plan(origin)
+    registry.register(f"{topic}-value", LATER)
+    late = plan(origin)
+    assert span is not None
+    assert early is not None
+    assert late is not None
+    assert [list(known.parts[-1]["schemas"]) for known in (span, early, late)] == [["1"], ["1"], ["1", "2"]]  # type: ignore[call-overload,index,arg-type]
+    assert read_avro(origin, span) == [{"id": 1, "name": "x", "note": None}]
+    assert read_avro(origin, early) is None
+    other = Registry()
+    other.register(f"{topic}-value", LATER)
+    moved = make_origin(kafka, topic, format="avro", registry={"url": other.url})
+    with pytest.raises(OriginError, match="has another schema with id 1 than when the batch was planned"):
+        read_avro(moved, span)
+    other.close()
+
+
+def test_a_topic_without_a_subject_stops_the_run(kafka: Broker, registry: Registry) -> None:
+    """Only where messages wait, and with the name of the subject."""
+    topic = kafka.make_topic()
+    origin = make_origin(kafka, topic, format="avro", schema="id int", registry={"url": registry.url})
+    assert plan(origin) is None
+    kafka.send(topic, [b"x"])
+    with pytest.raises(OriginError, match=f"has no subject {topic}-value, and messages wait in {topic}"):
+        plan(origin)
+
+
+def test_columns_come_from_the_newest_schema_and_stay(kafka: Broker, registry: Registry) -> None:
+    """They are told once, and are none before there is a schema."""
+    topic = kafka.make_topic()
+    origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
+    backlog = origin.survey(NO_SPARK, Progress())
+    assert origin.infers
+    assert origin.columns(NO_SPARK, backlog) is None
+    registry.register(f"{topic}-value", ORDER)
+    registry.register(f"{topic}-value", LATER)
+    schema = origin.columns(NO_SPARK, backlog)
+    assert schema is not None
+    assert [each["name"] for each in json.loads(schema)["fields"]] == ["id", "name", "note"]
+
+
+def test_spark_gets_the_certificates_of_a_client(tmp_path: Path) -> None:
+    """As text: no executor needs the files. A key of another kind is an error that says how to convert it."""
+    for name, text in (("ca", "CA"), ("cert", "CERTIFICATE"), ("key", "BEGIN PRIVATE KEY"), ("old", "BEGIN RSA")):
+        (tmp_path / name).write_text(text)
+    given = {"ssl.ca.location": str(tmp_path / "ca"), "ssl.certificate.location": str(tmp_path / "cert")}
+    said = translate_options({**given, "ssl.key.location": str(tmp_path / "key"), "ssl.key.password": "x"})
+    assert said == {
+        "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA", "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "CERTIFICATE", "ssl.keystore.key": "BEGIN PRIVATE KEY",
+        "ssl.key.password": "x",
+    }  # fmt: skip
+    with pytest.raises(OriginError, match="openssl pkcs8"):
+        translate_options({"ssl.key.location": str(tmp_path / "old")})
+    with pytest.raises(OriginError, match=r"ssl\.ca\.location cannot be read"):
+        translate_options({"ssl.ca.location": str(tmp_path / "missing")})
+    assert translate_options({"ssl.endpoint.identification.algorithm": "none", "ssl.ca.pem": "CA"}) == {
+        "ssl.endpoint.identification.algorithm": "", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "CA",
+    }  # fmt: skip
 
 
 @pytest.mark.spark
-def test_a_refused_message_is_kept_whole(kafka: Broker, spark: SparkSession) -> None:
+@pytest.mark.parametrize("kind", ["json", "csv", "avro"])
+def test_a_refused_message_is_kept_whole(kind: str, kafka: Broker, registry: Registry, spark: SparkSession) -> None:
     """With its key, headers, topic, partition, offset, time and bytes."""
     topic = kafka.make_topic(1, retention_ms="-1")
     kafka.send(topic, [b"\xff{"], key="k", headers={"from": b"shop"}, timestamp=1_767_225_600_000)
-    origin = make_origin(kafka, topic, format="json", schema="id int")
+    registry.register(f"{topic}-value", ORDER)
+    given = {"registry": {"url": registry.url}} if kind == "avro" else {}
+    origin = make_origin(kafka, topic, format=kind, schema="id int", **given)
     backlog = origin.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
     assert span is not None
@@ -428,16 +708,44 @@ def send_with_gaps(kafka: Broker, topic: str) -> None:
     kafka.send(topic, ['{"id": 5}'], partition=1)
 
 
+FORMATS: dict[str, dict[str, Any]] = {
+    "json": {"schema": "id int"},
+    "csv": {"schema": "id int, name string"},
+    "avro": {},
+    "protobuf": {"message": "shop.Order"},
+}
+
+
 @pytest.mark.spark
-def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker) -> None:
-    """With the same password, and in the same places, with the same refusals and the same columns."""
-    topic = kafka.make_topic(2)
-    send_with_gaps(kafka, topic)
-    done = run([sys.executable, "-m", "tests.kafka.both_ways", kafka.secure_servers, topic], clean_environment())
+def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
+    """In each format, with a password or a certificate, and also 5 MiB in one: the same refusals and places."""
+    topics = {name: kafka.make_topic(2) for name in FORMATS}
+    number = registry.register(f"{topics['avro']}-value", EVERY)
+    protobuf = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
+    (tmp_path / "shop.desc").write_bytes(protobuf.descriptors)
+    FORMATS["avro"]["registry"] = {"url": registry.url}
+    FORMATS["protobuf"]["schema_file"] = str(tmp_path / "shop.desc")
+    send_with_gaps(kafka, topics["json"])
+    kafka.send(
+        topics["csv"], ["1,x", '2,"y\r', "3,a,b", "x,y", "4,\u00e9\n", b"5,\xff", "", None], partition=0, key="k"
+    )
+    kafka.send(topics["avro"], [encode_avro(EVERY, ROW, number), encode_avro(EVERY, ROW, 99), b"x", None], partition=0)
+    moment = datetime(1900, 1, 1, tzinfo=timezone.utc)
+    order = {"id": 1, "items": [{"code": "a"}], "tags": {"k": 1}, "at": moment, "total": 2**64 - 1, "key": b"\xff"}
+    kafka.send(topics["protobuf"], [protobuf.encode(order), b"", b"\xff", None], partition=1)
+    plain = {"servers": kafka.secure_servers, "options": make_options(PASSWORD)}
+    asked = [{**plain, "topic": topics[name], "format": name, **given} for name, given in FORMATS.items()]
+    large = kafka.make_topic(max_message_bytes=str(6 << 20))
+    kafka.send(large, ["x" * (5 << 20), "y" * (5 << 20)])
+    scram = {"servers": kafka.secure_servers, "options": make_options(PASSWORD, "SCRAM-SHA-256")}
+    tls = {"servers": kafka.tls_servers, "options": make_tls_options(kafka.certificates)}
+    asked += [{**each, "topic": large, "format": "text"} for each in (scram, tls)]
+    done = run([sys.executable, "-m", "tests.kafka.both_ways", json.dumps(asked)], clean_environment())
     assert done.returncode == 0, done.stderr
-    here, by_spark = json.loads(done.stdout.splitlines()[-1])
-    assert len(here["rows"]) == 7
-    assert by_spark == here
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    assert [len(here["rows"]) for here, _ in found] == [7, 8, 4, 4, 2, 2]
+    assert [by_spark for _, by_spark in found] == [here for here, _ in found]
+    assert [here["refused"] for here, _ in found] == [3, 6, 3, 2, 0, 0]
 
 
 @pytest.mark.spark
@@ -445,7 +753,7 @@ def test_a_large_batch_without_the_jar_says_what_to_write(
     kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line stands in the error."""
-    monkeypatch.setattr("origins.kafka.FEW", 0)
+    monkeypatch.setattr("origins.kafka_rows.FEW", 0)
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     span = plan(make_origin(kafka, topic))

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.cimpl import NewPartitions
 from deltalake import DeltaTable
 
 from destinations.delta.delta import Delta
 from destinations.dlq import Dlq
 from origins.errors import WherryError
 from origins.kafka import Kafka
+from origins.kafka_client import Cluster, Partition
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
 from runners.crashes.crash_trial import CrashTrial
+from runners.model.events import BatchPlanned, Event, Listener
 from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
+from runners.running.backfill import Backfill
 from tests.kafka.broker import Broker, make_options
+from tests.kafka.test_kafka_origin import delete_before
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +71,81 @@ def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, t
     (letter,) = pipeline.dead_letters()
     assert json.loads(letter["original"]["raw"])["value"] == "poison"
     assert pipeline.run().batches == 0
+
+
+def read_group(kafka: Broker, group: str) -> list[int]:
+    """The offsets that a group was told."""
+    admin = kafka.make_admin()
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    (told,) = [answer.result(30) for answer in asked.values()]
+    return [each.offset for each in told.topic_partitions]
+
+
+def test_a_backfill_does_not_move_a_consumer_group_back(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The group has the offsets of the newest batch, and keeps them."""
+    topic = kafka.make_topic(1)
+    group = f"group-{topic}"
+    origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", commit_group=group)
+    pipeline = make_pipeline(tmp_path, origin)
+    kafka.send(topic, [f'{{"id": {number}}}' for number in range(6)])
+    assert pipeline.run().batches == 2
+    assert read_group(kafka, group) == [6]
+    report = pipeline.backfill(Backfill(end=1, again=True, reason="a test"))
+    assert (report.read, report.balanced) == (3, True)
+    assert read_group(kafka, group) == [6]
+    assert read_ids(tmp_path) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
+
+
+def once(kind: type, happens: Callable[[], None]) -> Listener:
+    """A listener that lets something happen at the first event of this kind."""
+    happened: list[Event] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, kind) and not happened:
+            happened.append(event)
+            happens()
+
+    return listen
+
+
+def test_a_broker_that_is_killed_in_a_run_and_comes_back_loses_nothing(
+    kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The run waits for it, and carries each message once."""
+    topic = kafka.make_topic(2)
+    for number in range(8):
+        kafka.send(topic, [f'{{"id": {number}}}'], partition=number % 2)
+
+    def kill_and_start() -> None:
+        kafka.kill()
+        kafka.start_again()
+
+    pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
+    report = pipeline.run(listeners=[once(BatchPlanned, kill_and_start)])
+    assert (report.read, report.balanced) == (8, True)
+    assert read_ids(tmp_path) == list(range(8))
+
+
+def test_what_changes_in_a_topic_while_a_run_goes_on_is_seen_by_the_next(
+    kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A partition that is added is read from its beginning. What retention took of a planned batch is said, once."""
+    topic = kafka.make_topic(1)
+    kafka.send(topic, [f'{{"id": {number}}}' for number in range(5)])
+    origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", on_gap="record")
+    pipeline = make_pipeline(tmp_path, origin)
+
+    def change() -> None:
+        admin = kafka.make_admin()
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(30)
+        kafka.send(topic, ['{"id": 9}'], partition=1)
+        delete_before(kafka, topic, 1)
+
+    with pytest.raises(WherryError, match=f"Offsets 0 to 0 of {topic}/0 were deleted after the batch was planned"):
+        pipeline.run(listeners=[once(BatchPlanned, change)])
+    report = pipeline.run()
+    assert report.balanced
+    assert read_ids(tmp_path) == [1, 2, 3, 4, 9]
 
 
 def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
@@ -124,13 +209,54 @@ def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: P
     assert (previewed["label"], previewed["read"]) == (f"{topic}/0 offsets 0 to 1", 2)
     assert call("run", str(file), "--json")["read"] == 2
     kafka.send(topic, ['{"id": 3}'])
-    assert call("status", str(file), "--json")["lanes"]["0"]["behind"] == "1 row"
+    lane = call("status", str(file), "--json")["lanes"]["0"]
+    assert lane["behind"].startswith("1 row, up to ")
+    assert lane["lag"]["rows"] == 1
+    assert 0 <= lane["lag"]["seconds"] < 60
     moved = ["--lane", "0", "--offset", '"earliest"', "--reason", "again", "--yes"]
     CliRunner().invoke(wherry, ["offsets", "set", str(file), *moved], catch_exceptions=False)
     assert call("run", str(file), "--json")["read"] == 3
     assert read_ids(tmp_path) == [1, 1, 2, 2, 3]
     found = [check["found"] for check in call("doctor", str(file), "--json")["checks"] if check["name"] == "Kafka"]
     assert found[0] == f"{topic} in Kafka at {kafka.servers}; 1 partition"
+
+
+def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """By offset, by time, at an end, and back by a batch; a backfill takes the batches of a time."""
+    topic = kafka.make_topic(1, retention_ms="-1")
+    for number, year in enumerate((2024, 2025, 2026)):
+        moment = datetime(year, 1, 1, tzinfo=timezone.utc)
+        kafka.send(topic, [f'{{"id": {number}}}'], timestamp=int(moment.timestamp() * 1000))
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
+
+    def call(*words: str) -> Any:
+        found = CliRunner().invoke(wherry, [words[0], *words[1:]], catch_exceptions=False)
+        assert found.exit_code == 0, found.output
+        return found
+
+    def carry(offset: Any) -> int:
+        """How many rows a run reads behind this offset."""
+        given = ["--lane", "0", "--offset", json.dumps(offset), "--reason", "again", "--yes"]
+        call("offsets", "set", str(file), *given)
+        return int(json.loads(call("run", str(file), "--json").stdout)["read"])
+
+    def tell_time() -> str:
+        return datetime.now(timezone.utc).isoformat()
+
+    assert json.loads(call("run", str(file), "--json").stdout)["read"] == 3
+    begun = tell_time()
+    assert carry({topic: {"next": {"0": 2}}}) == 1
+    bounds = ["--from", begun, "--to", tell_time(), "--reason", "again", "--again", "--yes"]
+    assert carry("2025-01-01T00:00:00Z") == 2
+    assert carry("latest") == 0
+    assert carry("earliest") == 3
+    shown = json.loads(call("offsets", "show", str(file), "--json").stdout)["lanes"]["0"]["offset"]
+    assert shown[topic]["next"] == {"0": 3}
+    assert json.loads(call("backfill", str(file), *bounds, "--json").stdout)["read"] == 1
+    assert Counter(read_ids(tmp_path)) == {0: 2, 1: 3, 2: 5}
+    call("offsets", "rewind", str(file), "--batches", "1", "--reason", "again", "--yes")
+    assert json.loads(call("run", str(file), "--json").stdout)["read"] == 3
 
 
 @pytest.mark.long
@@ -150,3 +276,28 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
     assert audit.problems == []
     assert (audit.read, audit.nacked) == (12, 6)
     assert report.balanced
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["after-plan", "after-prepared", "after-write"])
+def test_compaction_before_a_killed_run_is_finished_loses_nothing_that_is_there(
+    point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """What was stored stays as it was; what is read again has the newest message of each key. All counts balance."""
+    topic = kafka.make_topic(1, cleanup_policy="compact")
+    for number in range(6):
+        kafka.send(topic, [f'{{"id": {number}}}'], key="a")
+        kafka.send(topic, ["poison"], key="b")
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic))
+    trial = CrashTrial(file, tmp_path / "trial")
+    assert trial.crash(point)
+    kafka.compact(topic)
+    cluster, known = Cluster.of(kafka.servers, {}), {Partition(topic, 0): (0, 12)}
+    until = time.monotonic() + 60
+    while len(cluster.read(known, 1 << 20) or []) > 2 and time.monotonic() < until:
+        kafka.send(topic, ['{"id": 99}'], key="c")
+    assert len(cluster.read(known, 1 << 20) or []) <= 2
+    report, audit = trial.finish()
+    assert report.balanced
+    assert audit.problems == []

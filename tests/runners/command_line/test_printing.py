@@ -236,7 +236,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
         "          see it  wherry preview orders.yaml",
         "          More:  wherry explain WINDOW",
         "progress  batch 3, read up to a, changed 2026-11-24",
-        "          09:23:54, 2 files waiting",
+        "          09:23:54, waiting: 2 files",
         "open      batch 4 (b.json) is being processed",
         "refused   1,200 rows in the DLQ; 1,000 wait",
         "          See:  wherry dlq show orders.yaml --waiting",

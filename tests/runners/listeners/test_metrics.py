@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 
 import pytest
 
+from origins.origin import Lag
 from runners.command_line import cli
 from runners.listeners.log_lines import JsonLines
 from runners.listeners.metrics import METRICS, Metrics, MetricsServer
@@ -120,6 +121,27 @@ def test_runs_are_counted_by_how_they_ended() -> None:
         'wherry_runs_left_out_total{pipeline="orders"}': 2,
         "wherry_definitions_broken": 1,
     }
+
+
+def test_the_lag_is_measured_when_it_is_asked_for() -> None:
+    """At most four times a minute; a lane that is gone has none."""
+    clock, asked = ManualClock(), list[dict[str, Lag]]()
+    metrics, waiting = Metrics(clock), {"0": Lag(rows=3, seconds=2.5), "1": Lag(rows=1)}
+
+    def measure() -> dict[str, Lag]:
+        asked.append(waiting)
+        return waiting
+
+    metrics.watch_lag("orders", measure)
+    text = metrics.text()
+    assert 'wherry_lag_rows{pipeline="orders",lane="0"} 3\n' in text
+    assert 'wherry_lag_seconds{pipeline="orders",lane="0"} 2.5\n' in text
+    assert 'wherry_lag_seconds{pipeline="orders",lane="1"}' not in text
+    waiting = {}
+    assert metrics.text() == text
+    clock.wait(20)
+    assert "wherry_lag_rows{pipeline" not in metrics.text()
+    assert len(asked) == 2
 
 
 def test_a_name_with_quotes_and_line_breaks_is_one_label() -> None:

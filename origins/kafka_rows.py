@@ -1,0 +1,519 @@
+"""The rows of a batch of Kafka's messages: read in this process or by Spark, they are the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from arro3.core import Array
+
+from origins.batch_rows import BatchRows
+from origins.errors import OriginError, has_condition, list_spark_errors
+from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
+from origins.files.changes import Changes
+from origins.files.csv_header import OPEN, Header, is_open
+from origins.files.csv_rows import CsvVerdict
+from origins.files.json_in_process import parse_rows
+from origins.files.json_lines import LINE, judge_json_text, parse_lines
+from origins.files.json_text import JsonChanges
+from origins.kafka_client import Cluster, Partition
+from origins.kafka_formats import MISSING, BatchDecoder, Coding, decode_values
+from origins.lazy import F, T, pa
+from origins.nack import REFUSED
+from origins.names import HIDDEN, quote_name, quote_text
+from origins.origin import PLACE
+from origins.schema import parse_schema
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+    from pyspark.sql import DataFrame, SparkSession
+
+FEW, SMALL = 10_000, 4 << 20
+"""Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
+PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+"""The JAR with which Spark reads Kafka."""
+_LATEST = (1 << 63) - 1
+"""The last time that a column can have, in microseconds since 1970."""
+HEADERS = "array<struct<key: string, value: binary>>"
+_RAW = f"key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, headers {HEADERS}"
+METADATA = {
+    "kafka_key": ("binary", "key"),
+    "kafka_topic": ("string", "topic"),
+    "kafka_partition": ("integer", "partition"),
+    "kafka_offset": ("long", "offset"),
+    "kafka_time": ("timestamp", "timestamp"),
+    "kafka_headers": (HEADERS, "headers"),
+}
+"""The columns of what is known of a message: their types, and as what Spark knows them."""
+_NOT_TEXT = "the value is not valid UTF-8"
+_LINES = "the value has more than one line"
+_EMPTY = r"(?s)\A\s*\z"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageFormat:
+    """How the value of a message becomes columns."""
+
+    name: str
+    metadata: Sequence[str]
+    """The columns that are facts about the message."""
+    options: Mapping[str, str]
+    """How CSV is written, as Spark's reader knows it."""
+    load: Callable[[], Coding]
+    """What decodes Avro and Protobuf."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KafkaRows(BatchRows):
+    """The rows of a batch. Few messages are read in this process once, and all forms are made of these."""
+
+    format: MessageFormat
+    cluster: Cluster
+    options: Mapping[str, str | int | float | bool]
+    """The settings of the client."""
+    columns: str
+    """The schema of the batch, as Spark's JSON."""
+    check: Callable[[], Mapping[Partition, tuple[int, int]]]
+    """The offsets of the batch. It raises `OriginError` where some are no longer what was planned."""
+    spark: SparkSession
+    places: bool
+
+    @property
+    def schema(self) -> T.StructType:
+        return T.StructType.fromJson(json.loads(self.columns))
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    def table(self) -> pa.Table | None:
+        return None if self.places or self._messages is None else self._table
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        name = self.format.name
+        metadata = {each: METADATA[each][1] for each in self.format.metadata}
+        if name in ("avro", "protobuf"):
+            return self._decode(metadata)
+        raw = self._load_by_spark() if self._messages is None else self._load_here(self._messages)
+        raw = raw.withColumn(PLACE, F.expr(_PLACE))
+        if name == "json":
+            return self._parse_json(raw, metadata)
+        if name == "csv":
+            return self._parse_csv(raw, metadata)
+        if name == "raw":
+            rows = {each: "timestamp" if each == "time" else each for each in self.schema.names}
+        else:
+            rows = {"value": "cast(value as string)", **metadata}
+        refused = f"not is_valid_utf8(cast(value as string)) and value is not null and {name == 'text'}"
+        return self._select(raw, rows, refused, quote_text(_NOT_TEXT))
+
+    @cached_property
+    def _ranges(self) -> Mapping[Partition, tuple[int, int]]:
+        return self.check()
+
+    @cached_property
+    def _messages(self) -> list[Message] | None:
+        if sum(end - first for first, end in self._ranges.values()) > FEW:
+            return None
+        return self.cluster.read(self._ranges, SMALL)
+
+    @cached_property
+    def _own(self) -> T.StructType:
+        """The columns that values have."""
+        return T.StructType([each for each in self.schema if each.name not in self.format.metadata])
+
+    @cached_property
+    def _table(self) -> pa.Table | None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        messages, name = self._messages or [], self.format.name
+        wanted = to_arrow_schema(self.schema, timezone="UTC")
+        asked = {each: METADATA[each][1] for each in self.format.metadata}
+        if name == "raw":
+            asked = {each: "timestamp" if each == "time" else each for each in self.schema.names}
+        found = {
+            each: make_array([_get_fact(message, fact) for message in messages], wanted.field(each).type)
+            for each, fact in asked.items()
+        }
+        if name != "raw":
+            own = self._parse_values([message.value() for message in messages])
+            if own is None:
+                return None
+            found.update(own)
+        return pa.Table.from_arrays([found[each.name] for each in wanted], schema=wanted)
+
+    def _parse_values(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
+        """The columns of these values; None where one is refused, or only Spark surely reads it as Spark does."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        kinds, name = to_arrow_schema(self._own, timezone="UTC"), self.format.name
+        if name in ("avro", "protobuf"):
+            columns, whys = decode_values(self.format.load(), values, kinds)
+            if any(whys):
+                return None
+            return {of.name: make_array(each, of.type) for of, each in zip(kinds, columns, strict=True)}
+        if name == "json":
+            return self._parse_objects(values)
+        try:
+            texts = [None if value is None else value.decode("utf-8") for value in values]
+        except UnicodeDecodeError:
+            return None
+        if name == "text":
+            return {"value": make_array(texts, pa.string())}
+        fields = parse_plain_csv(texts, self._own, self.format.options, self._get_zone)
+        return fields and {each.name: make_array(fields[each.name], each.type) for each in kinds}
+
+    def _parse_objects(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
+        if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):
+            return None
+        changes = self._changes
+        found = parse_rows(
+            b"\n".join(value or b"" for value in values),
+            self._own,
+            extra=changes.asks_extra,
+            missing=changes.asks_missing,
+            zone=self._get_zone,
+        )
+        if found is None or found.num_rows != len(values):
+            return None
+        return {name: found[name].combine_chunks() for name in found.column_names}
+
+    def _get_zone(self) -> str:
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def _changes(self) -> JsonChanges:
+        return JsonChanges(schema=self._own, changes=Changes.of("json", {}, given=True), options={})
+
+    def _split_lines(self, raw: DataFrame, text: str) -> DataFrame:
+        """The text of values as `LINE`, and whether they are empty, beside the facts under other names. What is empty
+        becomes a mark, because parsers leave it out."""
+        is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
+        kept = [f"{each} as {HIDDEN}{each}" for each in _RAW_NAMES]
+        return raw.selectExpr(PLACE, *kept, f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}")
+
+    def _parse_json(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+        wrong, lines = self._changes, self._split_lines(raw, "cast(value as string)")
+        verdict = judge_json_text(wrong)
+        rows = {name: quote_name(name) for name in wrong.schema.names}
+        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        why = f"if({_IS_EMPTY}, {quote_text(MISSING)}, {verdict.why})"
+        return self._select(parse_lines(lines, wrong), rows, verdict.is_bad, why, prefix=HIDDEN)
+
+    def _parse_csv(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
+        """Fields are read as text, so that it is cast that decides what has which type."""
+        lines = self._split_lines(raw, f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')")
+        own, options, line = self._own, self.format.options, quote_name(LINE)
+        fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
+        parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
+        frame = lines.withColumn(_PARSED, parsed).select("*", f"{_PARSED}.*")
+        texts = [each for each in own if not isinstance(each.dataType, T.StringType)]
+        typed = {each: f"{HIDDEN}typed_{index}" for index, each in enumerate(texts)}
+        casts = [f"case when {ONCE} then {make_typed_field(each, options)} end as {at}" for each, at in typed.items()]
+        suspect = {
+            f"not is_valid_utf8(cast({HIDDEN}value as string))": _NOT_TEXT,
+            f"{line} rlike {quote_text(_LINE_BREAK)}": _LINES,
+            is_open(line, options): OPEN,
+        }
+        judged = CsvVerdict(
+            header=Header(tuple(own.names)),
+            typed=typed,
+            options=options,
+            changes=Changes.of("csv", {}, given=True),
+            suspect=suspect,
+            line=line,
+        )
+        verdict = judged.make_verdict(in_words=True)
+        rows = {each.name: typed.get(each, quote_name(each.name)) for each in own}
+        rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
+        why = f"if({_IS_EMPTY}, {quote_text(MISSING)}, {verdict.why})"
+        is_bad = f"{_IS_EMPTY} or ({verdict.is_bad})"
+        return self._select(frame.selectExpr("*", *casts), rows, is_bad, why, prefix=HIDDEN)
+
+    def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
+        """The same function decodes messages in this process and in Spark's workers."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        own, messages = self._own, self._messages
+        names = [f"{HIDDEN}decoded_{index}" for index in range(len(own))]
+        kinds = to_arrow_schema(own, timezone="UTC")
+        decoder = BatchDecoder(coding=self.format.load(), kinds=kinds, names=names, why=_WHY)
+        decoded = [T.StructField(name, each.dataType) for name, each in zip(names, own, strict=True)]
+        whole = T.StructType([*self._raw_columns, *decoded, T.StructField(_WHY, T.StringType())])
+        if messages is None:
+            send_by_value()
+            raw = self._load_by_spark().select(*_RAW_NAMES, _INDEX)
+            frame = raw.mapInArrow(decoder.decode, whole)
+        else:
+            batches = list(decoder.decode(iter(self._make_raw_table(messages).to_batches())))
+            table = pa.Table.from_batches(batches, to_arrow_schema(whole, timezone="UTC"))
+            frame = self.spark.createDataFrame(table, whole)
+        rows = {each.name: name for name, each in zip(names, own, strict=True)} | dict(metadata)
+        return self._select(frame.withColumn(PLACE, F.expr(_PLACE)), rows, f"{_WHY} is not null", _WHY)
+
+    def _select(
+        self, frame: DataFrame, rows: Mapping[str, str], is_bad: str, why: str, *, prefix: str = ""
+    ) -> DataFrame:
+        """The columns in their order, beside them the verdict with the whole message as JSON, and the place."""
+        columns = [F.expr(rows[each.name]).cast(each.dataType).alias(each.name) for each in self.schema]
+        at = {name: prefix + name for name in _RAW_NAMES}
+        facts = ", ".join(f"{quote_text(name)}, {sql.format(**at)}" for name, sql in _MESSAGE.items())
+        where = f"concat({at['topic']}, '/', {at['partition']}, ' offset ', {at['offset']}, ': ')"
+        refusal = (
+            f"named_struct('code', 'PARSE', 'message', concat({where}, {why}), 'raw', to_json(named_struct({facts})))"
+        )
+        columns.append(F.expr(f"case when {is_bad} then {refusal} end").alias(REFUSED))
+        return frame.select(*columns, *([PLACE] if self.places else []))
+
+    @cached_property
+    def _raw_columns(self) -> T.StructType:
+        """What is known of each message, and its number in its range."""
+        columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
+        return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
+
+    def _load_here(self, messages: Sequence[Message]) -> DataFrame:
+        return self.spark.createDataFrame(self._make_raw_table(messages), self._raw_columns)
+
+    def _make_raw_table(self, messages: Sequence[Message]) -> pa.Table:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        wanted = to_arrow_schema(self._raw_columns, timezone="UTC")
+        indexes, seen = [], dict[tuple[str | None, int | None], int]()
+        for each in messages:
+            at = (each.topic(), each.partition())
+            seen[at] = seen.get(at, -1) + 1
+            indexes.append(seen[at])
+        known = {name: [_get_fact(each, name) for each in messages] for name in _RAW_NAMES} | {_INDEX: indexes}
+        return pa.Table.from_arrays([make_array(known[each.name], each.type) for each in wanted], schema=wanted)
+
+    def _load_by_spark(self) -> DataFrame:
+        """Spark reads a range of a partition in one task, in the order of its offsets."""
+        asked: dict[str, dict[str, dict[str, int]]] = {"starting": {}, "ending": {}}
+        for each, (first, end) in self._ranges.items():
+            asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
+            asked["ending"].setdefault(each.topic, {})[str(each.number)] = end
+        numbers = {topic: sorted(map(int, known)) for topic, known in asked["starting"].items()}
+        options = {f"kafka.{name}": value for name, value in translate_options(self.options).items()}
+        reader = self.spark.read.format("kafka").options(**options)
+        reader = reader.option("kafka.bootstrap.servers", self.cluster.servers).option("includeHeaders", "true")
+        reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "true")
+        reader = reader.option("assign", json.dumps(numbers))
+        reader = reader.option("startingOffsets", json.dumps(asked["starting"]))
+        try:
+            frame = reader.option("endingOffsets", json.dumps(asked["ending"])).load()
+        except list_spark_errors() as error:
+            if not has_condition(error, "DATA_SOURCE_NOT_FOUND") and "Failed to find data source: kafka" not in str(
+                error
+            ):
+                raise
+            raise OriginError(
+                f"Spark lacks the JAR that reads Kafka, and this batch has more than {FEW:,} messages or "
+                f"{SMALL >> 20} MiB.",
+                hint=f"Write in the definition:  spark: {{packages: [{PACKAGE!r}]}}",
+            ) from error
+        return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
+
+
+_RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_INDEX = HIDDEN + "index"
+_IS_EMPTY = HIDDEN + "is_empty"
+_WHY = HIDDEN + "why"
+_PARSED = HIDDEN + "fields"
+_LINE_END, _LINE_BREAK = r"\r?\n\z", r"[\r\n]"
+_PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row', {_INDEX})"
+
+
+def _as_text(value: str) -> str:
+    return f"if(is_valid_utf8(cast({value} as string)), cast({value} as string), null)"
+
+
+def _as_base64(value: str) -> str:
+    return f"if(is_valid_utf8(cast({value} as string)), null, base64({value}))"
+
+
+_MESSAGE = {
+    "topic": "{topic}",
+    "partition": "{partition}",
+    "offset": "{offset}",
+    "time": "{timestamp}",
+    "key": _as_text("{key}"),
+    "key_base64": _as_base64("{key}"),
+    "value": _as_text("{value}"),
+    "value_base64": _as_base64("{value}"),
+    "headers": f"transform({{headers}}, each -> named_struct('key', each.key, 'value', {_as_text('each.value')}, "
+    f"'value_base64', {_as_base64('each.value')}))",
+}
+"""What is kept of a message that is refused. Bytes that are no text are in base64."""
+
+
+def translate_options(options: Mapping[str, Any]) -> Mapping[str, str]:
+    """The settings of the client as Java's client knows them."""
+    given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    if "sasl.mechanisms" in given:
+        given["sasl.mechanism"] = given.pop("sasl.mechanisms")
+    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
+    if user is not None:
+        kind = "plain.Plain" if given.get("sasl.mechanism", "").upper() == "PLAIN" else "scram.Scram"
+        quoted = [text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password or "")]
+        given["sasl.jaas.config"] = (
+            f"org.apache.kafka.common.security.{kind}LoginModule required "
+            f'username="{quoted[0]}" password="{quoted[1]}";'
+        )
+    if given.get("ssl.endpoint.identification.algorithm") == "none":
+        given["ssl.endpoint.identification.algorithm"] = ""
+    certificates = _translate_certificates(given)
+    return {**given, **certificates}
+
+
+_PRIVATE = ("BEGIN PRIVATE KEY", "BEGIN ENCRYPTED PRIVATE KEY")
+
+
+def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
+    """The settings about certificates, which leave `given`. The files are read here, so that executors need none."""
+    found = {}
+    for java, name in {
+        "truststore.certificates": "ca",
+        "keystore.certificate.chain": "certificate",
+        "keystore.key": "key",
+    }.items():
+        file, text = given.pop(f"ssl.{name}.location", None), given.pop(f"ssl.{name}.pem", None)
+        if file is not None:
+            try:
+                text = Path(file).read_text(encoding="ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "it is not PEM"
+                raise OriginError(
+                    f"The file of ssl.{name}.location cannot be read: {file}: {why}.", hint="Correct `options`."
+                ) from error
+        if text is not None:
+            found[f"ssl.{java}"] = text
+            found[f"ssl.{java.partition('.')[0]}.type"] = "PEM"
+    key = found.get("ssl.keystore.key")
+    if key is not None and not any(each in key for each in _PRIVATE):
+        raise OriginError(
+            "Spark reads a private key as PKCS #8 only, and `options` has another one.",
+            hint="Convert it:  openssl pkcs8 -topk8 -nocrypt -in KEY -out NEW",
+        )
+    if "ssl.keystore.location" in given:
+        found["ssl.keystore.type"] = "PKCS12"
+    return found
+
+
+def send_by_value() -> None:
+    """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[BatchDecoder.__module__])  # type: ignore[no-untyped-call]
+
+
+def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The values as an array: times and days as numbers since 1970, maps as pairs. arro3 makes what it can, since
+    pyarrow imports pandas first, for half a second."""
+    types = pa.types
+    if types.is_struct(kind):
+        parts = [make_array([None if each is None else each[of.name] for each in values], of.type) for of in kind]
+        mask = make_array([each is None for each in values], pa.bool_())
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
+    if types.is_list(kind) or types.is_map(kind):
+        offsets: list[int | None] = []
+        flat: list[Any] = []
+        for each in values:
+            offsets.append(None if each is None else len(flat))
+            flat += () if each is None else each
+        places = make_array([*offsets, len(flat)], pa.int32())
+        if types.is_list(kind):
+            return pa.ListArray.from_arrays(places, make_array(flat, kind.value_type), type=kind)
+        keys, items = make_array([key for key, _ in flat], kind.key_type), [item for _, item in flat]
+        return pa.MapArray.from_arrays(places, keys, make_array(items, kind.item_type), type=kind)
+    if types.is_timestamp(kind):
+        return make_array(values, pa.int64()).view(kind)
+    if types.is_date32(kind):
+        return make_array(values, pa.int32()).view(kind)
+    return pa.array(values, kind) if types.is_decimal(kind) else pa.array(Array(values, kind))
+
+
+_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_PLAIN_NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
+_PLAIN_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.(?:[0-9]{3}|[0-9]{6}))?"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def parse_plain_csv(
+    texts: Sequence[str | None], schema: T.StructType, options: Mapping[str, str], zone: Callable[[], str]
+) -> Mapping[str, Sequence[Any]] | None:
+    """The columns of lines that are written plainly, as `make_array` takes them; None where Spark has to read them."""
+    separator = options.get("sep", options.get("delimiter", ","))
+    if options.keys() - {"sep", "delimiter", "escape", "maxcolumns"} or not re.fullmatch(r"[,;|\t]", separator):
+        return None
+    odd = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\"\\\ufeff]")
+    lines = [None if text is None or not text.strip() or odd.search(text) else text.split(separator) for text in texts]
+    kinds = [each.dataType.simpleString() for each in schema]
+    if any(line is None or len(line) != len(kinds) for line in lines):
+        return None
+    try:
+        return {
+            each.name: [_parse_plain_field(line[at], kind, zone) for line in lines if line is not None]
+            for at, (each, kind) in enumerate(zip(schema, kinds, strict=True))
+        }
+    except (ValueError, ArithmeticError):
+        return None
+
+
+def _parse_plain_field(text: str, kind: str, zone: Callable[[], str]) -> Any:
+    """The value of a field. Raises ValueError where it is not written plainly."""
+    if not text:
+        return None
+    if text != text.strip():
+        raise ValueError
+    if kind == "string":
+        return text
+    if kind in _WHOLE:
+        return _require_whole(int(_require_match(text, r"-?[0-9]{1,18}")), _WHOLE[kind])
+    if kind == "double":
+        return float(_require_match(text, _PLAIN_NUMBER))
+    if kind.startswith("decimal"):
+        precision, scale = map(int, re.findall(r"[0-9]+", kind))
+        context = Context(prec=precision, traps=[Inexact, InvalidOperation])
+        return context.quantize(Decimal(_require_match(text, _PLAIN_NUMBER)), Decimal(1).scaleb(-scale))
+    if kind == "boolean":
+        return _require_match(text, "true|false") == "true"
+    if kind == "date":
+        return (
+            datetime.fromisoformat(_require_match(text, r"[0-9]{4}-[0-9]{2}-[0-9]{2}")).toordinal() - _EPOCH.toordinal()
+        )
+    is_zoned = kind == "timestamp" and text.endswith("Z")
+    if kind not in ("timestamp", "timestamp_ntz") or (kind == "timestamp" and not is_zoned and zone() != "UTC"):
+        raise ValueError
+    moment = datetime.fromisoformat(_require_match(text.removesuffix("Z") if is_zoned else text, _PLAIN_TIME))
+    return (moment.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _require_match(text: str, pattern: str) -> str:
+    if re.fullmatch(pattern, text, re.ASCII) is None:
+        raise ValueError
+    return text
+
+
+def _require_whole(value: int, bits: int) -> int:
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ValueError
+    return value
+
+
+def _get_fact(message: Message, name: str) -> Any:
+    """What Spark's source says of a message under this name."""
+    if name == "timestamp":
+        return min(message.timestamp()[1] * 1000, _LATEST)
+    if name == "headers":
+        headers = message.headers()
+        pairs = [] if headers is None else list(cast("Sequence[tuple[str, bytes | None]]", headers))
+        return [{"key": key, "value": value} for key, value in pairs] or None
+    return getattr(message, name)()

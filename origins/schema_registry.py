@@ -1,0 +1,144 @@
+"""A schema registry, as Confluent's API has it: the schemas of a subject, and the schema of an id."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from origins.errors import OriginError
+
+Texts: TypeAlias = "tuple[str, ...]"
+"""A schema behind the schemas that it refers to."""
+PATIENCE = 10.0
+"""So many seconds an answer of the registry may take."""
+_OPTIONS = ("url", "username", "password", "token", "ca")
+_MISSING = 404
+_known: dict[tuple[Any, ...], Any] = {}
+"""Answers that never change: the version of a subject, and the schema of an id."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaRegistry:
+    """The registry at a URL. Its schemas never change, so each is asked for once in a process."""
+
+    url: str
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    ca: str = ""
+    """The file of the certificates that its own must come from."""
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> SchemaRegistry:
+        """The registry of these options. Raises ValueError."""
+        strange = sorted(set(options) - {*_OPTIONS})
+        if strange or "url" not in options:
+            got = strange[0] if strange else "no url"
+            raise ValueError(f"registry: expected url, and with it {', '.join(_OPTIONS[1:])}, got {got}")
+        url = str(options["url"])
+        if not url.startswith(("http://", "https://")) or "@" in url:
+            raise ValueError("registry: expected a url such as https://registry:8081, without a user in it")
+        if options.get("token") and options.get("username"):
+            raise ValueError("registry: expected a token or a username, got both")
+        return SchemaRegistry(**{**{name: str(value) for name, value in options.items()}, "url": url.rstrip("/")})
+
+    def list_schemas(self, subject: str) -> Mapping[int, Texts]:
+        """The schemas of all versions of a subject, by their ids, the newest last; also of versions that were deleted.
+        Empty where there is no such subject."""
+        versions = self._ask(f"subjects/{_quote(subject)}/versions?deleted=true", missing=())
+        found: dict[int, Texts] = {}
+        for version in sorted(versions):
+            key = (self, subject, version)
+            if key not in _known:
+                answer = self._ask(f"subjects/{_quote(subject)}/versions/{version}?deleted=true")
+                _known[key] = answer["id"], self._read(answer, subject)
+            number, texts = _known[key]
+            found.pop(number, None)
+            found[number] = _known[self, number] = texts
+        return found
+
+    def get_schema(self, number: int) -> Texts:
+        """The schema of this id. Raises `OriginError` where the registry does not have it."""
+        if (self, number) not in _known:
+            answer = self._ask(f"schemas/ids/{number}", missing=None)
+            if answer is None:
+                raise OriginError(
+                    f"The schema registry at {self.url} has no schema with id {number}, which a planned batch needs.",
+                    hint="Restore the schema in the registry, or point `registry` to another one.",
+                )
+            _known[self, number] = self._read(answer, f"id {number}")
+        found: Texts = _known[self, number]
+        return found
+
+    def _read(self, answer: Mapping[str, Any], what: str) -> Texts:
+        """The schema of an answer, behind those that it refers to."""
+        kind = answer.get("schemaType", "AVRO")
+        if kind != "AVRO":
+            raise OriginError(
+                f"The schema of {what} in the registry at {self.url} is {kind}, and not AVRO.",
+                hint="Choose the format of the topic's values, or name its subjects with `subjects`.",
+            )
+        texts: dict[str, None] = {}
+        for each in answer.get("references", ()):
+            path = f"subjects/{_quote(each['subject'])}/versions/{each['version']}?deleted=true"
+            texts.update(dict.fromkeys(self._read(self._ask(path), each["subject"])))
+        return (*texts, answer["schema"])
+
+    def _ask(self, path: str, **other: Any) -> Any:
+        """The answer to a question; the `missing` one where there is none. Raises `OriginError`, which names no
+        password."""
+        import ssl
+        from urllib.error import HTTPError, URLError
+        from urllib.request import HTTPSHandler, Request, build_opener
+
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
+        request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 -- `of` takes http and https only
+        if self.token or self.username:
+            user = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}" if self.token else f"Basic {user}")
+        where = f"The schema registry at {self.url}"
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            with build_opener(HTTPSHandler(context=context)).open(request, timeout=PATIENCE) as answer:
+                return json.loads(answer.read())
+        except HTTPError as error:
+            error.close()
+            if error.code == _MISSING and "missing" in other:
+                return other["missing"]
+            raise self._explain(error.code, path) from (ConnectionError(str(error)) if error.code >= 500 else error)
+        except (URLError, OSError) as error:
+            why = getattr(error, "reason", error)
+            raise OriginError(
+                f"{where} gives no answer: {why}.", hint="Check `registry`; `wherry doctor FILE` tries it."
+            ) from ConnectionError(str(why))
+        except ValueError as error:
+            raise OriginError(
+                f"{where} gave an answer that is not JSON.", hint="Check the url of `registry`."
+            ) from error
+
+    def _explain(self, status: int, path: str) -> OriginError:
+        if status in (401, 403):
+            told = "a token" if self.token else f"the user {self.username}" if self.username else "no user"
+            return OriginError(
+                f"The schema registry at {self.url} did not accept {told} (HTTP {status}).",
+                hint="Check `username` and `password`, or `token`, of `registry`.",
+            )
+        return OriginError(
+            f"The schema registry at {self.url} answered HTTP {status} to {path.partition('?')[0]}.",
+            hint="Check the url of `registry`, and the registry's own log.",
+        )
+
+
+def make_digest(texts: Sequence[str]) -> str:
+    """What tells a schema from another one."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+
+
+def _quote(text: str) -> str:
+    from urllib.parse import quote
+
+    return quote(text, safe="")

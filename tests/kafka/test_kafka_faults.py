@@ -1,0 +1,98 @@
+"""Three real brokers: what fails and comes back costs no message, and none comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from origins import kafka_client
+from origins.kafka import Kafka
+from origins.kafka_client import Cluster, Partition
+from tests.kafka.broker import Brokers
+from tests.kafka.test_kafka_origin import plan, read_all, read_values
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+pytestmark = pytest.mark.long
+
+
+class InterruptedConsumer:
+    """A consumer at which something happens once, right after its first messages."""
+
+    def __init__(self, consumer: Consumer, happens: Callable[[], None]) -> None:
+        self._consumer, self._happens = consumer, happens
+        self.happened = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        """What the consumer gives, up to ten messages."""
+        came = self._consumer.consume(10, timeout=timeout)
+        if any(message.error() is None for message in came) and not self.happened:
+            self.happened = True
+            self._happens()
+        return came
+
+
+def read_interrupted(
+    brokers: Brokers, topic: str, end: int, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """The values of the first partition, read by a consumer at which something happens in the middle."""
+    make, made = kafka_client._make_consumer, list[InterruptedConsumer]()
+
+    def make_interrupted(cluster: Cluster) -> Any:
+        made.append(InterruptedConsumer(make(cluster), happens))
+        return made[-1]
+
+    monkeypatch.setattr(kafka_client, "_make_consumer", make_interrupted)
+    cluster = Cluster.of(brokers.servers, {"fetch.message.max.bytes": 20_000, "client.id": topic})
+    messages = cluster.read({Partition(topic, 0): (0, end)}, 1 << 30)
+    assert [each.happened for each in made] == [True]
+    assert messages is not None
+    return [str((message.value() or b"")[:4].decode()) for message in messages]
+
+
+def send_many(brokers: Brokers, topic: str) -> list[str]:
+    """Messages that are more than one answer of a broker, in their order."""
+    names = [f"{number:04}" for number in range(200)]
+    for name in names:
+        brokers.send(topic, [name + "x" * 10_000], partition=0)
+    return names
+
+
+def test_a_broker_that_is_killed_in_a_batch_and_comes_back_loses_nothing(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only one with the partition; the read waits for it, and has each message once and in order."""
+    topic = brokers.make_topic(1)
+    names = send_many(brokers, topic)
+    leader = brokers.find_leader(topic)
+
+    def kill_and_start() -> None:
+        leader.kill()
+        leader.start_again()
+
+    assert read_interrupted(brokers, topic, len(names), kill_and_start, monkeypatch) == names
+
+
+def test_a_leader_that_moves_loses_nothing(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of a read, and between the plan and the read."""
+    topic = brokers.make_topic(1, replicas=3, min_insync_replicas="2")
+    names = send_many(brokers, topic)
+    origin = Kafka(servers=brokers.servers, topic=topic, format="text")
+    span = plan(origin)
+    assert span is not None
+    leader = brokers.find_leader(topic)
+    try:
+        assert read_interrupted(brokers, topic, len(names), leader.kill, monkeypatch) == names
+        assert brokers.find_leader(topic) is not leader
+        monkeypatch.undo()
+        assert [value[:4] for value in read_values(origin, span)] == names
+        brokers.send(topic, ["more"])
+        assert list(read_all(origin, span.end)) == [["more"]]
+    finally:
+        leader.start_again()

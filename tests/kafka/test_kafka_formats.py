@@ -1,0 +1,334 @@
+"""Avro and Protobuf become columns, and what does not fit is refused with a reason."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import subprocess
+import sys
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from origins.errors import OriginError
+from origins.kafka import Kafka
+from origins.kafka_formats import (
+    AvroCoding,
+    BatchDecoder,
+    Coding,
+    NoColumns,
+    ProtobufCoding,
+    Unreadable,
+    decode_values,
+    make_fit,
+)
+from origins.kafka_rows import make_array, parse_plain_csv, send_by_value
+from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
+
+UTC = dt.timezone.utc
+EVERY = {
+    "type": "record",
+    "name": "Every",
+    "fields": [
+        {"name": "long", "type": ["null", "long"]},
+        {"name": "wide", "type": ["int", "long", "null"]},
+        {"name": "float", "type": "float"},
+        {"name": "bytes", "type": "bytes"},
+        {"name": "yes", "type": "boolean"},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "SENT"]}},
+        {"name": "before", "type": "State"},
+        {"name": "items", "type": {"type": "array", "items": ["null", "int"]}},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {
+            "name": "inner",
+            "type": ["null", {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}],
+        },
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "clock", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}},
+        {"name": "id", "type": {"type": "string", "logicalType": "uuid"}},
+    ],
+}
+ROW = {
+    "long": None, "wide": 1 << 40, "float": 1.5, "bytes": b"\xff", "yes": True, "state": "SENT", "before": "NEW",
+    "items": [1, None], "tags": {"k": "v"}, "inner": {"x": 1}, "day": dt.date(2026, 1, 1), "clock": dt.time(0, 0, 1),
+    "at": dt.datetime(1900, 1, 1, tzinfo=UTC), "local": dt.datetime(2026, 1, 1), "price": Decimal("1.25"),
+    "id": uuid.UUID(int=5),
+}  # fmt: skip
+AS_READ = {**ROW, "clock": 1000, "tags": [("k", "v")], "id": "00000000-0000-0000-0000-000000000005"}
+MESSAGES = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
+ORDERS = AvroCoding(schemas={0: (json.dumps(ORDER),)}, header=False)
+
+
+def read(coding: Coding, value: bytes | None, **columns: pa.DataType) -> tuple[dict[str, Any], str | None]:
+    """The columns of a value, and why it is refused."""
+    kinds = pa.schema(columns) if columns else list_kinds(coding)
+    found, (why,) = decode_values(coding, [value], kinds)
+    arrays = [make_array(each, of.type) for each, of in zip(found, kinds, strict=True)]
+    assert arrays == [pa.array(each, of.type) for each, of in zip(found, kinds, strict=True)]
+    return {of.name: array[0].as_py() for of, array in zip(kinds, arrays, strict=True)}, why
+
+
+def list_kinds(coding: Coding) -> pa.Schema:
+    """The columns that a schema gives by itself."""
+    return to_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())), timezone="UTC")
+
+
+def test_every_type_of_avro_has_a_column() -> None:
+    """A value is what was written; a time of day is a number, and an enum its name."""
+    coding = AvroCoding(schemas={0: (json.dumps(EVERY),)}, header=False)
+    value = encode_avro(EVERY, ROW)
+    assert coding.encode(ROW) == value
+    assert read(coding, value) == (AS_READ, None)
+
+
+def test_every_type_of_protobuf_has_a_column() -> None:
+    """What may be missing is NULL where it is; a plain field has its default."""
+    row = {
+        "id": 1, "total": 2**64 - 1, "name": "x", "note": None, "state": "SENT", "items": [{"code": "a"}, {"code": ""}],
+        "first": None, "tags": {"k": 1}, "at": dt.datetime(2026, 1, 1, tzinfo=UTC), "limit": 3, "key": b"\xff",
+        "price": 1.5,
+    }  # fmt: skip
+    found, why = read(MESSAGES, MESSAGES.encode(row))
+    assert (found, why) == ({**row, "total": Decimal(2**64 - 1), "tags": [("k", 1)]}, None)
+    empty, _ = read(MESSAGES, b"")
+    assert (empty["id"], empty["note"], empty["limit"], empty["items"]) == (0, None, None, [])
+
+
+def test_a_schema_may_refer_to_another_one() -> None:
+    """As in a registry: the other one stands before it."""
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": "Inner"}]}
+    coding = AvroCoding(schemas={0: (json.dumps(inner), json.dumps(outer))}, header=False)
+    assert read(coding, coding.encode({"inner": {"x": 1}})) == ({"inner": {"x": 1}}, None)
+
+
+def test_a_value_is_read_with_the_schema_of_its_id() -> None:
+    """Fields without a column are left out, and columns without a field are NULL."""
+    coding = AvroCoding(schemas={1: (json.dumps(ORDER),), 2: (json.dumps(LATER),)}, header=True)
+    old = encode_avro(ORDER, {"id": 1, "name": None}, 1)
+    new = encode_avro(LATER, {"id": 2, "name": "x", "note": "n"}, 2)
+    columns = {"id": pa.int32(), "note": pa.string()}
+    assert read(coding, old, **columns) == ({"id": 1, "note": None}, None)
+    assert read(coding, new, **columns) == ({"id": 2, "note": "n"}, None)
+    assert coding.encode({"id": 1, "name": None}, 1) == old
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "the message has no value"),
+        (b"\0\0", "expected Confluent's header of 5 bytes, got 2 bytes in all"),
+        (b"\1\0\0\0\1\2\0", "expected the magic byte 0, got 1"),
+        (b"\0\0\0\0\x09\2\0", "the registry had no schema with id 9 when the batch was planned"),
+        (b"\0\0\0\0\1\2", "the value is not Avro of schema 1 (EOFError)"),
+        (b"\0\0\0\0\1\2\0\0\0", "more stands behind the value of schema 1 (bytes: 2)"),
+    ],
+)
+def test_a_value_that_is_none_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
+    """All its columns are NULL."""
+    coding = AvroCoding(schemas={1: (json.dumps(ORDER),)}, header=True)
+    assert read(coding, value) == ({"id": None, "name": None}, why)
+
+
+@pytest.mark.parametrize("value", [b"\xff\xff", b"\x1a\x02\xff\xfe", b"\0\0\0\0\1"])
+def test_bytes_that_are_no_protobuf_are_refused(value: bytes) -> None:
+    """Broken fields, text that is no UTF-8, and Confluent's header."""
+    _, why = read(MESSAGES, value)
+    assert why == "the value is not a shop.Order in Protobuf"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "why"),
+    [
+        (pa.int8(), 200, "column x: '200' is not a tinyint"),
+        (pa.int32(), "1", "column x: '1' is not an int"),
+        (pa.int32(), True, "column x: 'True' is not an int"),
+        (pa.bool_(), 1, "column x: '1' is not a boolean"),
+        (pa.string(), 1, "column x: '1' is not a string"),
+        (pa.string(), "\ud800", r"column x: '\ud800' is not a string"),
+        (pa.binary(), "x", "column x: 'x' is not a binary"),
+        (pa.float32(), 1e300, "column x: '1e+300' is not a float"),
+        (pa.decimal128(4, 2), Decimal("1.005"), "column x: 'Decimal('1.005')' is not a decimal(4,2)"),
+        (pa.decimal128(4, 2), 100, "column x: '100' is not a decimal(4,2)"),
+        (pa.date32(), dt.datetime(2026, 1, 1), "column x: 'datetime.datetime(2026, 1, 1, 0, 0)' is not a date"),
+        (pa.timestamp("us", "UTC"), 17, "column x: '17' is not a timestamp"),
+        (pa.timestamp("us"), 17, "column x: '17' is not a timestamp_ntz"),
+        (pa.list_(pa.int32()), [1, "a"], "column x.element: 'a' is not an int"),
+        (pa.list_(pa.int32()), 1, "column x: '1' is not an array"),
+        (pa.struct({"y": pa.int32()}), {"y": "a"}, "column x.y: 'a' is not an int"),
+        (pa.map_(pa.string(), pa.int32()), {"a": "b"}, "column x.value: 'b' is not an int"),
+    ],
+)
+def test_a_field_that_is_not_of_its_column_is_named(kind: pa.DataType, value: object, why: str) -> None:
+    """With its value and the type."""
+    with pytest.raises(Unreadable) as raised:
+        make_fit(kind, "x")(value)
+    assert str(raised.value) == why
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+EITHER = {"type": "record", "name": "Either", "fields": [{"name": "x", "type": ["int", "string"]}]}
+
+
+@pytest.mark.parametrize(
+    ("coding", "why"),
+    [
+        (AvroCoding(schemas={0: (json.dumps(NODE),)}, header=False), "the record Node holds itself"),
+        (AvroCoding(schemas={0: (json.dumps(EITHER),)}, header=False), "a union of 2 types has no type of a column"),
+        (AvroCoding(schemas={0: ('"int"',)}, header=False), "expected a record"),
+        (AvroCoding(schemas={0: ("{",)}, header=False), "expected an Avro schema"),
+        (ProtobufCoding(descriptors=b"x", message="A"), "expected descriptors from `protoc"),
+        (ProtobufCoding(descriptors=describe_messages(), message="shop.Nod"), "shop.Item, shop.Node, shop.Order, got"),
+        (ProtobufCoding(descriptors=describe_messages(), message="shop.Node"), "the message shop.Node holds itself"),
+    ],
+)
+def test_a_schema_without_columns_says_why(coding: Coding, why: str) -> None:
+    """Its columns may still be given, but for one that cannot be read."""
+    with pytest.raises(NoColumns, match=why):
+        coding.list_columns()
+
+
+def test_any_bytes_are_read_or_refused() -> None:
+    """Values with a few wrong bytes raise nothing else."""
+    dice, value = random.Random(1), bytearray(encode_avro(EVERY, ROW))
+    coding = AvroCoding(schemas={0: (json.dumps(EVERY),)}, header=False)
+    broken = []
+    for _ in range(500):
+        other = bytearray(value)
+        other[dice.randrange(len(other))] = dice.randrange(256)
+        broken.append(bytes(other))
+    columns, whys = decode_values(coding, broken, list_kinds(coding))
+    assert [len(column) for column in columns] == [500] * len(columns)
+    assert 0 < sum(why is not None for why in whys) < 500
+
+
+@pytest.mark.parametrize("coding", [ORDERS, MESSAGES])
+def test_a_row_that_does_not_fit_is_not_written(coding: Coding) -> None:
+    """It says what does not."""
+    with pytest.raises(Unreadable, match="the row does not fit"):
+        coding.encode({"id": "x"})
+    with pytest.raises(Unreadable, match="the row does not fit"):
+        coding.encode({"id": 1, "name": None, "unknown": 1})
+
+
+def test_plain_lines_of_csv_are_read_in_this_process() -> None:
+    """Those with quotes, other spellings, or another number of fields are Spark's to read."""
+    names = {"id": T.IntegerType(), "price": T.DecimalType(6, 2), "day": T.DateType(), "at": T.TimestampType()}
+    schema = T.StructType([T.StructField(name, kind) for name, kind in names.items()])
+
+    def parse(line: str, **options: str) -> Any:
+        return parse_plain_csv([line], schema, options, lambda: "UTC")
+
+    assert parse("1,2.50,2026-01-01,1970-01-01T00:00:01Z") == {
+        "id": [1], "price": [Decimal("2.50")], "day": [20454], "at": [1_000_000]
+    }  # fmt: skip
+    assert parse("1;;;", sep=";") == {"id": [1], "price": [None], "day": [None], "at": [None]}
+    odd = [
+        '"1",2,,',
+        "1,2.505,,",
+        " 1,2,,",
+        "1,2,2026-02-30,",
+        "1,2,2026-1-1,",
+        "1,2,",
+        "1,2,,\n",
+        "1e3,2,,",
+        "99999999999,,,",
+        "",
+    ]
+    assert [line for line in odd if parse(line) is not None] == []
+    assert parse("1,,,", quote="'") is None
+
+
+_WORKER = """
+import pickle, sys
+import pyarrow as pa
+decode = pickle.loads(sys.stdin.buffer.read())
+batch = pa.RecordBatch.from_pydict({"value": [bytes.fromhex(sys.argv[1]), None]})
+(found,) = decode(iter([batch]))
+print(found.to_pylist()[0]["id"], found.to_pylist()[1]["why"], "origins" in sys.modules)
+"""
+
+
+def test_a_worker_decodes_without_wherry(tmp_path: Path) -> None:
+    """The function is sent with all that it needs, but for `fastavro` and pyarrow."""
+    kinds = pa.schema({"id": pa.int32()})
+    send_by_value()
+    decoder = BatchDecoder(coding=ORDERS, kinds=kinds, names=["id"], why="why")
+    sent = cloudpickle.dumps(decoder.decode)  # type: ignore[no-untyped-call]
+    value = encode_avro(ORDER, {"id": 7, "name": None})
+    paths = [each for each in sys.path if "packages" in each and Path(each).is_dir()]
+    done = subprocess.run(
+        [sys.executable, "-c", _WORKER, value.hex()],
+        input=sent,
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert done.stdout.decode().split("\n")[0] == "7 the message has no value False"
+
+
+def make_kafka(**given: Any) -> Kafka:
+    """An origin of a topic that nothing asks for."""
+    return Kafka(**{"servers": "localhost:1", "topic": "orders", "format": "avro", **given})
+
+
+URL = "http://localhost:1"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({}, "expected a schema_file or a registry for format: avro, got none"),
+        ({"schema_file": "a", "registry": {"url": URL}}, "for format: avro, got both"),
+        ({"format": "protobuf", "schema_file": "a"}, "expected a file of descriptors, and the message"),
+        ({"format": "text", "schema_file": "a"}, "schema_file: expected with format: avro or protobuf only, got text"),
+        ({"format": "protobuf", "schema_file": "a", "message": "b", "registry": {"url": URL}}, "registry: expected"),
+        ({"registry": {"url": "x"}}, "expected a url such as https://registry:8081"),
+        ({"registry": {"url": "http://ada:pw@host"}}, "without a user in it"),
+        ({"registry": {"user": "ada", "url": URL}}, "registry: expected url, and with it username"),
+        ({"registry": {"url": URL, "token": "a", "username": "b"}}, "expected a token or a username, got both"),
+        ({"registry": {"url": URL}, "topic": None, "pattern": "a"}, "expected the columns, since several topics"),
+        ({"schema_file": "a", "subjects": ["b"]}, "subjects: expected a list, beside a registry"),
+        ({"format": "csv"}, "schema: expected the columns of format: csv"),
+        ({"format": "csv", "schema": "id int", "format_options": {"multiLine": True}}, "expected none about lines"),
+        ({"format": "csv", "schema": "id int", "format_options": {"mode": "x"}}, "'mode' cannot be set"),
+        ({"format": "json", "schema": "id int", "format_options": {"sep": ";"}}, "expected with format: csv only"),
+    ],
+)
+def test_options_of_a_format_that_do_not_fit_are_errors(given: dict[str, Any], problem: str) -> None:
+    """Each says what was expected."""
+    with pytest.raises(ValueError, match=problem):
+        make_kafka(**given)
+
+
+def test_a_schema_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    """With the option."""
+    origin = make_kafka(schema_file=str(tmp_path / "orders.avsc"))
+    with pytest.raises(OriginError, match=r"cannot be read from .*orders.avsc: No such file"):
+        origin.columns(None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("package", ["fastavro", "google.protobuf"])
+def test_a_package_of_a_format_that_is_missing_is_named(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that installs it."""
+    file = tmp_path / "schema"
+    file.write_text(json.dumps(ORDER))
+    of = {"format": "avro"} if package == "fastavro" else {"format": "protobuf", "message": "shop.Order"}
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(OriginError, match=r"pip install 'wherry\[kafka\]'"):
+        make_kafka(schema_file=str(file), **of).columns(None, None)  # type: ignore[arg-type]

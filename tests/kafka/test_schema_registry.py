@@ -1,0 +1,79 @@
+"""A registry is asked little, and says what is wrong without its password."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from origins.errors import OriginError
+from origins.schema_registry import SchemaRegistry
+from tests.kafka.registry import LATER, ORDER, PASSWORD, USER, Registry
+
+
+def test_the_schemas_of_a_subject_are_all_its_versions(registry: Registry) -> None:
+    """By id, the newest last; also where an old schema is registered again."""
+    first, second = registry.register("a/b-value", ORDER), registry.register("a/b-value", LATER)
+    client = SchemaRegistry.of({"url": registry.url + "/"})
+    assert list(client.list_schemas("a/b-value")) == [first, second]
+    registry.register("a/b-value", ORDER)
+    assert list(client.list_schemas("a/b-value")) == [second, first]
+    assert json.loads(client.get_schema(second)[-1]) == LATER
+
+
+def test_a_schema_is_asked_for_once(registry: Registry) -> None:
+    """Only the list of versions may grow."""
+    number = registry.register("orders-value", ORDER)
+    client = SchemaRegistry.of({"url": registry.url})
+    client.list_schemas("orders-value")
+    registry.asked.clear()
+    client.list_schemas("orders-value")
+    client.get_schema(number)
+    assert registry.asked == ["/subjects/orders-value/versions?deleted=true"]
+
+
+def test_what_a_schema_refers_to_comes_before_it(registry: Registry) -> None:
+    """However deep."""
+    registry.register("inner", {"type": "enum", "name": "State", "symbols": ["NEW"]})
+    outer = {"type": "record", "name": "Outer", "fields": [{"name": "state", "type": "State"}]}
+    number = registry.register("outer", outer, references=[{"name": "State", "subject": "inner", "version": 1}])
+    texts = SchemaRegistry.of({"url": registry.url}).get_schema(number)
+    assert [json.loads(text)["name"] for text in texts] == ["State", "Outer"]
+
+
+def test_a_user_is_let_in_with_a_password(registry: Registry) -> None:
+    """Another one is told so, and the password is in no error and no repr."""
+    registry.register("orders-value", ORDER)
+    registry.secure = True
+    right = {"url": registry.url, "username": USER, "password": PASSWORD}
+    assert len(SchemaRegistry.of(right).list_schemas("orders-value")) == 1
+    client = SchemaRegistry.of({**right, "password": "wrong-horse"})
+    with pytest.raises(OriginError, match=r"did not accept the user ada \(HTTP 401\)") as raised:
+        client.list_schemas("orders-value")
+    assert "wrong-horse" not in f"{raised.value} {client!r} {raised.value.__cause__!r}"
+
+
+def test_a_registry_that_is_away_is_tried_again_later(registry: Registry) -> None:
+    """The cause says that no connection was had."""
+    registry.close()
+    with pytest.raises(OriginError, match=r"gives no answer: .*refused") as raised:
+        SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
+    assert isinstance(raised.value.__cause__, ConnectionError)
+
+
+def test_an_id_that_is_gone_is_named(registry: Registry) -> None:
+    """Also that a planned batch needs it."""
+    with pytest.raises(OriginError, match="has no schema with id 7, which a planned batch needs"):
+        SchemaRegistry.of({"url": registry.url}).get_schema(7)
+
+
+def test_a_schema_of_another_kind_is_named(registry: Registry) -> None:
+    """With its subject."""
+    registry.register("orders-value", {}, schemaType="JSON")
+    with pytest.raises(OriginError, match=r"The schema of orders-value in the registry .* is JSON, and not AVRO"):
+        SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
+
+
+def test_a_subject_that_is_missing_has_no_schemas(registry: Registry) -> None:
+    """It may come with the first message."""
+    assert SchemaRegistry.of({"url": registry.url}).list_schemas("nothing") == {}
