@@ -198,7 +198,7 @@ class Destination(ABC):
         word = lane.replace("/", "_")
         changes = {
             name: value.replace(LANE, word)
-            for name in ("path", "table", "name", "was")
+            for name in ("path", "table", "topic", "name", "was")
             if isinstance(value := getattr(self, name, None), str)
         }
         for name in ("name", "was"):
