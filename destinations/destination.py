@@ -251,6 +251,10 @@ class Destination(ABC):
         """The same destination, which masks the protected columns of rows that it shows to people."""
         return self
 
+    def as_copy(self) -> Destination:
+        """The same destination beside a DLQ that keeps rows whole: it may leave out what it cannot take of a row."""
+        return self
+
     @abstractmethod
     def open(self) -> OpenDestination:
         """What one run works with. Must be quick, and starts no Spark: the place is looked at in `ensure_place`."""

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import chain, count
@@ -93,6 +93,9 @@ class Kafka(Destination):
     )
     """Settings of Kafka's client (librdkafka), for example `compression.type` and `sasl.password`."""
 
+    shortens: bool = field(default=False, repr=False, metadata={"hidden": True})
+    """Whether a refused row that is too large for the topic comes without its values."""
+
     def __post_init__(self) -> None:
         if not self.servers.strip():
             raise ValueError("servers: expected a broker and its port, such as broker:9092, got nothing")
@@ -130,6 +133,9 @@ class Kafka(Destination):
     def cluster(self) -> Cluster:
         """The brokers, as the client reaches them."""
         return Cluster.of(self.servers, self.options)
+
+    def as_copy(self) -> Kafka:
+        return replace(self, shortens=True)
 
     def open(self) -> OpenKafka:
         return OpenKafka(destination=self)
@@ -201,7 +207,9 @@ class OpenKafka(OpenDestination):
         with _explain(away=True), self._borrow_sender(first) as sender:  # before a row is read: so a question fences it
             table = rows.table()
             frame = rows.frame() if table is None else TableRows(spark, table, rows.schema).frame()
-            found = MessageColumns(destination, rows.schema).select(frame).toLocalIterator(prefetchPartitions=True)
+            most = min((limit.bytes for limit in self._limits.values()), default=0) if destination.shortens else None
+            selected = MessageColumns(destination, rows.schema).select(frame, shorten_to=most)
+            found = selected.toLocalIterator(prefetchPartitions=True)
             begin = next(found, None)
             if begin is None:
                 return Written(rows=0)

@@ -26,6 +26,7 @@ _JSON = (
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
 _LETTERS = tuple(column.split(" ")[0] for column in DEAD_LETTERS.split(", "))
+_VALUES = ("row", "row_schema", "original", "original_schema")
 _PART = r"'^([A-Za-z0-9._-]+)/([0-9]+)$'"
 _CAUSES: Mapping[str, Mapping[str, str]] = {
     "wherry": {f"wherry.{name}": name for name in ("code", "message", "stage", "destination", "part")},
@@ -98,13 +99,20 @@ class MessageColumns:
                     )
         return problems
 
-    def select(self, rows: DataFrame) -> DataFrame:
-        """The key, value, topic, partition and headers of each row; the topic is NULL where all have the same."""
+    def select(self, rows: DataFrame, *, shorten_to: int | None = None) -> DataFrame:
+        """The key, value, topic, partition and headers of each row; the topic is NULL where all have the same.
+
+        A refused row that would have more bytes than `shorten_to` comes without its values.
+        """
+        value = self.value
+        if shorten_to is not None and self.is_dead_letter and self.options.format == "json":
+            short = encode_value(self.options, self.schema, without=_VALUES)
+            value = f"if({self.size} <= {shorten_to}, {value}, {short})"
         topic = quote_name(self.options.topic_column) if self.options.topic_column else "cast(null as string)"
         partition = quote_name(self.options.partition) if self.options.partition else "null"
         return rows.selectExpr(
             f"{self.key} as key",
-            f"{self.value} as value",
+            f"{value} as value",
             f"{topic} as topic",
             f"cast({partition} as int) as partition",
             f"{self.headers} as headers",
@@ -207,14 +215,16 @@ class MessageColumns:
         return _to_bytes(quote_name(name), self._get_type(name))
 
 
-def encode_value(options: MessageOptions, schema: StructType) -> str:
-    """The value of a message in the format that was chosen, as SQL that gives bytes."""
+def encode_value(options: MessageOptions, schema: StructType, *, without: Sequence[str] = ()) -> str:
+    """The value of a message in the format that was chosen, as SQL that gives bytes. The columns in `without` are NULL
+    in an object."""
     if options.format in ("text", "raw"):
         return f"cast({quote_name(options.value or 'value')} as binary)"
     if options.value is not None:
         return f"cast(to_json({quote_name(options.value)}, {_JSON}) as binary)"
     beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
-    fields = [f"{quote_text(name)}, {quote_name(name)}" for name in schema.names if name.lower() not in beside]
+    values = {name: "cast(null as string)" if name in without else quote_name(name) for name in schema.names}
+    fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items() if name.lower() not in beside]
     return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import CopiedDlq
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
@@ -325,6 +326,9 @@ class PipelineRun:
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
         self.opened = {name: each.open() for name, each in ends.items()}
+        if self.pipeline.dlq.copy is not None:
+            copy = self.pipeline.dlq.copy.discreet(self.pipeline.protection).as_copy().open()
+            self.opened = {**self.opened, DLQ: CopiedDlq(kept=self.opened[DLQ], copy=copy)}
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,

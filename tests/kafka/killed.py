@@ -1,19 +1,25 @@
-"""Runs a definition and dies at a point: `python -m tests.kafka.killed FILE POINT`."""
+"""Runs a definition and dies where a point is reached: `python -m tests.kafka.killed FILE POINT DESTINATION`."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from origins.crash_points import watch_points
-from runners.crashes.crash_trial import CrashInjector
+from runners.crashes.crash_trial import die
 from runners.pipeline import Pipeline
 
 
-def main(file: str, point: str) -> None:
+def main(file: str, point: str, destination: str) -> None:
     """Carry the first batch up to the point."""
-    crash = CrashInjector(point)
-    with watch_points(crash):
-        Pipeline.load(file).run(listeners=[crash.hear])
+
+    def watch(reached: str, of: str, rows: Any) -> Any:
+        if (reached, of) == (point, destination):
+            die()
+        return rows
+
+    with watch_points(watch):
+        Pipeline.load(file).run()
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
     source, target = kafka.make_topic(1), kafka.make_topic(2)
     kafka.send(source, [f'{{"id": {number}}}' for number in range(10)])
     file = write_definition(tmp_path, kafka, source, target, once=once)
-    killed = run([sys.executable, "-m", "tests.kafka.killed", str(file), point], clean_environment())
+    killed = run([sys.executable, "-m", "tests.kafka.killed", str(file), point, target], clean_environment())
     assert killed.returncode == -9, killed.stderr
     assert len(read_messages(kafka, target, "read_uncommitted")) == 4
     assert len(read_messages(kafka, target)) == (0 if once and point == "in-write" else 4)
@@ -162,3 +162,83 @@ def test_validate_says_what_is_guaranteed(tmp_path: Path) -> None:
         assert explained.destinations[0]["name"] == "orders"
         assert str(explained.destinations[0]["guarantee"]).startswith(said)
         assert explained.way == ("straight" if once else "prepared")
+
+
+LETTERS = """
+name: orders
+origin:
+  kafka: {{servers: "{servers}", topic: {source}, format: json, schema: "id int, text string"}}
+destinations:
+  - delta: {{path: orders}}
+dlq:
+  window: 0
+  {dlq}
+"""
+
+
+def write_letters(folder: Path, kafka: Broker, source: str, dlq: str) -> Path:
+    """From a topic into a table, with this DLQ."""
+    file = folder / "orders.yaml"
+    file.write_text(LETTERS.format(servers=kafka.servers, source=source, dlq=dlq))
+    return file
+
+
+@pytest.mark.spark
+def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The value is the row of the DLQ, and the headers have the batch and the cause."""
+    source, refused = kafka.make_topic(), kafka.make_topic()
+    kafka.send(source, ['{"id": 1}', "poison"])
+    dlq = f'kafka: {{servers: "{kafka.servers}", topic: {refused}, key: id}}'
+    report = Pipeline.load(write_letters(tmp_path, kafka, source, dlq)).run()
+    assert (report.nacked, report.balanced) == (1, True)
+    (message,) = read_messages(kafka, refused)
+    letter, headers = json.loads(message.value() or b""), read_headers(message)
+    assert (message.key() or b"").decode() == letter["id"]
+    assert json.loads(json.loads(letter["row"])["raw"])["value"] == "poison"
+    assert headers["wherry.batch"].endswith("/dlq")
+    assert (headers["wherry.code"], headers["wherry.stage"]) == ("PARSE", "origin")
+    assert headers["wherry.message"] == letter["message"]
+
+
+@pytest.mark.spark
+def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The table keeps them all the same. One that is too large for the topic comes without its values."""
+    source, refused = kafka.make_topic(), kafka.make_topic(max_message_bytes="5000")
+    kafka.send(source, ['{"id": 1}', "poison", "x" * 5000])
+    options = f'servers: "{kafka.servers}", topic: {refused}, error_headers: connect'
+    pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
+    assert pipeline.run().nacked == 2
+    kept = pipeline.dead_letters()
+    small, large = read_messages(kafka, refused)
+    headers = read_headers(small)
+    expected = {
+        "topic": source, "partition": "0", "offset": "1", "connector.name": "orders", "task.id": "0",
+        "stage": "origin", "exception.class.name": "PARSE", "exception.message": kept[0]["message"],
+    }  # fmt: skip
+    assert {name: value for name, value in headers.items() if not name.startswith("wherry.")} == {
+        f"__connect.errors.{name}": value for name, value in expected.items()
+    }
+    assert [json.loads(each.value() or b"")["id"] for each in (small, large)] == [letter["id"] for letter in kept]
+    assert json.loads(json.loads(small.value() or b"")["row"]) == kept[0]["row"]
+    assert json.loads(large.value() or b"")["row"] is None
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The process dies between the copy and the table; the next run asks the copy, and writes the table alone."""
+    source, refused = kafka.make_topic(), kafka.make_topic()
+    kafka.send(source, ['{"id": 1}', "poison"])
+    options = f'servers: "{kafka.servers}", topic: {refused}, exactly_once: true, transactional_id: {refused}'
+    file = write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}")
+    words = [sys.executable, "-m", "tests.kafka.killed", str(file), "between-writes", "dlq"]
+    killed = run(words, clean_environment())
+    assert killed.returncode == -9, killed.stderr
+    assert len(read_messages(kafka, refused)) == 1
+    pipeline = Pipeline.load(file)
+    assert pipeline.run().balanced is True
+    assert len(pipeline.dead_letters()) == 1
+    names = [
+        (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
+    ]
+    assert len(names) == 1, names
