@@ -140,6 +140,13 @@ class Kafka(Destination):
     def open(self) -> OpenKafka:
         return OpenKafka(destination=self)
 
+    def try_out(self) -> None:
+        """Raises what keeps it from the brokers, the topic and its transactions. Sends nothing."""
+        with _explain():
+            self.find_ids()
+        if self.exactly_once:
+            Sender(self.cluster, f"{self.transactional_id}.doctor")
+
     def find_ids(self) -> tuple[str, str]:
         """The ids of the topic and of the one for labels, as far as there is one of them."""
         cluster, topic, labels = self.cluster, "", ""

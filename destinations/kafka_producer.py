@@ -75,7 +75,9 @@ class Sender:
         if sizes:
             preset |= {"message.max.bytes": max(1000, *sizes), "batch.size": min(1_000_000, *sizes)}
         if self.transactional_id:
-            preset |= {"transaction.timeout.ms": 900_000, "transactional.id": self.transactional_id}
+            most = int(settings.get("transaction.timeout.ms", 900_000))
+            preset |= {"transaction.timeout.ms": most, "transactional.id": self.transactional_id}
+            preset["message.timeout.ms"] = min(most, preset["message.timeout.ms"])
         refused, words = self._refused, self._words  # not `self`: the client's threads end once it is let go
         own = {
             "enable.idempotence": True,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 
 from destinations.dlq import Dlq
 from destinations.kafka import Kafka
@@ -19,6 +20,7 @@ from origins.errors import WherryError
 from origins.kafka import Kafka as KafkaOrigin
 from origins.memory import Memory
 from origins.secret import SecretText
+from runners.command_line.commands import wherry
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchRests, Event
 from runners.model.spec import BatchOptions, RetryOptions, RunOptions
@@ -242,3 +244,13 @@ def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: Spar
         (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
     ]
     assert len(names) == 1, names
+
+
+def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:
+    """It names a topic that is missing."""
+    source, target = kafka.make_topic(), kafka.make_topic()
+    for topic, state in ((target, "ok"), ("nowhere", "problem")):
+        file = write_definition(tmp_path, kafka, source, topic, once=True)
+        shown = CliRunner().invoke(wherry, ["doctor", str(file), "--json"], catch_exceptions=False)
+        checks = [check for check in json.loads(shown.stdout)["checks"] if check["name"] == "Kafka"]
+        assert (checks[-1]["state"], topic in checks[-1]["found"]) == (state, True)
