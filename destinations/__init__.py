@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from destinations.discard import Discard
     from destinations.dlq import Dlq
     from destinations.files import Files
+    from destinations.kafka import Kafka
     from destinations.log import Log
     from destinations.memory import Memory
     from destinations.python import Python
@@ -33,7 +34,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Delta", "Discard", "Files", "Log", "Memory", "Python"]
+__all__ = ["Delta", "Discard", "Files", "Kafka", "Log", "Memory", "Python"]
 __all__ += ["Dlq"]
 __all__ += ["Destination", "DestinationConformance", "DestinationError", "Identity", "Label", "Misfit"]
 __all__ += ["OpenDestination", "RememberingConformance", "StatelessDestination", "Unsure", "Written"]
@@ -42,6 +43,7 @@ KINDS = {
     "delta": "destinations.delta.delta:Delta",
     "discard": "destinations.discard:Discard",
     "files": "destinations.files:Files",
+    "kafka": "destinations.kafka:Kafka",
     "log": "destinations.log:Log",
     "memory": "destinations.memory:Memory",
     "python": "destinations.python:Python",

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError, Identity, Misfit, OpenDestination
+from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, OpenDestination, Written
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
+from origins.crash_points import reach
 from origins.names import quote_text
 from origins.object_store import StoreError, open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
@@ -212,8 +213,67 @@ def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> i
     return int(rows[0]["n"]) if rows else 0
 
 
+@dataclass(eq=False, kw_only=True)
+class CopiedDlq(OpenDestination):
+    """A DLQ, and a destination that gets a copy of every refused row before it. So what the DLQ has, the copy has too,
+    and the DLQ answers for both."""
+
+    kept: OpenDestination
+    copy: OpenDestination
+    _copied: set[str] = field(default_factory=set)
+    """The keys of batches of which the copy has the rows, and the DLQ perhaps not."""
+
+    def expects(self, known: Identity) -> None:
+        self.kept.expects(known)
+
+    def share(self) -> None:
+        self.kept.share()
+        self.copy.share()
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        self.ensure_copy(spark)
+        return self.kept.ensure_place(spark, schema)
+
+    def ensure_copy(self, spark: SparkSession) -> Identity:
+        """Make the place of the copy if it is missing, and check that refused rows fit."""
+        return self.copy.ensure_place(spark, dlq_schema())
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        keys = {label.key for label in labels}
+        if not keys <= self._copied:
+            self.copy.write(spark, rows, labels)
+            self._copied |= keys
+        reach("between-writes", labels[0].destination)
+        written = self.kept.write(spark, rows, labels)
+        self._copied -= keys
+        return written
+
+    def maintain(self, spark: SparkSession) -> None:
+        self.kept.maintain(spark)
+
+    def confirm(self) -> None:
+        self.kept.confirm()
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        found = self.kept.find(spark, label, identity)
+        if found is None and self.copy.find(spark, label, self.ensure_copy(spark)) is not None:
+            self._copied.add(label.key)
+        return found
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        self.copy.fence(spark, token)
+        self.kept.fence(spark, token)
+
+    def close(self) -> None:
+        self.copy.close()
+        self.kept.close()
+
+
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     """The DLQ in a state; a DLQ of an earlier version gets its missing columns."""
+    if isinstance(dlq, CopiedDlq):
+        dlq.ensure_copy(spark)
+        return ensure_dlq(dlq.kept, spark)
     try:
         return dlq.ensure_place(spark, dlq_schema())
     except Misfit:

@@ -198,7 +198,7 @@ class Destination(ABC):
         word = lane.replace("/", "_")
         changes = {
             name: value.replace(LANE, word)
-            for name in ("path", "table", "name", "was")
+            for name in ("path", "table", "topic", "name", "was")
             if isinstance(value := getattr(self, name, None), str)
         }
         for name in ("name", "was"):
@@ -249,6 +249,10 @@ class Destination(ABC):
 
     def discreet(self, protection: Protection) -> Destination:
         """The same destination, which masks the protected columns of rows that it shows to people."""
+        return self
+
+    def as_copy(self) -> Destination:
+        """The same destination beside a DLQ that keeps rows whole: it may leave out what it cannot take of a row."""
         return self
 
     @abstractmethod

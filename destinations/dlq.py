@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from destinations.destination import Destination
+from destinations.discard import Discard
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""
@@ -33,14 +34,22 @@ class Dlq:
     """Whether the DLQ keeps the row as it was read, beside the row that the refusing stage got."""
     destination: Destination | None = None
     """Where refused rows go. The default is a Delta table in the state; `discard` throws them away and counts them."""
+    copy: Destination | None = None
+    """A destination that gets every refused row too, such as a Kafka topic."""
 
     def __post_init__(self) -> None:
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if not 1 <= self.threshold <= MOST_NACKS:
             raise ValueError(f"threshold: expected 1 to {MOST_NACKS} refused rows, got {self.threshold}")
-        if self.destination is not None and (self.destination.replaces or self.destination.ordered):
-            raise ValueError("destination: expected a destination that only adds rows, such as delta with mode: append")
+        for option in ("destination", "copy"):
+            given = getattr(self, option)
+            if given is not None and (given.replaces or given.ordered):
+                raise ValueError(
+                    f"{option}: expected a destination that only adds rows, such as delta with mode: append"
+                )
+        if self.copy is not None and isinstance(self.destination, Discard):
+            raise ValueError("copy: expected a DLQ that keeps rows, got discard; give the destination beside window")
         for code, limit in self.limits.items():
             if _parse_share(limit) is None:
                 raise ValueError(
@@ -51,6 +60,11 @@ class Dlq:
                 f"threshold: {self.threshold} refused rows never fit into a window of {self.window} rows; set a "
                 "larger window, or 0 to never stop the run"
             )
+
+    @property
+    def given_destinations(self) -> Sequence[Destination]:
+        """Those that are not in the state."""
+        return [each for each in (self.destination, self.copy) if each is not None]
 
     def share(self, code: str) -> float | None:
         """Which part of a batch's rows may be refused with this code; None if the window counts it."""

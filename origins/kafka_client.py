@@ -86,10 +86,12 @@ class Cluster:
             name: (str(topic.topic_id), sorted(each.id for each in topic.partitions)) for name, topic in found.items()
         }
 
-    def list_ends(self, topics: Mapping[str, tuple[str, Sequence[int]]]) -> Mapping[Partition, Ends]:
-        """What each partition of these topics holds now."""
+    def list_ends(
+        self, topics: Mapping[str, tuple[str, Sequence[int]]], *, committed: bool = True
+    ) -> Mapping[Partition, Ends]:
+        """What each partition of these topics holds now; with open transactions, unless it is to be `committed`."""
         firsts = self._list_offsets(topics, "earliest")
-        ends = self._list_offsets(topics, "latest")
+        ends = self._list_offsets(topics, "latest", committed=committed)
         return {
             each: Ends(id=topics[each.topic][0], first=first, end=max(first, ends[each]))
             for each, first in firsts.items()
@@ -129,7 +131,7 @@ class Cluster:
                             f"Messages of {each} were deleted while its batch was read; no row was delivered.",
                             hint="Run again; the next plan says which offsets are gone.",
                         )
-                    if error is not None and not is_there and error.code() not in _list_unreachable():
+                    if error is not None and not is_there and error.code() not in list_unreachable():
                         raise KafkaException(error)
                     if is_there and each in left:
                         until = time.monotonic() + self.seconds
@@ -226,6 +228,33 @@ class Cluster:
                 hint=hints[known.code()],
             ) from error
 
+    def read_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+        """The settings of each of these topics, by their names."""
+        if not topics:
+            return {}
+        with self._explain("show the settings of its topics"):
+            client: Any = importlib.import_module("confluent_kafka.admin")
+            asked = [client.ConfigResource(client.ConfigResource.Type.TOPIC, name) for name in topics]
+            answers = _make_admin(self).describe_configs(asked, request_timeout=self.seconds)
+            found = {str(topic.name): answer.result(self.seconds) for topic, answer in answers.items()}
+        return {topic: {name: str(entry.value) for name, entry in known.items()} for topic, known in found.items()}
+
+    def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
+        """Make a topic of one partition with these settings. One that is there stays as it is."""
+        with self._explain(f"make the topic {name}"):
+            from confluent_kafka import KafkaError, KafkaException
+            from confluent_kafka.cimpl import NewTopic
+
+            wanted = NewTopic(name, num_partitions=1, config=dict(settings))
+            try:
+                _make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name].result(self.seconds)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+            until = time.monotonic() + self.seconds
+            while name not in _make_admin(self).list_topics(timeout=self.seconds).topics and time.monotonic() < until:
+                time.sleep(0.05)  # the brokers tell each other of it
+
     def _find_topic(self, name: str, answer: Any) -> Any:
         from confluent_kafka import KafkaError, KafkaException
 
@@ -245,7 +274,7 @@ class Cluster:
             ) from error
 
     def _list_offsets(
-        self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int
+        self, topics: Mapping[str, tuple[str, Sequence[int]]], position: str, *of: int, committed: bool = True
     ) -> Mapping[Partition, int]:
         with self._explain("list its offsets"):
             client: Any = importlib.import_module("confluent_kafka.admin")
@@ -255,10 +284,9 @@ class Cluster:
         asked = {TopicPartition(name, number): spec for name, (_, numbers) in topics.items() for number in numbers}
         if not asked:
             return {}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         with self._explain("list its offsets"):
-            answers = _make_admin(self).list_offsets(
-                asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self.seconds
-            )
+            answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
             return {
                 Partition(at.topic, at.partition): answer.result(self.seconds).offset for at, answer in answers.items()
             }
@@ -294,7 +322,7 @@ class Cluster:
             yield
         except KafkaException as error:
             known = error.args[0]
-            cause = ConnectionError(known.str()) if known.retriable() or known.code() in _list_unreachable() else error
+            cause = ConnectionError(known.str()) if known.retriable() or known.code() in list_unreachable() else error
             raise OriginError(f"Kafka at {self.servers} did not {what}: {known.str()}.", hint=_CHECK) from cause
         except NoAnswer as error:
             _make_admin(self).poll(0)
@@ -303,7 +331,7 @@ class Cluster:
             raise OriginError(words, hint=_CHECK) from ConnectionError(str(error))
 
 
-def _list_unreachable() -> Sequence[int]:
+def list_unreachable() -> Sequence[int]:
     """The errors that pass once the brokers are back."""
     from confluent_kafka import KafkaError
 
@@ -316,7 +344,7 @@ def _make_admin(cluster: Cluster) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
     words = _list_words(cluster)
-    own: dict[str, Any] = {"logger": _silent(), "error_cb": lambda error: words.append(error.str())}
+    own: dict[str, Any] = {"logger": silence_client(), "error_cb": lambda error: words.append(error.str())}
     return AdminClient({**dict(cluster.settings), **own})
 
 
@@ -347,11 +375,11 @@ def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
         "isolation.level": "read_committed",
         "fetch.wait.max.ms": 20,
     }
-    return Consumer({**dict(cluster.settings), **own, **more, "logger": _silent()})
+    return Consumer({**dict(cluster.settings), **own, **more, "logger": silence_client()})
 
 
 @functools.cache
-def _silent() -> Any:
+def silence_client() -> Any:
     """The client logs on standard error by itself what its errors say again."""
     import logging
 

@@ -161,7 +161,7 @@ def test_a_class_has_a_name_of_its_own() -> None:
     found = Counter(
         node.name for file in FILES for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, times in found.items() if times > 1} == {"Delta", "Files", "Memory"}
+    assert {name for name, times in found.items() if times > 1} == {"Delta", "Files", "Kafka", "Memory"}
 
 
 def test_an_import_inside_a_function_has_a_reason() -> None:

@@ -484,10 +484,11 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     brokers that it names, and with --cluster the executors.
     """
     if state is not None and state.is_file() and not cluster:
-        from runners.command_line.doctor import examine, examine_origins
+        from runners.command_line.doctor import examine, examine_destinations, examine_origins
 
         definition = load_definition(file=state, **given)
-        checks = [*examine(Path(".wherry")), *examine_origins(definition.pipeline)]
+        pipeline = definition.pipeline
+        checks = [*examine(Path(".wherry")), *examine_origins(pipeline), *examine_destinations(pipeline)]
     elif cluster:
         from runners.command_line.cluster_doctor import examine_cluster
 

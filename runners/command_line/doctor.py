@@ -98,6 +98,23 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
             yield DoctorCheck(name="Kafka", state="not needed", found=found, advice=advice)
 
 
+def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
+    """Check what the destinations of a pipeline need beside Spark, and those of its DLQ."""
+    from destinations.kafka import Kafka
+    from origins.errors import WherryError
+
+    for destination in (*pipeline.every_destination, *pipeline.dlq.given_destinations):
+        if not isinstance(destination, Kafka):
+            continue
+        try:
+            destination.try_out()
+        except (WherryError, OSError) as error:
+            yield make_problem("Kafka", getattr(error, "message", str(error)), getattr(error, "hint", ""))
+            continue
+        once = f"; transactions as {destination.transactional_id}" if destination.exactly_once else ""
+        yield DoctorCheck(name="Kafka", state="ok", found=f"writes to {destination.place}{once}")
+
+
 def find_foreign_packages() -> Iterator[DoctorCheck]:
     """Packages of our names that are not ours, and would be imported in their place."""
     ours = Path(__file__).resolve().parents[2]

@@ -226,7 +226,12 @@ def redirect_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
         origins=[_silence_origin(each) for each in pipeline.origins],
         destinations=[replace(each, name=name) for name, each in zip(given, destinations, strict=True)],
         dlq=replace(
-            pipeline.dlq, window=0, threshold=1, limits={}, destination=dead if isinstance(dead, Discard) else None
+            pipeline.dlq,
+            window=0,
+            threshold=1,
+            limits={},
+            destination=dead if isinstance(dead, Discard) else None,
+            copy=None,
         ),
         state=str(folder / "state"),
         hooks=(),

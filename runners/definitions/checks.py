@@ -56,14 +56,18 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         name = destination.name or part or find_kind(destination, kinds)
         return copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
 
-    dead = pipeline.dlq.destination
+    dead, beside = pipeline.dlq.destination, pipeline.dlq.copy
     return dataclasses.replace(
         pipeline,
         origin=pipeline.origin and name_origin(pipeline.origin),
         origins=tuple(map(name_origin, pipeline.origins)),
         stages=tuple(map(name_component, pipeline.stages)),
         destinations=tuple(map(name_destination, pipeline.destinations)),
-        dlq=dataclasses.replace(pipeline.dlq, destination=dead and copy_with(dead, name=dead.name or DLQ)),
+        dlq=dataclasses.replace(
+            pipeline.dlq,
+            destination=dead and copy_with(dead, name=dead.name or DLQ),
+            copy=beside and copy_with(beside, name=beside.name or f"{DLQ} copy"),
+        ),
     )
 
 

@@ -117,7 +117,7 @@ def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
     """The secrets that a pipeline has, each with its reference: those that its definition took from outside, and, in
     one that was made in Python, the values of options that are secret."""
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
-    ends += [pipeline.dlq.destination] if pipeline.dlq.destination else []
+    ends += pipeline.dlq.given_destinations
     components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
     components += [stage for end in ends for stage in end.stages]
     given = {

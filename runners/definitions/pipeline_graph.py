@@ -93,7 +93,7 @@ def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:
 
 def list_written(pipeline: PipelineSpec) -> Iterator[str]:
     """The tables and folders that a pipeline writes; its state is one, for the dead letter queue is in there."""
-    yield from _list_places([*pipeline.every_destination, pipeline.dlq.destination])
+    yield from _list_places([*pipeline.every_destination, *pipeline.dlq.given_destinations])
     if isinstance(pipeline.state, str):
         yield _name_folder(pipeline.state)
 

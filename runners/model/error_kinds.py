@@ -40,6 +40,7 @@ _NAMES = {
         "ProtocolChangedException",
         "CommitFailedError",
         "MetadataChanged",
+        "ProducerFenced",
     ),
     "an executor or its output was lost": (
         "ExecutorLostFailure",

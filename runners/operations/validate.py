@@ -240,6 +240,8 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         where = f"go to {hide_secrets(dlq.destination).place or dlq.destination.name}"
     else:
         where = "go to a table in the state (wherry dlq show)"
+    if dlq.copy is not None:
+        where += f", and to {hide_secrets(dlq.copy).place or dlq.copy.name}"
     if dlq.window == 0:
         yield f"Refused rows never stop a run; they {where}."
     elif dlq.threshold == 1:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import CopiedDlq
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
@@ -331,6 +332,9 @@ class PipelineRun:
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
         self.opened = {name: each.open() for name, each in ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
+        if self.pipeline.dlq.copy is not None:
+            copy = self.pipeline.dlq.copy.discreet(self.pipeline.protection).as_copy().open()
+            self.opened = {**self.opened, DLQ: CopiedDlq(kept=self.opened[DLQ], copy=copy)}
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,

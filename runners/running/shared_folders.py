@@ -79,8 +79,7 @@ def list_places(pipeline: PipelineSpec) -> Iterator[NamedPlace]:
     directory, name = StateLocation.of(pipeline).directory, pipeline.name
     if directory is not None:
         yield _name_written(STATE, str(directory), f"state: s3://bucket/wherry/{name}")
-    dlq = [pipeline.dlq.destination] if pipeline.dlq.destination else []
-    for destination in (*pipeline.every_destination, *dlq):
+    for destination in (*pipeline.every_destination, *pipeline.dlq.given_destinations):
         for path in _list_paths(destination):
             yield _name_written(
                 f"'{destination.name or type(destination).__name__.lower()}'",

@@ -165,7 +165,7 @@ def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: Pipeline
 def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
     """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
     tables at its end."""
-    every = [*pipeline.every_destination, pipeline.dlq.destination]
+    every = [*pipeline.every_destination, *pipeline.dlq.given_destinations]
     place = StateLocation.of(pipeline)
     state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []
     tables = [*state, *(target.table for target in every if isinstance(target, Delta) and target.table)]

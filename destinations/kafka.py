@@ -1,0 +1,401 @@
+"""Rows as messages of Kafka topics: at least once, or once with a batch and its label in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
+from itertools import chain, count
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+from destinations.destination import (
+    LANE,
+    Demands,
+    Destination,
+    DestinationError,
+    Identity,
+    Label,
+    Misfit,
+    OpenDestination,
+    Unsure,
+    Written,
+    make_other_place_error,
+)
+from destinations.kafka_messages import FORMATS, MessageColumns, TopicLimits
+from destinations.kafka_producer import OWN, OutgoingMessage, ProducerFenced, Sender
+from origins.batch_rows import BatchRows, TableRows
+from origins.crash_points import reach
+from origins.errors import OriginError, list_spark_errors
+from origins.json_shape import check_shape
+from origins.kafka_client import Cluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+    from pyspark.sql.types import StructType
+
+    from stages.stage import Stage
+
+_ONCE = "effectively once for readers of committed messages: a batch and its label are one Kafka transaction"
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DEFAULT_BYTES = 1_048_588
+"""The largest message of a topic that sets nothing, by Kafka's default."""
+_IDLE = 8
+"""So many producers are kept for the next batches."""
+_MANY = 1 << 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka(Destination):
+    """Sends each row as a message to a Kafka topic. Headers name the batch and the number of the row in it.
+
+    Example:
+        kafka:
+          servers: broker:9092
+          topic: orders
+          key: id
+          exactly_once: true
+    """
+
+    guarantee: ClassVar[str] = "at least once: after a crash Wherry sends the open batch again, with the same headers"
+
+    servers: str = field(metadata={"like": "broker-1:9092,broker-2:9092"})
+    """The brokers to ask first, with their ports, separated by commas."""
+    topic: str | None = field(default=None, metadata={"like": "orders"})
+    """The topic, which must exist. Give either `topic` or `topic_column`."""
+    topic_column: str | None = field(default=None, metadata={"like": "topic"})
+    """The column that names the topic of each row."""
+    format: Literal["json", "text", "raw"] = "json"
+    """What a message's value is: `json` (one object of all columns), `text`, or `raw` (bytes)."""
+    key: str | None = field(default=None, metadata={"like": "id"})
+    """The column that is the message's key. Messages with the same key stay in order."""
+    value: str | None = field(default=None, metadata={"like": "payload"})
+    """The column that is the message's value. The default is `value`; for `json` it is an object of all columns."""
+    headers: Sequence[str] = field(default=(), metadata={"like": "[source, headers]"})
+    """Columns that become headers. A map, or an array of structs of key and value, gives a header for each entry."""
+    partition: str | None = field(default=None, metadata={"like": "shard"})
+    """The column that is the number of the partition. By default Kafka's client chooses one by the key."""
+    exactly_once: bool = False
+    """Whether a batch and its label are one Kafka transaction, so that readers of committed messages see it once."""
+    label_topic: str = "wherry-labels"
+    """The compacted topic for the labels of batches, with `exactly_once`. Wherry makes it if it is missing."""
+    transactional_id: str = "wherry"
+    """How the transactional ids of its producers begin, with `exactly_once`."""
+    error_headers: Literal["wherry", "connect"] = "wherry"
+    """As a DLQ: whether the headers with the cause have Wherry's names, or those of Kafka Connect."""
+    options: Mapping[str, str | int | float | bool] = field(
+        default_factory=dict, repr=False, metadata={"secret": True, "like": "{security.protocol: SASL_SSL}"}
+    )
+    """Settings of Kafka's client (librdkafka), for example `compression.type` and `sasl.password`."""
+
+    shortens: bool = field(default=False, repr=False, metadata={"hidden": True})
+    """Whether a refused row that is too large for the topic comes without its values."""
+
+    def __post_init__(self) -> None:
+        if not self.servers.strip():
+            raise ValueError("servers: expected a broker and its port, such as broker:9092, got nothing")
+        if bool(self.topic) == bool(self.topic_column):
+            got = "both" if self.topic else "none of them"
+            raise ValueError(f"topic: expected either topic or topic_column, got {got}")
+        for option in ("topic", "label_topic"):
+            name = getattr(self, option)
+            if name is not None and not _TOPIC.fullmatch(name.replace(LANE, "lane")):
+                raise ValueError(f"{option}: expected a name of letters, digits, dots, _ and -, got {name!r}")
+        if self.label_topic.startswith("__"):
+            raise ValueError(f"label_topic: expected a name that does not begin with __, got {self.label_topic!r}")
+        if self.format not in FORMATS:
+            raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
+        if self.error_headers not in ("wherry", "connect"):
+            raise ValueError(f"error_headers: expected wherry or connect, got {self.error_headers!r}")
+        if isinstance(self.headers, str):
+            raise ValueError(f"headers: expected a list, got {self.headers!r}")
+        for name in OWN:
+            if name in self.options:
+                raise ValueError(f"options: expected settings other than {name}, which Wherry sets itself")
+        if self.exactly_once:
+            object.__setattr__(self, "guarantee", _ONCE)
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]  # it depends on an option
+        """With `exactly_once` it does."""
+        return self.exactly_once
+
+    @property
+    def place(self) -> str:
+        return f"kafka://{self.servers}/{self.topic or self.topic_column}"
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers, as the client reaches them."""
+        return Cluster.of(self.servers, self.options)
+
+    def as_copy(self) -> Kafka:
+        return replace(self, shortens=True)
+
+    def open(self) -> OpenKafka:
+        return OpenKafka(destination=self)
+
+    def try_out(self) -> None:
+        """Raises what keeps it from the brokers, the topic and its transactions. Sends nothing."""
+        with _explain():
+            self.find_ids()
+        if self.exactly_once:
+            Sender(self.cluster, f"{self.transactional_id}.doctor")
+
+    def find_ids(self) -> tuple[str, str]:
+        """The ids of the topic and of the one for labels, as far as there is one of them."""
+        cluster, topic, labels = self.cluster, "", ""
+        if self.topic is not None:
+            topic = cluster.find_topics([self.topic], None)[self.topic][0]
+        if self.exactly_once:
+            found = cluster.find_topics([], re.escape(self.label_topic))
+            labels = found[self.label_topic][0] if found else ""
+        return topic, labels
+
+
+@dataclass(eq=False)
+class OpenKafka(OpenDestination):
+    """The topics of a Kafka destination, as one run knows them."""
+
+    destination: Kafka
+    _known: str = ""
+    """The ids of the topics when an earlier run opened them."""
+    _fence: str = ""
+    _idle: list[Sender] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def expects(self, known: Identity) -> None:
+        self._known = known.id
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        destination = self.destination
+        known = dict(zip(("topic", "labels"), self._known.split(" "), strict=False))
+        with _explain():
+            topic, labels = destination.find_ids()
+            if destination.exactly_once and not labels and not known.get("labels"):
+                destination.cluster.make_topic(destination.label_topic, _COMPACTED)
+                topic, labels = destination.find_ids()
+            if destination.exactly_once and labels and schema is not None:
+                self._check_label_topic()
+        for before, now in ((known.get("topic"), topic), (known.get("labels"), labels)):
+            if before and before != now and (now or destination.exactly_once):
+                raise make_other_place_error(destination.place, gone=not now)
+        if schema is not None:
+            self._check(spark, schema)
+        return Identity(place=destination.place, id=f"{topic} {labels}".rstrip())
+
+    def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
+        with _explain():
+            limits = self._limits
+        return [
+            Demands(rules=list(MessageColumns(self.destination, schema).make_rules(self.destination.topic, limits)))
+        ]
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        destination, first, fence = self.destination, labels[0], self._fence
+        if first.deadline is not None:
+            first.deadline.secure()
+
+        def check() -> None:
+            if self._fence != fence:
+                raise ProducerFenced(f"A write to {destination.place} that began before a fence does not land.")
+            if first.deadline is not None:
+                first.deadline.check()
+
+        def close(sent: Written) -> Sequence[OutgoingMessage]:
+            reach("in-write", first.destination)
+            return [self._make_label_message(label, labels, sent) for label in labels] if destination.remembers else []
+
+        with _explain(away=True), self._borrow_sender(first) as sender:  # before a row is read: so a question fences it
+            table = rows.table()
+            frame = rows.frame() if table is None else TableRows(spark, table, rows.schema).frame()
+            most = min((limit.bytes for limit in self._limits.values()), default=0) if destination.shortens else None
+            selected = MessageColumns(destination, rows.schema).select(frame, shorten_to=most)
+            found = selected.toLocalIterator(prefetchPartitions=True)
+            begin = next(found, None)
+            if begin is None:
+                return Written(rows=0)
+            sent = sender.send(self._make_messages(chain([begin], found), first), check=check, close=close)
+        return sent if len(labels) == 1 else Written(rows=sent.rows)
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        """Asking opens the lane's producer: no other one can commit a batch of that lane from then on."""
+        destination = self.destination
+        if not destination.exactly_once:
+            return None
+        with _explain(away=True):
+            _, labels = destination.find_ids()
+            if labels != identity.id.partition(" ")[2]:
+                raise self._make_unsure(label, f"the topic {destination.label_topic} is missing or was replaced")
+            with self._borrow_sender(label, anew=True):
+                reach("after-claim", label.destination)
+            notes = self._read_labels(self._name_producer(label))
+        for note in notes:
+            if note["key"] == label.key:
+                return Written(rows=note["rows"], bytes=note["bytes"])
+        if notes and datetime.fromisoformat(notes[-1]["time"]) > label.batch.time:
+            raise self._make_unsure(
+                label, f"{destination.label_topic} has a later batch of its lane, and keeps only that"
+            )
+        return None
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        """Ends what this process began. What another one began is fenced lane by lane, when its batch is asked for."""
+        self._fence = token
+
+    def close(self) -> None:
+        with self._lock:
+            self._idle.clear()
+
+    @cached_property
+    def _limits(self) -> Mapping[str, TopicLimits]:
+        """What each topic takes that a row may go to."""
+        destination, cluster = self.destination, self.destination.cluster
+        names, pattern = ([destination.topic], None) if destination.topic else ([], ".*")
+        topics = cluster.find_topics(names, pattern)
+        settings = cluster.read_settings(list(topics))
+        client = int(destination.options.get("message.max.bytes", 1 << 30))
+        return {
+            name: TopicLimits(
+                partitions=len(partitions),
+                bytes=min(client, int(settings[name].get("max.message.bytes", _DEFAULT_BYTES))),
+            )
+            for name, (_, partitions) in topics.items()
+        }
+
+    def _check(self, spark: SparkSession, schema: StructType) -> None:
+        columns = MessageColumns(self.destination, schema)
+        problems = columns.list_problems()
+        if not problems:
+            try:
+                _ = columns.select(spark.createDataFrame([], schema)).schema
+            except list_spark_errors() as error:
+                problems = [str(error).splitlines()[0]]
+        if problems:
+            raise Misfit("\n  ".join([f"The rows do not fit {self.destination.place}:", *problems]))
+
+    def _check_label_topic(self) -> None:
+        name = self.destination.label_topic
+        policy = self.destination.cluster.read_settings([name])[name].get("cleanup.policy", "")
+        if policy != "compact":
+            raise DestinationError(
+                f"The topic {name} has cleanup.policy {policy}, so that labels of batches would be lost.",
+                hint="Set its cleanup.policy to compact; or name another topic in `label_topic`, which Wherry makes.",
+            )
+
+    def _make_messages(self, rows: Iterable[Row], label: Label) -> Iterator[OutgoingMessage]:
+        batch, topic = label.batch, self.destination.topic
+        same = [("wherry.batch", label.key.encode()), ("wherry.lane", f"{batch.lane}/{batch.number}".encode())]
+        for number, (key, value, named, partition, headers) in zip(count(1), rows, strict=False):
+            to = topic or named
+            if to is None:
+                raise DestinationError(
+                    f"Row {number} of batch {batch.number} of lane {batch.lane} has NULL in "
+                    f"{self.destination.topic_column}, and no topic has this name.",
+                    hint="Refuse such rows with the stage require, or fill the column.",
+                )
+            yield OutgoingMessage(
+                topic=to,
+                key=None if key is None else bytes(key),
+                value=None if value is None else bytes(value),
+                partition=partition,
+                headers=[
+                    *same,
+                    ("wherry.row", str(number).encode()),
+                    *((name, None if content is None else bytes(content)) for name, content in headers),
+                ],
+            )
+
+    def _make_label_message(self, label: Label, labels: Sequence[Label], sent: Written) -> OutgoingMessage:
+        batch, alone = label.batch, len(labels) == 1
+        note: LabelNote = {
+            "key": label.key,
+            "pipeline": batch.pipeline,
+            "lane": batch.lane,
+            "number": batch.number,
+            "time": batch.time.isoformat(),
+            "rows": sent.rows if alone else None,
+            "bytes": sent.bytes if alone else None,
+        }
+        name = self._name_producer(label)
+        return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
+
+    def _name_producer(self, label: Label) -> str:
+        """The transactional id of a lane. Its batches come one after the other."""
+        parts = [self.destination.transactional_id, label.batch.pipeline, label.destination, label.batch.lane]
+        return ".".join(parts)
+
+    @contextlib.contextmanager
+    def _borrow_sender(self, label: Label, *, anew: bool = False) -> Iterator[Sender]:
+        """The lane's producer. It is kept for the next batch, unless something goes wrong."""
+        name = self._name_producer(label) if self.destination.exactly_once else ""
+        with self._lock:
+            mine = [each for each in self._idle if each.transactional_id == name]
+            taken = mine[-1:] if not name or not anew else mine
+            for each in taken:
+                self._idle.remove(each)
+        largest = [limit.bytes for limit in self._limits.values()]
+        sender = taken[0] if taken and not anew else Sender(self.destination.cluster, name, largest)
+        yield sender
+        with self._lock:
+            self._idle = [*self._idle, sender][-_IDLE:]
+
+    def _read_labels(self, name: str) -> Sequence[LabelNote]:
+        """The labels under this transactional id that are kept, the newest last."""
+        destination, cluster = self.destination, self.destination.cluster
+        topics = cluster.find_topics([destination.label_topic], None)
+        written = cluster.list_ends(topics, committed=False)
+        until = time.monotonic() + cluster.seconds
+        while any(known.end < written[each].end for each, known in cluster.list_ends(topics).items()):
+            if time.monotonic() > until:
+                raise ConnectionError(f"A transaction of another lane is open in {destination.label_topic}.")
+            time.sleep(0.05)  # it ends when that lane's batch is committed, asked for, or given up by Kafka
+        messages = cluster.read({each: (known.first, known.end) for each, known in written.items()}, _MANY) or []
+        mine = [message.value() for message in messages if message.key() == name.encode()]
+        return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
+
+    def _make_unsure(self, label: Label, why: str) -> Unsure:
+        return Unsure(
+            f"{label.destination} cannot say whether it has batch {label.batch.number} of lane {label.batch.lane}: "
+            f"{why}.",
+            hint=f"Look for messages with the header wherry.batch = {label.key}. Then run  wherry run FILE --assume "
+            'delivered --reason "…"  or  wherry run FILE --assume missing --reason "…"',
+        )
+
+
+class LabelNote(TypedDict):
+    """What the label topic keeps of a batch; the newest of each lane stays."""
+
+    key: str
+    pipeline: str
+    lane: str
+    number: int
+    time: str
+    rows: int | None
+    bytes: int | None
+
+
+_COMPACTED: Mapping[str, Any] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.ms": "3600000",
+    "segment.bytes": str(16 << 20),
+}
+
+
+@contextlib.contextmanager
+def _explain(*, away: bool = False) -> Iterator[None]:
+    """What the client says of topics and offsets are errors of the destination in here. With `away` brokers that do not
+    answer raise `ConnectionError`, so that the batch is tried again."""
+    try:
+        yield
+    except OriginError as error:
+        cause = error.__cause__
+        if away and isinstance(cause, ConnectionError):
+            raise ConnectionError(error.message) from cause
+        raise DestinationError(error.message, hint=error.hint) from cause

@@ -1,0 +1,215 @@
+"""Sends messages to Kafka with its own client: all that were acknowledged, or in one transaction all or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from destinations.destination import DestinationError, Written
+from origins.kafka_client import Cluster, list_unreachable, silence_client
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+_BUFFER = 64 << 10
+"""So many KiB of messages wait in this process at most."""
+_POLL = 500
+"""After so many messages the client is asked what became of earlier ones."""
+_LARGEST = 1_000_000_000
+"""No message can have more bytes, by the client's own limit."""
+OWN = (
+    "bootstrap.servers",
+    "enable.idempotence",
+    "acks",
+    "transactional.id",
+    "delivery.report.only.error",
+    "logger",
+    "error_cb",
+    "on_delivery",
+)
+"""The settings of the client that are Wherry's to make."""
+
+
+class ProducerFenced(Exception):
+    """Another producer took over the lane's transactional id. Nothing of the batch became visible."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutgoingMessage:
+    """What is sent to a topic."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    partition: int | None = None
+    """None: Kafka's client chooses one by the key."""
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+@dataclass(eq=False)
+class Sender:
+    """One producer. It sends the messages of one batch at a time."""
+
+    cluster: Cluster
+    transactional_id: str = ""
+    """With it a batch is one transaction. Whoever opens a sender with the same id ends the transactions of others."""
+    largest: Sequence[int] = ()
+    """How many bytes each topic takes at once, as far as that is known."""
+    _producer: Producer = field(init=False, repr=False)
+    _refused: list[tuple[KafkaError, Message]] = field(default_factory=list, init=False, repr=False)
+    _words: list[str] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        settings = dict(self.cluster.settings)
+        sizes = [min(size, _LARGEST) for size in self.largest]
+        preset: dict[str, Any] = {
+            "linger.ms": 5,
+            "partitioner": "murmur2_random",  # as Java's producers choose
+            "queue.buffering.max.kbytes": _BUFFER,
+            "message.timeout.ms": int(self.cluster.seconds * 1000),
+        }
+        if sizes:
+            preset |= {"message.max.bytes": max(1000, *sizes), "batch.size": min(1_000_000, *sizes)}
+        if self.transactional_id:
+            most = int(settings.get("transaction.timeout.ms", 900_000))
+            preset |= {"transaction.timeout.ms": most, "transactional.id": self.transactional_id}
+            preset["message.timeout.ms"] = min(most, preset["message.timeout.ms"])
+        refused, words = self._refused, self._words  # not `self`: the client's threads end once it is let go
+        own = {
+            "enable.idempotence": True,
+            "delivery.report.only.error": True,
+            "on_delivery": lambda error, message: refused.append((error, message)),
+            "error_cb": lambda error: words.append(error.str()),
+            "logger": silence_client(),
+            "log_level": 2,  # the client's last words go past the logger
+        }
+        try:
+            self._producer = Producer({**preset, **settings, **own})
+            if self.transactional_id:
+                self._producer.init_transactions(self.cluster.seconds)
+        except KafkaException as error:
+            raise self._explain(error, "open a producer") from error
+
+    def send(
+        self,
+        messages: Iterable[OutgoingMessage],
+        *,
+        check: Callable[[], None],
+        close: Callable[[Written], Sequence[OutgoingMessage]],
+    ) -> Written:
+        """Send these messages, and then those that `close` gives for what was sent.
+
+        `check` is called right before the transaction is committed. An error of either leaves nothing visible of a
+        transaction. Raises `ConnectionError` where the brokers did not answer, and `ProducerFenced`.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            if self.transactional_id:
+                self._producer.begin_transaction()
+            sent = self._send_all(messages)
+            self._send_all(close(sent))
+            check()
+            if self.transactional_id:
+                self._commit()
+        except (KafkaException, SystemError) as error:
+            self._abandon()
+            known = error.__cause__ if isinstance(error, SystemError) else error  # a callback behind a fatal error
+            if not isinstance(known, KafkaException):
+                raise
+            raise self._explain(known, "take the rows of a batch") from known
+        except BaseException:
+            self._abandon()
+            raise
+        return sent
+
+    def _send_all(self, messages: Iterable[OutgoingMessage]) -> Written:
+        rows = size = 0
+        for message in messages:
+            self._produce(message)
+            rows += 1
+            size += len(message.key or b"") + len(message.value or b"")
+            if rows % _POLL == 0:
+                self._producer.poll(0)
+                self._check_refused()
+        while self._producer.flush(self.cluster.seconds):
+            self._check_refused()
+        self._check_refused()
+        return Written(rows=rows, bytes=size)
+
+    def _produce(self, message: OutgoingMessage) -> None:
+        given: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
+        while True:
+            try:
+                self._producer.produce(
+                    message.topic, message.value, message.key, headers=list(message.headers), **given
+                )
+                return
+            except BufferError:  # it is full: wait for an acknowledgement
+                self._producer.poll(0.1)
+                self._check_refused()
+
+    def _check_refused(self) -> None:
+        """Raises what became of the first message that was not taken."""
+        from confluent_kafka import KafkaException
+
+        if self._refused:
+            error, message = self._refused[0]
+            where = f"{message.topic()}" + (f"/{message.partition()}" if (message.partition() or -1) >= 0 else "")
+            raise self._explain(KafkaException(error), f"take a message for {where}")
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+
+        until = time.monotonic() + self.cluster.seconds
+        while True:
+            try:
+                self._producer.commit_transaction(self.cluster.seconds)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > until:
+                    raise
+
+    def _abandon(self) -> None:
+        """Drop what waits. What was sent of a transaction is aborted: here, by the next sender, or in time by Kafka."""
+        from confluent_kafka import KafkaException
+
+        try:
+            self._producer.purge()
+            if self.transactional_id:
+                self._producer.abort_transaction(min(5.0, self.cluster.seconds))
+        except (KafkaException, SystemError) as error:
+            self._words.append(str(error))
+
+    def _explain(self, error: KafkaException, what: str) -> Exception:
+        """The error in our words. None of the client's has a password in it."""
+        from confluent_kafka import KafkaError
+
+        known = error.args[0]
+        said = "; ".join(dict.fromkeys([known.str(), *self._words[-2:]]))
+        text = f"Kafka at {self.cluster.servers} did not {what}: {said}."
+        fenced = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 -- its public name
+        fatal = bool(self.transactional_id) and known.code() == KafkaError._FATAL  # noqa: SLF001 -- as well
+        if known.code() in fenced or fatal:
+            return ProducerFenced(
+                f"{text} Another run or pipeline uses the transactional id {self.transactional_id}, or the transaction "
+                "took longer than `transaction.timeout.ms`."
+            )
+        timed_out = KafkaError._MSG_TIMED_OUT, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT  # noqa: SLF001 -- as well
+        if known.retriable() or known.code() in (*list_unreachable(), *timed_out):
+            return ConnectionError(text)
+        return DestinationError(text, hint=_HINTS.get(known.name(), _CHECK))
+
+
+_CHECK = "Nothing of the batch counts as delivered. Check `options`, the topic and its rights, then run again."
+_HINTS: Mapping[str, str] = {
+    "MSG_SIZE_TOO_LARGE": "Raise the topic's `max.message.bytes`, and `message.max.bytes` if `options` set it.",
+    "INVALID_TRANSACTION_TIMEOUT": "Write `transaction.timeout.ms` in `options`: at most what the brokers allow in "
+    "`transaction.max.timeout.ms`.",
+    "UNKNOWN_TOPIC_OR_PART": "Make the topic, then run again.",
+    "_UNKNOWN_TOPIC": "Make the topic, then run again.",
+}

@@ -1,0 +1,26 @@
+"""Runs a definition and dies where a point is reached: `python -m tests.kafka.killed FILE POINT DESTINATION`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import die
+from runners.pipeline import Pipeline
+
+
+def main(file: str, point: str, destination: str) -> None:
+    """Carry the first batch up to the point."""
+
+    def watch(reached: str, of: str, rows: Any) -> Any:
+        if (reached, of) == (point, destination):
+            die()
+        return rows
+
+    with watch_points(watch):
+        Pipeline.load(file).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

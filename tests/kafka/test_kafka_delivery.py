@@ -1,0 +1,256 @@
+"""A pipeline to Kafka loses nothing, doubles nothing in transactions, and shows no secret."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from destinations.dlq import Dlq
+from destinations.kafka import Kafka
+from origins.crash_points import watch_points
+from origins.errors import WherryError
+from origins.kafka import Kafka as KafkaOrigin
+from origins.memory import Memory
+from origins.secret import SecretText
+from runners.command_line.commands import wherry
+from runners.definitions.definition import definition_of
+from runners.model.events import BatchRests, Event
+from runners.model.spec import BatchOptions, RetryOptions, RunOptions
+from runners.operations.validate import explain
+from runners.pipeline import Pipeline
+from tests.child import clean_environment, run
+from tests.kafka.broker import Broker, make_options
+from tests.kafka.test_kafka_destination import make, read_headers, read_messages, read_values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFINITION = """
+name: orders
+origin:
+  kafka: {{servers: "{servers}", topic: {source}, format: json, schema: "id int, text string"}}
+destinations:
+  - kafka: {{servers: "{servers}", topic: {target}, key: id, exactly_once: {once}, transactional_id: {target}}}
+dlq: {{window: 0}}
+run: {{batch: {{rows: 4}}}}
+"""
+
+
+def write_definition(folder: Path, kafka: Broker, source: str, target: str, *, once: bool) -> Path:
+    """From one topic into another, four rows a batch."""
+    file = folder / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, source=source, target=target, once=str(once).lower()))
+    return file
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("once", [False, True])
+def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Over two runs, in their order; those that the topic does not take are in the DLQ."""
+    source, target = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="5000")
+    pipeline = Pipeline.load(write_definition(tmp_path, kafka, source, target, once=once))
+    kafka.send(source, [f'{{"id": {number}}}' for number in range(7)])
+    first = pipeline.run()
+    kafka.send(source, ['{"id": 7}', "poison", json.dumps({"id": 8, "text": "x" * 5000}), '{"id": 9}'])
+    second = pipeline.run()
+    assert (first.read, second.read, second.nacked) == (7, 4, 2)
+    assert first.balanced
+    assert second.balanced
+    assert [json.loads(value)["id"] for value in read_values(kafka, target)] == [*range(8), 9]
+    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "TOO_LARGE"]
+    assert pipeline.run().batches == 0
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize(("once", "point"), [(True, "in-write"), (True, "after-write"), (False, "in-write")])
+def test_a_run_that_is_killed_is_finished_by_the_next(
+    once: bool, point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """`in-write` is between the rows and the label. Without transactions rows come again, under the same headers."""
+    source, target = kafka.make_topic(1), kafka.make_topic(2)
+    kafka.send(source, [f'{{"id": {number}}}' for number in range(10)])
+    file = write_definition(tmp_path, kafka, source, target, once=once)
+    killed = run([sys.executable, "-m", "tests.kafka.killed", str(file), point, target], clean_environment())
+    assert killed.returncode == -9, killed.stderr
+    assert len(read_messages(kafka, target, "read_uncommitted")) == 4
+    assert len(read_messages(kafka, target)) == (0 if once and point == "in-write" else 4)
+    pipeline = Pipeline.load(file)
+    report = pipeline.run()
+    assert report.balanced is True
+    found = read_messages(kafka, target)
+    names = Counter((read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in found)
+    assert len(names) == 10
+    assert sorted(Counter(names.values()).items()) == ([(1, 10)] if once else [(1, 6), (2, 4)])
+    assert {json.loads(message.value() or b"")["id"] for message in found} == set(range(10))
+
+
+@pytest.mark.spark
+def test_a_broker_that_is_away_is_waited_for(
+    kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run tries the batch again while `run.retry` allows it, and each row is there once."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic, rested = kafka.make_topic(), threading.Event()
+
+    def kill(point: str, of: str, rows: Any) -> Any:
+        if point == "before-write" and not rested.is_set():
+            kafka.kill()
+        return rows
+
+    def hear(event: Event) -> None:
+        if isinstance(event, BatchRests):
+            rested.set()
+
+    pipeline = Pipeline(
+        name="orders",
+        origin=Memory(items=[{"id": number} for number in range(3)], schema="id int"),
+        destinations=[make(kafka, topic, exactly_once=True)],
+        state=str(tmp_path / "state"),
+        run_options=RunOptions(retry=RetryOptions(wait="10ms")),
+    )
+    with watch_points(kill), ThreadPoolExecutor(1) as pool:
+        report = pool.submit(pipeline.run, listeners=[hear])
+        assert rested.wait(120)
+        kafka.start_again()
+        assert report.result().balanced is True
+    assert [json.loads(value)["id"] for value in read_values(kafka, topic)] == [0, 1, 2]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("password", [SecretText("wrong-horse", "${secret:KAFKA}"), "wrong-horse"])
+def test_a_password_is_neither_stored_nor_shown(
+    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in the state, and not in the error of a broker that does not know it."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic()
+    kafka.send(topic, ["a"])
+    destination = Kafka(servers=kafka.secure_servers, topic=topic, exactly_once=True, options=make_options(password))
+    pipeline = Pipeline(
+        name="orders",
+        origin=KafkaOrigin(servers=kafka.servers, topic=topic, format="text"),
+        destinations=[destination],
+        state=str(tmp_path / "state"),
+    )
+    with pytest.raises(WherryError, match="Authentication failed") as raised:
+        pipeline.run()
+    assert "wrong-horse" not in f"{raised.value} {destination!r}"
+    stored = [file.read_bytes() for file in (tmp_path / "state").rglob("*") if file.is_file()]
+    assert stored
+    assert not any(b"wrong-horse" in content for content in stored)
+
+
+def test_validate_says_what_is_guaranteed(tmp_path: Path) -> None:
+    """In a sentence for each of the two."""
+    for once, said in ((False, "at least once"), (True, "effectively once for readers of committed messages")):
+        pipeline = Pipeline(
+            name="orders",
+            origin=Memory(items=[], schema="id int"),
+            destinations=[Kafka(servers="localhost:1", topic="orders", exactly_once=once)],
+            state=str(tmp_path),
+            dlq=Dlq(window=0),
+            run_options=RunOptions(batch=BatchOptions(rows=3)),
+        )
+        explained = explain(definition_of(pipeline))
+        assert explained.destinations[0]["name"] == "orders"
+        assert str(explained.destinations[0]["guarantee"]).startswith(said)
+        assert explained.way == ("straight" if once else "prepared")
+
+
+LETTERS = """
+name: orders
+origin:
+  kafka: {{servers: "{servers}", topic: {source}, format: json, schema: "id int, text string"}}
+destinations:
+  - delta: {{path: orders}}
+dlq:
+  window: 0
+  {dlq}
+"""
+
+
+def write_letters(folder: Path, kafka: Broker, source: str, dlq: str) -> Path:
+    """From a topic into a table, with this DLQ."""
+    file = folder / "orders.yaml"
+    file.write_text(LETTERS.format(servers=kafka.servers, source=source, dlq=dlq))
+    return file
+
+
+@pytest.mark.spark
+def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The value is the row of the DLQ, and the headers have the batch and the cause."""
+    source, refused = kafka.make_topic(), kafka.make_topic()
+    kafka.send(source, ['{"id": 1}', "poison"])
+    dlq = f'kafka: {{servers: "{kafka.servers}", topic: {refused}, key: id}}'
+    report = Pipeline.load(write_letters(tmp_path, kafka, source, dlq)).run()
+    assert (report.nacked, report.balanced) == (1, True)
+    (message,) = read_messages(kafka, refused)
+    letter, headers = json.loads(message.value() or b""), read_headers(message)
+    assert (message.key() or b"").decode() == letter["id"]
+    assert json.loads(json.loads(letter["row"])["raw"])["value"] == "poison"
+    assert headers["wherry.batch"].endswith("/dlq")
+    assert (headers["wherry.code"], headers["wherry.stage"]) == ("PARSE", "origin")
+    assert headers["wherry.message"] == letter["message"]
+
+
+@pytest.mark.spark
+def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The table keeps them all the same. One that is too large for the topic comes without its values."""
+    source, refused = kafka.make_topic(), kafka.make_topic(max_message_bytes="5000")
+    kafka.send(source, ['{"id": 1}', "poison", "x" * 5000])
+    options = f'servers: "{kafka.servers}", topic: {refused}, error_headers: connect'
+    pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
+    assert pipeline.run().nacked == 2
+    kept = pipeline.dead_letters()
+    small, large = read_messages(kafka, refused)
+    headers = read_headers(small)
+    expected = {
+        "topic": source, "partition": "0", "offset": "1", "connector.name": "orders", "task.id": "0",
+        "stage": "origin", "exception.class.name": "PARSE", "exception.message": kept[0]["message"],
+    }  # fmt: skip
+    assert {name: value for name, value in headers.items() if not name.startswith("wherry.")} == {
+        f"__connect.errors.{name}": value for name, value in expected.items()
+    }
+    assert [json.loads(each.value() or b"")["id"] for each in (small, large)] == [letter["id"] for letter in kept]
+    assert json.loads(json.loads(small.value() or b"")["row"]) == kept[0]["row"]
+    assert json.loads(large.value() or b"")["row"] is None
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The process dies between the copy and the table; the next run asks the copy, and writes the table alone."""
+    source, refused = kafka.make_topic(), kafka.make_topic()
+    kafka.send(source, ['{"id": 1}', "poison"])
+    options = f'servers: "{kafka.servers}", topic: {refused}, exactly_once: true, transactional_id: {refused}'
+    file = write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}")
+    words = [sys.executable, "-m", "tests.kafka.killed", str(file), "between-writes", "dlq"]
+    killed = run(words, clean_environment())
+    assert killed.returncode == -9, killed.stderr
+    assert len(read_messages(kafka, refused)) == 1
+    pipeline = Pipeline.load(file)
+    assert pipeline.run().balanced is True
+    assert len(pipeline.dead_letters()) == 1
+    names = [
+        (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
+    ]
+    assert len(names) == 1, names
+
+
+def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:
+    """It names a topic that is missing."""
+    source, target = kafka.make_topic(), kafka.make_topic()
+    for topic, state in ((target, "ok"), ("nowhere", "problem")):
+        file = write_definition(tmp_path, kafka, source, topic, once=True)
+        shown = CliRunner().invoke(wherry, ["doctor", str(file), "--json"], catch_exceptions=False)
+        checks = [check for check in json.loads(shown.stdout)["checks"] if check["name"] == "Kafka"]
+        assert (checks[-1]["state"], topic in checks[-1]["found"]) == (state, True)

@@ -1,0 +1,434 @@
+"""`kafka` sends rows as messages, at least once, or once in a transaction that has the batch's label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from destinations.conformance import (
+    DestinationConformance,
+    RememberingConformance,
+    Row,
+    make_label,
+    open_for,
+    start_paused_write,
+)
+from destinations.destination import Demands, Destination, DestinationError, Identity, Label, Misfit, Unsure
+from destinations.kafka import Kafka, OpenKafka
+from destinations.kafka_producer import ProducerFenced
+from origins.batch_rows import FrameRows, TableRows
+from runners.model.error_kinds import classify
+from tests.kafka.broker import Broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+
+
+def read_messages(kafka: Broker, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """All messages of a topic, partition by partition, as another program reads them."""
+    consumer = Consumer({
+        "bootstrap.servers": kafka.servers, "group.id": "test", "isolation.level": isolation,
+        "enable.partition.eof": True, "enable.auto.commit": False,
+    })  # fmt: skip
+    try:
+        numbers = sorted(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        found: dict[int, list[Message]] = {number: [] for number in numbers}
+        left = set(numbers)
+        while left:
+            for message in consumer.consume(1_000, timeout=0.2):
+                error, number = message.error(), message.partition() or 0
+                if error is None:
+                    found[number].append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left.discard(number)
+        return [message for number in numbers for message in found[number]]
+    finally:
+        consumer.close()
+
+
+def read_values(kafka: Broker, topic: str) -> list[str]:
+    """The values of a topic as text."""
+    return [(message.value() or b"").decode() for message in read_messages(kafka, topic)]
+
+
+def read_headers(message: Message) -> Mapping[str, str]:
+    """The headers of a message as text."""
+    found: Any = message.headers() or []
+    return {name: value.decode() for name, value in found}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(Kafka):
+    """Knows with which schema it was opened, so that its rows can be read again."""
+
+    def open(self) -> OpenKafka:
+        return OpenWatched(self)
+
+
+class OpenWatched(OpenKafka):
+    """It is open, and notes the schema in the options."""
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        self.destination.__dict__["schema"] = schema
+        return super().ensure_place(spark, schema)
+
+
+class KafkaSuite:
+    """A topic of two partitions, and what a reader of committed messages finds in it."""
+
+    exactly_once: bool
+
+    @pytest.fixture
+    def destination(self, kafka: Broker) -> Kafka:
+        self.kafka = kafka
+        topic = kafka.make_topic(2)
+        return Watched(servers=kafka.servers, topic=topic, exactly_once=self.exactly_once, transactional_id=topic)
+
+    def content(self, spark: SparkSession, destination: Kafka) -> Sequence[Row]:
+        assert destination.topic is not None
+        from pyspark.sql import functions as F
+
+        schema = destination.__dict__["schema"]
+        values = [(value,) for value in read_values(self.kafka, destination.topic)]
+        parsed = spark.createDataFrame(values, "value string").select(F.from_json("value", schema, _TIMES).alias("row"))
+        return [row.asDict(recursive=True) for row in parsed.select("row.*").collect()]
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+class TestExactlyOnce(KafkaSuite, RememberingConformance):
+    """A batch is a transaction."""
+
+    exactly_once = True
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+class TestAtLeastOnce(KafkaSuite, DestinationConformance):
+    """A batch is sent as it comes."""
+
+    exactly_once = False
+
+    def test_a_write_that_fails_leaves_nothing(self, spark: SparkSession, destination: Destination) -> None:
+        """Here it may leave rows, each with the headers under which it comes again."""
+        from pyspark.sql import functions as F
+
+        opened, _ = open_for(spark, destination, spark.range(1))
+        torn = spark.range(0, 20, 1, 4).select(
+            F.expr("if(id < 19, id, raise_error('torn'))").cast("bigint").alias("id")
+        )
+        failed = make_label()
+        with pytest.raises(Exception, match="torn"):
+            opened.write(spark, FrameRows(torn), [failed])
+        assert isinstance(destination, Kafka)
+        assert destination.topic is not None
+        left = read_messages(self.kafka, destination.topic)
+        assert {read_headers(message)["wherry.batch"] for message in left} <= {failed.key}
+        opened.write(spark, FrameRows(spark.range(20)), [failed])
+        found = read_messages(self.kafka, destination.topic)
+        assert {read_headers(message)["wherry.row"] for message in found} == {str(number) for number in range(1, 21)}
+
+
+def make(kafka: Broker, to: str | None, **given: Any) -> Kafka:
+    """One that writes to this topic, with transactional ids of its own."""
+    return Kafka(**{"servers": kafka.servers, "topic": to, "transactional_id": to or "test", **given})
+
+
+def send(spark: SparkSession, destination: Kafka, rows: DataFrame, label: Label | None = None) -> None:
+    """Open it, and write these rows as a batch."""
+    opened, _ = open_for(spark, destination, rows)
+    opened.write(spark, FrameRows(rows), [label or make_label()])
+
+
+@pytest.mark.spark
+def test_columns_become_key_value_headers_topic_and_partition(kafka: Broker, spark: SparkSession) -> None:
+    """And the batch, its lane and the number of the row stand in the headers."""
+    topic, label = kafka.make_topic(3), make_label(number=7, lane="a")
+    rows = spark.sql(f"""select 17L as id, 'x' as name, '{topic}' as goes_to, 2 as shard, 'shop' as source,
+        map('a', '1', 'b', null) as more, array(named_struct('key', 'c', 'value', X'00ff')) as raw""")
+    destination = make(
+        kafka, None, topic_column="goes_to", key="id", partition="shard", headers=["source", "more", "raw"]
+    )
+    send(spark, destination, rows, label)
+    (message,) = read_messages(kafka, topic)
+    assert (message.key(), message.partition()) == (b"17", 2)
+    assert json.loads(message.value() or b"") == {"id": 17, "name": "x"}
+    assert message.headers() == [
+        ("wherry.batch", label.key.encode()), ("wherry.lane", b"a/7"), ("wherry.row", b"1"),
+        ("source", b"shop"), ("a", b"1"), ("b", None), ("c", b"\x00\xff"),
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("given", "sql", "value"),
+    [
+        ({"format": "text"}, "select 'grün' as value", "grün".encode()),
+        ({"format": "raw", "value": "bytes"}, "select X'00ff' as bytes", b"\x00\xff"),
+        ({"format": "text"}, "select cast(null as string) as value", None),
+        ({"value": "inner"}, "select named_struct('a', 1) as inner, 2 as id", b'{"a":1}'),
+        ({"value": "inner"}, "select cast(null as struct<a: int>) as inner, 2 as id", None),
+    ],
+)
+def test_a_format_says_what_the_value_is(
+    given: Mapping[str, Any], sql: str, value: bytes | None, kafka: Broker, spark: SparkSession
+) -> None:
+    """A NULL is a message without a value, which a compacted topic takes for a deletion."""
+    topic = kafka.make_topic()
+    send(spark, make(kafka, topic, **given), spark.sql(sql))
+    (message,) = read_messages(kafka, topic)
+    assert message.value() == value
+
+
+@pytest.mark.spark
+def test_each_key_stays_in_order(kafka: Broker, spark: SparkSession) -> None:
+    """A key goes to one partition, the one that Java's producers choose, in the order of the rows."""
+    topic = kafka.make_topic(4)
+    rows = spark.range(0, 400, 1, 5).selectExpr("id", "if(id % 7 = 0, 'foobar', concat('k', id % 7)) as key")
+    send(spark, make(kafka, topic, key="key"), rows)
+    found = read_messages(kafka, topic)
+    places = {(message.key(), message.partition()) for message in found}
+    assert len(places) == 7
+    assert (b"foobar", 1_357_151_166 % 4) in places  # Kafka's own test says that this is murmur2 of it
+    for key in {message.key() for message in found}:
+        ids = [json.loads(message.value() or b"")["id"] for message in found if message.key() == key]
+        assert ids == sorted(ids)
+
+
+@pytest.mark.spark
+def test_rows_that_are_in_this_process_are_sent_too(kafka: Broker, spark: SparkSession) -> None:
+    """In their order."""
+    topic = kafka.make_topic()
+    rows = spark.range(50)
+    opened, _ = open_for(spark, make(kafka, topic, format="json"), rows)
+    opened.write(spark, TableRows(spark, rows.toArrow(), rows.schema), [make_label()])
+    assert [json.loads(value)["id"] for value in read_values(kafka, topic)] == [*range(50)]
+
+
+@pytest.mark.spark
+def test_a_zombie_is_fenced_by_the_question_of_another_run(kafka: Broker, spark: SparkSession) -> None:
+    """Its transaction is aborted, and the batch is there once when the other run sends it."""
+    topic = kafka.make_topic()
+    destination = make(kafka, topic, exactly_once=True)
+    zombie, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
+    other, _ = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
+    label = make_label()
+    with start_paused_write(spark, zombie, label) as (write, let_go):
+        assert other.find(spark, label, identity) is None
+        let_go()
+        assert isinstance(error := write.exception(), ProducerFenced)
+    assert classify(error).is_conflict
+    other.write(spark, FrameRows(spark.range(1).selectExpr("id", "'y' as text")), [label])
+    assert [json.loads(value)["text"] for value in read_values(kafka, topic)] == ["y"]
+
+
+@pytest.mark.spark
+def test_a_row_that_the_topic_does_not_take_is_refused_alone(kafka: Broker, spark: SparkSession) -> None:
+    """Because of its topic, its partition or its size; each rule holds for the others."""
+    topic = kafka.make_topic(2, max_message_bytes="10000")
+    rows = spark.sql(f"""select * from values (1, '{topic}', 1, 'x'), (2, 'nowhere', 0, 'x'), (3, null, 0, 'x'),
+        (4, '{topic}', 2, 'x'), (5, '{topic}', -1, 'x'), (6, '{topic}', null, repeat('x', 10000)),
+        (7, '{topic}', null, repeat('x', 8000)) as t(id, goes_to, shard, text)""")
+    destination = make(kafka, None, topic_column="goes_to", partition="shard", headers=["text"])
+    opened = destination.open()
+    (demands,) = opened.demands(spark, rows.schema)
+    assert isinstance(demands, Demands)
+    refused = {
+        rule.code: [row.id for row in rows.where(f"not coalesce({rule.holds}, false)").orderBy("id").collect()]
+        for rule in demands.rules
+    }
+    assert refused == {"TOPIC": [2, 3], "PARTITION": [2, 3, 4, 5], "TOO_LARGE": [2, 3, 6]}
+    opened.write(spark, FrameRows(rows.where("id in (1, 7)")), [make_label()])
+    assert sorted(json.loads(value)["id"] for value in read_values(kafka, topic)) == [1, 7]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_message_that_is_too_large_all_the_same_is_an_error(
+    exactly_once: bool, kafka: Broker, spark: SparkSession
+) -> None:
+    """It says what to raise, and no transaction becomes visible."""
+    topic = kafka.make_topic(max_message_bytes="10000")
+    rows = spark.sql("select 'small' as text union all select repeat('x', 20000)")
+    with pytest.raises(DestinationError, match=r"(?i)too large") as raised:
+        send(spark, make(kafka, topic, exactly_once=exactly_once), rows)
+    assert "max.message.bytes" in raised.value.hint
+    assert len(read_values(kafka, topic)) <= (not exactly_once)
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+def test_messages_of_5_mib_arrive(kafka: Broker, spark: SparkSession) -> None:
+    """Where the topic takes them; small ones go beside them."""
+    topic = kafka.make_topic(max_message_bytes=str(6 << 20))
+    rows = spark.range(8).selectExpr("if(id % 2 = 0, repeat('x', 5 << 20), 'small') as value")
+    send(spark, make(kafka, topic, format="text", exactly_once=True), rows)
+    assert [len(value) for value in read_values(kafka, topic)] == [5 << 20, 5] * 4
+
+
+@pytest.mark.spark
+def test_a_topic_that_is_missing_is_named(kafka: Broker, spark: SparkSession) -> None:
+    """Before a row is read."""
+    with pytest.raises(DestinationError, match="There is no topic nowhere in Kafka"):
+        open_for(spark, make(kafka, "nowhere"), spark.range(1))
+
+
+@pytest.mark.spark
+def test_rows_that_do_not_fit_are_told_with_every_problem(kafka: Broker, spark: SparkSession) -> None:
+    """Columns that are missing, and types that are others."""
+    destination = make(kafka, kafka.make_topic(), key="nr", partition="text", headers=["many"], format="raw")
+    with pytest.raises(Misfit) as raised:
+        open_for(spark, destination, spark.sql("select 1 as id, 'x' as text, array(1) as many"))
+    assert [line.strip().split(":")[0] for line in str(raised.value).splitlines()[1:]] == ["key", "value"]
+    destination = make(kafka, kafka.make_topic(), key="many", partition="text", headers=["many"], value="id")
+    with pytest.raises(Misfit) as raised:
+        open_for(spark, destination, spark.sql("select 1 as id, 'x' as text, array(1) as many"))
+    assert [line.strip().split(":")[0] for line in str(raised.value).splitlines()[1:]] == [
+        "key", "partition", "value", "headers",
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_a_label_topic_that_loses_labels_is_refused(kafka: Broker, spark: SparkSession) -> None:
+    """Only a compacted one keeps the newest label of each lane."""
+    labels = kafka.make_topic(cleanup_policy="delete")
+    with pytest.raises(DestinationError, match=r"cleanup\.policy delete"):
+        open_for(spark, make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels), spark.range(1))
+
+
+@pytest.mark.spark
+def test_a_label_topic_that_was_replaced_cannot_answer(kafka: Broker, spark: SparkSession) -> None:
+    """Neither for the open batch, nor for a run that begins."""
+    labels = kafka.make_topic(cleanup_policy="compact")
+    destination = make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
+    opened, identity = open_for(spark, destination, spark.range(1))
+    admin = kafka.make_admin()
+    admin.delete_topics([labels])[labels].result(30)
+    with pytest.raises(Unsure, match="missing or was replaced"):
+        opened.find(spark, make_label(), identity)
+    opened.expects(identity)
+    with pytest.raises(DestinationError, match="is missing, and this pipeline has delivered to it"):
+        opened.ensure_place(spark, spark.range(1).schema)
+
+
+@pytest.mark.spark
+def test_an_older_batch_than_the_newest_label_is_not_guessed(kafka: Broker, spark: SparkSession) -> None:
+    """Compaction may have taken its label."""
+    destination = make(kafka, kafka.make_topic(), exactly_once=True)
+    opened, identity = open_for(spark, destination, spark.range(1))
+    newer = make_label(number=2)
+    newer = replace(newer, batch=replace(newer.batch, time=newer.batch.time + timedelta(seconds=1)))
+    opened.write(spark, FrameRows(spark.range(1)), [newer])
+    with pytest.raises(Unsure, match="has a later batch of its lane"):
+        opened.find(spark, make_label(number=1), identity)
+
+
+@pytest.mark.spark
+def test_an_open_transaction_of_another_lane_hides_no_label(
+    kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question waits until it is over, and is asked again later where it is not."""
+    from confluent_kafka import Producer
+
+    labels = kafka.make_topic(cleanup_policy="compact")
+    destination = make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
+    opened, identity = open_for(spark, destination, spark.range(1))
+    stranger = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"{labels}-stranger"})
+    stranger.init_transactions(30)
+    stranger.begin_transaction()
+    stranger.produce(labels, b"{}", b"stranger")
+    stranger.flush(30)
+    mine = make_label()
+    written = opened.write(spark, FrameRows(spark.range(3)), [mine])
+    with monkeypatch.context() as hurry:
+        hurry.setattr("origins.kafka_client.PATIENCE", 2.0)
+        with pytest.raises(ConnectionError, match="A transaction of another lane is open"):
+            opened.find(spark, mine, identity)
+    stranger.abort_transaction(30)
+    assert opened.find(spark, mine, identity) == written
+
+
+@pytest.mark.spark
+def test_a_broker_that_is_back_in_time_gets_the_batch(kafka: Broker, spark: SparkSession) -> None:
+    """The producer waits for it, and no row is lost or there twice."""
+    topic = kafka.make_topic()
+    opened, _ = open_for(
+        spark, make(kafka, topic, exactly_once=True), spark.createDataFrame([], "id bigint, text string")
+    )
+    with start_paused_write(spark, opened, make_label()) as (write, let_go):
+        kafka.kill()
+        let_go()
+        kafka.start_again()
+        assert write.result().rows == 1
+    assert len(read_values(kafka, topic)) == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_broker_that_stays_away_is_an_error_that_passes(
+    exactly_once: bool, kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the run tries the batch again; nothing is there that was not acknowledged."""
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    topic = kafka.make_topic()
+    opened, _ = open_for(spark, make(kafka, topic, exactly_once=exactly_once), spark.range(1))
+    kafka.kill()
+    try:
+        with pytest.raises(ConnectionError, match="Kafka at") as raised:
+            opened.write(spark, FrameRows(spark.range(1)), [label := make_label()])
+    finally:
+        kafka.start_again()
+    assert classify(raised.value).transient
+    opened.write(spark, FrameRows(spark.range(1)), [label])
+    assert len(read_values(kafka, topic)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"topic_column": "t"}, "expected either topic or topic_column, got both"),
+        ({"topic": None}, "expected either topic or topic_column, got none of them"),
+        ({"topic": "no spaces"}, "topic: expected a name of letters"),
+        ({"label_topic": "__labels"}, "label_topic: expected a name that does not begin with __"),
+        ({"servers": " "}, "servers: expected a broker"),
+        ({"format": "xml"}, "format: expected json, text, raw, got 'xml'"),
+        ({"headers": "a"}, "headers: expected a list"),
+        ({"error_headers": "other"}, "error_headers: expected wherry or connect"),
+        ({"options": {"acks": 1}}, "options: expected settings other than acks"),
+    ],
+)
+def test_options_that_do_not_fit_are_errors(given: dict[str, Any], problem: str) -> None:
+    """Each says what was expected, and what came."""
+    with pytest.raises(ValueError, match=problem):
+        Kafka(**{"servers": "localhost:1", "topic": "orders", **given})
+
+
+def test_it_says_what_it_guarantees() -> None:
+    """By its options."""
+    assert Kafka(servers="localhost:1", topic="orders").guarantee.startswith("at least once")
+    once = Kafka(servers="localhost:1", topic="orders", exactly_once=True)
+    assert once.guarantee.startswith("effectively once for readers of committed messages")
+    assert (once.remembers, once.name, once.place) == (True, None, "kafka://localhost:1/orders")
+
+
+def test_a_lane_may_have_a_topic_of_its_own() -> None:
+    """Where the topic has the lane's name in it."""
+    destination = Kafka(servers="localhost:1", topic="orders.{lane}")
+    assert destination.by_lane
+    own = destination.of_lane("eu")
+    assert isinstance(own, Kafka)
+    assert own.topic == "orders.eu"
