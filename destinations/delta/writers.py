@@ -141,11 +141,6 @@ class PendingAppend:
     def deadline(self) -> Deadline | None:
         return self.labels[0].deadline
 
-    @property
-    def must_commit_here(self) -> bool:
-        """Whether a commit of Spark's could replace one of another run, as it may in S3."""
-        return self.shared and self.table.may_lose_commits(self.spark)
-
     @cached_property
     def short(self) -> DirectWrite | None:
         """The write that this process commits, which begins when it is first asked for; None where only Spark can."""
@@ -242,7 +237,7 @@ class SparkAppend(DeltaWriter):
         return True
 
     def write(self, append: PendingAppend) -> Written:
-        if append.must_commit_here:
+        if append.shared and append.table.may_lose_commits(append.spark):
             raise DestinationError(
                 f"Only Spark can append these rows to {append.table.location}, and Spark might replace the "
                 "commits of the other runs that share its lanes.",
