@@ -126,13 +126,15 @@ class ProtobufCoding:
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
-        made = message_factory.GetMessageClass(self._find_type())
+        kind = self._find_type()
+        made, read = message_factory.GetMessageClass(kind), _make_message_reader(kind, {})
 
         def decode(value: bytes) -> Fields:
             try:
-                return _read_message(made.FromString(value))
+                found: Fields = read(made.FromString(value))
             except (DecodeError, *_BROKEN) as error:
                 raise Unreadable(f"the value is not a {self.message} in Protobuf") from error
+            return found
 
         return decode
 
@@ -483,34 +485,46 @@ def _get_kind(of: FieldDescriptor) -> str:
     return str(next(name[5:].lower() for name in known if name.startswith("TYPE_") and getattr(of, name) == of.type))
 
 
-def _read_message(message: Message) -> Fields:
-    """The fields of a message; None where one that may be missing is."""
-    return {each.name: _read_field(message, each) for each in message.DESCRIPTOR.fields}
+def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:
+    """A function that gives the fields of a message; None where one that may be missing is. `known` has the functions
+    of messages that are made already: a message may hold itself."""
+    name = message.full_name
+    if name not in known:
+        readers: list[tuple[str, Fit]] = []
+        known[name] = lambda each: {field: read(each) for field, read in readers}
+        readers += [(of.name, _make_field_reader(of, known)) for of in message.fields]
+    return known[name]
 
 
-def _read_field(message: Message, of: FieldDescriptor) -> Any:
-    value = getattr(message, of.name)
-    if of.message_type is not None and of.message_type.GetOptions().map_entry:
-        inner = of.message_type.fields_by_name["value"]
-        return {key: _read_value(value[key], inner) for key in value}
+def _make_field_reader(of: FieldDescriptor, known: dict[str, Fit]) -> Fit:
+    name, kind = of.name, of.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        item = _make_value_reader(kind.fields_by_name["value"], known)
+
+        def read_map(message: Any) -> Any:
+            value = getattr(message, name)
+            return {key: item(value[key]) for key in value}
+
+        return read_map
+    convert = _make_value_reader(of, known)
     if of.is_repeated:
-        return [_read_value(each, of) for each in value]
-    if of.has_presence and not message.HasField(of.name):
-        return None
-    return _read_value(value, of)
+        return lambda message: [convert(each) for each in getattr(message, name)]
+    if of.has_presence:
+        return lambda message: convert(getattr(message, name)) if message.HasField(name) else None
+    return lambda message: convert(getattr(message, name))
 
 
-def _read_value(value: Any, of: FieldDescriptor) -> Any:
+def _make_value_reader(of: FieldDescriptor, known: dict[str, Fit]) -> Fit:
     if of.enum_type is not None:
-        known = of.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+        names = {number: each.name for number, each in of.enum_type.values_by_number.items()}
+        return lambda value: names.get(value, str(value))
     if of.message_type is None:
-        return value
+        return lambda value: value
     if of.message_type.full_name == _TIMESTAMP:
-        return Micros(value.seconds * 1_000_000 + value.nanos // 1_000)
+        return lambda value: Micros(value.seconds * 1_000_000 + value.nanos // 1_000)
     if of.message_type.full_name in _WRAPPERS:
-        return value.value
-    return _read_message(value)
+        return lambda value: value.value
+    return _make_message_reader(of.message_type, known)
 
 
 def _write_message(message: Message, fields: Fields) -> None:
