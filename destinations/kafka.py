@@ -290,7 +290,8 @@ class OpenKafka(OpenDestination):
 
     def _make_messages(self, rows: Iterable[Row], label: Label) -> Iterator[OutgoingMessage]:
         batch, topic = label.batch, self.destination.topic
-        same = [("wherry.batch", label.key.encode()), ("wherry.lane", f"{batch.lane}/{batch.number}".encode())]
+        place = f"{batch.lane}/{batch.number}"
+        same: list[tuple[str, str | bytes | None]] = [("wherry.batch", label.key), ("wherry.lane", place)]
         for number, (key, value, named, partition, headers) in zip(count(1), rows, strict=False):
             to = topic or named
             if to is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from destinations.destination import DestinationError, Written
 from origins.kafka_client import Cluster, list_unreachable, silence_client
@@ -36,8 +36,7 @@ class ProducerFenced(Exception):
     """Another producer took over the lane's transactional id. Nothing of the batch became visible."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutgoingMessage:
+class OutgoingMessage(NamedTuple):
     """What is sent to a topic."""
 
     topic: str
@@ -45,7 +44,7 @@ class OutgoingMessage:
     value: bytes | None
     partition: int | None = None
     """None: Kafka's client chooses one by the key."""
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    headers: list[tuple[str, str | bytes | None]] = []  # noqa: RUF012 -- it is only read
 
 
 @dataclass(eq=False)
@@ -145,9 +144,7 @@ class Sender:
         given: dict[str, Any] = {} if message.partition is None else {"partition": message.partition}
         while True:
             try:
-                self._producer.produce(
-                    message.topic, message.value, message.key, headers=list(message.headers), **given
-                )
+                self._producer.produce(message.topic, message.value, message.key, headers=message.headers, **given)
                 return
             except BufferError:  # it is full: wait for an acknowledgement
                 self._producer.poll(0.1)
