@@ -305,7 +305,7 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
     """The Delta table in a folder or in an object store, through `deltalake`; None where there is none. Raises
     `StoreError` where a store does not answer well."""
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     if not is_store_url(place):
         return DeltaTable(str(place)) if os.path.exists(place) else None
@@ -314,10 +314,19 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except OSError as error:
-        reason, hint = describe_store_error(error, str(place))
-        made = StoreError(f"{canonicalise(str(place))} cannot be read: {reason}.", hint=hint)
-        made.is_away = is_store_away(error)
-        raise made from error
+        raise make_store_error(error, str(place), "cannot be read") from error
+    except DeltaError as error:
+        if is_store_away(error):
+            raise make_store_error(error, str(place), "cannot be read") from error
+        raise
+
+
+def make_store_error(error: Exception, place: str, what: str) -> StoreError:
+    """What a person is told of a store that refuses something, or is away."""
+    reason, hint = describe_store_error(error, place)
+    made = StoreError(f"{canonicalise(place)} {what}: {reason}.", hint=hint)
+    made.is_away = is_store_away(error)
+    return made
 
 
 class StoredObject(NamedTuple):

@@ -298,7 +298,7 @@ _WRITING = ("spark.databricks.delta.", "parquet.")
 _NOT_WRITING = (
     "spark.databricks.delta.snapshotPartitions",
     "spark.databricks.delta.lastCommitVersionInSession",
-    "spark.databricks.delta.commitInfo.",
+    "spark.databricks.delta.commitInfo.userMetadata",
     "spark.databricks.delta.commitLock.",
     "spark.databricks.delta.properties.defaults.",
     "spark.databricks.delta.schema.autoMerge.enabled",

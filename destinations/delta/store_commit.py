@@ -27,7 +27,7 @@ from destinations.delta.direct_commit import (
     read_clock,
 )
 from origins.delta_actions import ActionBody, FileBody
-from origins.object_store import ObjectStore, StoreError, get_options, open_delta_table
+from origins.object_store import ObjectStore, StoreError, get_options, make_store_error, open_delta_table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _IDLE = 5
 """So often a store may refuse a version that it does not have, as it may while another request is under way."""
+_SURE = 5.0
+"""For so many seconds the newest version that was read is taken for what it was."""
 _NEVER = 1_000_000_000
 """So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
@@ -88,13 +90,18 @@ class StorePlace(TablePlace):
 
     def make_staging(self, staging: str, schema: str) -> None:
         from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
 
-        DeltaTable.create(
-            f"{self.url}/{staging}",
-            Schema.from_json(schema),
-            configuration={"delta.checkpointInterval": str(_NEVER)},
-            storage_options=get_options(self.url),
-        )
+        url = f"{self.url}/{staging}"
+        try:
+            DeltaTable.create(
+                url,
+                Schema.from_json(schema),
+                configuration={"delta.checkpointInterval": str(_NEVER)},
+                storage_options=get_options(self.url),
+            )
+        except (DeltaError, OSError) as error:
+            raise make_store_error(error, url, "cannot be written") from error
 
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
         store, log = self.store, f"{staging}/_delta_log/"
@@ -126,17 +133,17 @@ class StorePlace(TablePlace):
         held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
+        if read_clock() - began.seen > _SURE:  # the table may have been deleted, and its next version is free then
+            head = self._advance_or_raise(head)
         idle = 0
         while idle < _IDLE:
             check()
             taken = _take(store, format_key(head.version + 1), content)
             if taken is not None:
                 return replace(head, version=head.version + 1, file=taken or None, seen=read_clock())
-            later = self._advance(head)
-            if later is None:
-                raise MetadataChanged(
-                    f"The table's metadata changed since the write began, or its log was cleaned up: {self.url}."
-                )
+            later = self._advance_or_raise(head)
+            if any(_holds(store, format_key(each), content) for each in range(head.version + 1, later.version + 1)):
+                return later  # a refused request was carried out after all
             idle = 0 if later.version > head.version else idle + 1
             head = later
         raise StoreError(
@@ -177,6 +184,15 @@ class StorePlace(TablePlace):
         seen, table = read_clock(), self.open()
         version = table.version()
         return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)
+
+    def _advance_or_raise(self, head: LogHead) -> LogHead:
+        """The newest version. Raises `MetadataChanged` where the table may be another one now."""
+        later = self._advance(head)
+        if later is None:
+            raise MetadataChanged(
+                f"The table's metadata changed since the write began, or its log was cleaned up: {self.url}."
+            )
+        return later
 
     def _advance(self, head: LogHead) -> LogHead | None:
         """The newest version, of which only those behind this one are read; None where one of them changes what the

@@ -176,7 +176,7 @@ class TargetTable:
         short = self.get_direct_table(spark)
         if short is None or not self.can_mark(spark):
             return False
-        with self.hold_apart(patience) as held:
+        with self.hold_apart(patience, waits=True) as held:
             return held and short.mark(properties)
 
     def can_mark(self, spark: SparkSession) -> bool:

@@ -224,8 +224,13 @@ class StagedAppend(DeltaWriter):
             return None
         with nullcontext(append.rows.frame()) if deadline is None else deadline.guard_rows(append.rows.frame()) as rows:
             files = short.write_by_spark(rows)
-        if not files:
-            return Written(rows=0)
+        if not files:  # Spark commits nothing where there are no rows
+            if append.rows.frame().isEmpty():
+                return Written(rows=0)
+            raise DestinationError(
+                f"Spark wrote files for {append.table.location}, and its log does not name them.",
+                hint="The table has none of these rows. Run again.",
+            )
         return _commit_here(append, lambda check: short.commit_staged(files, append.tag, check), waits=True)
 
 

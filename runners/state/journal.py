@@ -73,10 +73,13 @@ class Journal:
         `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
         """
         self._check()
-        asked = self.state.stopping
+        asked, tries = self.state.stopping, 0
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shorten_lease(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
+            if tries:
+                self.preview_state(owned)  # raises where they were recorded after all, and are part of a snapshot now
+            tries += 1
             kinds = [entry.kind for entry in owned]
             reach_recording("before", kinds)
             if self._append(owned):

@@ -13,12 +13,13 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from destinations.conformance import make_label
+from destinations.delta import store_commit
 from destinations.delta.direct_append import DirectTable, DirectWrite
 from destinations.delta.direct_commit import MetadataChanged, Overwritten
 from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
 from destinations.delta.store_commit import StorePlace, format_key
 from destinations.delta.table import TargetTable
-from origins.object_store import StoreError, StoreUrl
+from origins.object_store import ObjectStore, StoreError, StoreUrl
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_client
 
@@ -223,3 +224,33 @@ def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, (0, 5, 10)))
     assert ids(s3, url) == [*range(15)]
+
+
+def test_a_late_append_to_a_table_that_was_deleted_fails(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its next version is free then, and would stand in a log without a beginning."""
+    monkeypatch.setattr(store_commit, "_SURE", -1.0)
+    write = begin(open_direct(s3, url))
+    client = make_client(s3.behind)
+    for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
+        client.delete_object(Bucket=s3.bucket, Key=found["Key"])
+    with pytest.raises(MetadataChanged):
+        write.commit(make_rows(1), "tag")
+    assert client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/_delta_log/")["KeyCount"] == 0
+
+
+def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file shows that the version is this run's own."""
+    tries: list[str] = []
+
+    def refuse_first(store: ObjectStore, key: str, content: bytes) -> str | None:
+        tries.append(key)
+        taken = store.create(key, content)
+        return None if len(tries) == 1 else taken
+
+    monkeypatch.setattr(store_commit, "_take", refuse_first)
+    begin(open_direct(s3, url)).commit(make_rows(1), "tag")
+    assert (len(tries), open_behind(s3, url).version(), ids(s3, url)) == (1, 1, [1])
