@@ -125,6 +125,7 @@ class Backfill:
                 found[lane] = [
                     PastBatch.of(batch, asked, having.get(make_rows_key(batch), ()), again=again) for batch in batches
                 ]
+                _check_ends(lane, found[lane])
         return found
 
     def select_batches(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
@@ -181,6 +182,22 @@ class PastBatch:
         having = [name for name in asked if name in had]
         lacking = asked if again else [name for name in asked if name not in had]
         return PastBatch(settled=settled, lacking=lacking, having=having)
+
+
+def _check_ends(lane: str, batches: Sequence[PastBatch]) -> None:
+    """Raises `Refusal` where two batches end alike, after the lane was set back: an offset says how far a backfill is,
+    and the batches between them would be left out."""
+    seen: dict[str, PastBatch] = {}
+    for batch in batches:
+        before = seen.setdefault(_make_key(batch.settled.span["end"]), batch)
+        if before is not batch and (before.lacking or batch.lacking):
+            one, other = before.settled.number, batch.settled.number
+            raise Refusal(
+                f"Batches {one} and {other} of lane {lane} end at the same offset, because the lane was set back. One "
+                "backfill cannot tell them apart.",
+                hint=f"Backfill the others first:  --lane {lane} --from {batches[0].settled.number} --to {other - 1}\n"
+                f"Then the rest:  --lane {lane} --from {other}",
+            )
 
 
 class PastBacklog(Backlog):

@@ -247,3 +247,33 @@ def test_limits_do_not_cut_what_was_one_batch() -> None:
     lane = past.lanes[0]
     feed = past.feeds[0]
     assert feed.backlog.take(feed.lanes[lane], None, Limits(rows=0)) is not None
+
+
+class SetBack(Remembering):
+    """A journal of a lane that was set back after its third batch, so that its fourth ends where its first did."""
+
+    def list_settled(self) -> list[Settled]:
+        again = settled("0", 4, 4)
+        return [
+            *(settled("0", number, number) for number in (1, 2, 3)),
+            replace(again, span={**again.span, "start": 0, "end": 1}),
+            settled("1", 1, 1),
+        ]
+
+
+def test_batches_that_end_alike_are_refused_and_none_is_left_out() -> None:
+    """An offset does not tell them apart. The advice divides them, and each part is complete."""
+    journal = SetBack(MemoryLedger())
+    offsets = {"lanes": {"0": {"offset": 1}, "1": {"offset": 1}}}
+    journal.record(Entry(kind="set", epoch=journal.state.epoch, body=offsets))
+    with pytest.raises(Refusal, match="Batches 1 and 4 of lane 0 end at the same offset") as raised:
+        Backfill(reason="a test", again=True).list_left(PIPELINE, journal)
+    assert "--lane 0 --from 1 --to 3" in raised.value.hint
+    assert "--lane 0 --from 4" in raised.value.hint
+
+    def left(**bounds: int) -> list[int]:
+        past = Backfill(reason="a test", again=True, lane="0", **bounds)  # type: ignore[arg-type]
+        return [batch.settled.number for batch in past.list_left(PIPELINE, journal)["0"]]
+
+    assert (left(start=1, end=3), left(start=4)) == ([1, 2, 3], [4])
+    source(journal, Backfill(reason="a test", again=True, lane="1"))
