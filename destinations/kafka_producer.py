@@ -156,7 +156,7 @@ class Sender:
 
         if self._refused:
             error, message = self._refused[0]
-            where = f"{message.topic()}" + (f"/{message.partition()}" if (message.partition() or -1) >= 0 else "")
+            where = f"{message.topic()}" + (f"/{message.partition()}" if message.partition() not in (None, -1) else "")
             raise self._explain(KafkaException(error), f"take a message for {where}")
 
     def _commit(self) -> None:
