@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
@@ -104,7 +103,8 @@ class Kafka(Destination):
             raise ValueError(f"topic: expected either topic or topic_column, got {got}")
         for option in ("topic", "label_topic"):
             name = getattr(self, option)
-            if name is not None and not _TOPIC.fullmatch(name.replace(LANE, "lane")):
+            plain = name.replace(LANE, "lane") if name and option == "topic" else name
+            if plain is not None and not _TOPIC.fullmatch(plain):
                 raise ValueError(f"{option}: expected a name of letters, digits, dots, _ and -, got {name!r}")
         if self.label_topic.startswith("__"):
             raise ValueError(f"label_topic: expected a name that does not begin with __, got {self.label_topic!r}")
@@ -114,6 +114,8 @@ class Kafka(Destination):
             raise ValueError(f"error_headers: expected wherry or connect, got {self.error_headers!r}")
         if isinstance(self.headers, str):
             raise ValueError(f"headers: expected a list, got {self.headers!r}")
+        if str(self.options.get("message.timeout.ms")) == "0":
+            raise ValueError("options: expected a message.timeout.ms above 0, with which a message is given up in time")
         for name in OWN:
             if name in self.options:
                 raise ValueError(f"options: expected settings other than {name}, which Wherry sets itself")
@@ -174,7 +176,7 @@ class OpenKafka(OpenDestination):
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         destination = self.destination
-        known = dict(zip(("topic", "labels"), self._known.split(" "), strict=False))
+        known = dict(zip(("topic", "labels", "producers"), self._known.split(" "), strict=False))
         with _explain():
             topic, labels = destination.find_ids()
             if destination.exactly_once and not labels and not known.get("labels"):
@@ -187,7 +189,8 @@ class OpenKafka(OpenDestination):
                 raise make_other_place_error(destination.place, gone=not now)
         if schema is not None:
             self._check(spark, schema)
-        return Identity(place=destination.place, id=f"{topic} {labels}".rstrip())
+        producers = destination.transactional_id if destination.exactly_once else ""
+        return Identity(place=destination.place, id=f"{topic} {labels} {producers}".rstrip())
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         with _explain():
@@ -230,15 +233,18 @@ class OpenKafka(OpenDestination):
             return None
         with _explain(away=True):
             _, labels = destination.find_ids()
-            if labels != identity.id.partition(" ")[2]:
+            _, known, producers = f"{identity.id}  ".split(" ")[:3]
+            if labels != known:
                 raise self._make_unsure(label, f"the topic {destination.label_topic} is missing or was replaced")
+            if producers not in ("", destination.transactional_id):
+                raise self._make_unsure(label, f"it was sent under another `transactional_id`, {producers}")
             with self._borrow_sender(label, anew=True):
                 reach("after-claim", label.destination)
             notes = self._read_labels(self._name_producer(label))
         for note in notes:
             if note["key"] == label.key:
                 return Written(rows=note["rows"], bytes=note["bytes"])
-        if notes and datetime.fromisoformat(notes[-1]["time"]) > label.batch.time:
+        if notes and notes[-1]["number"] > label.batch.number:
             raise self._make_unsure(
                 label, f"{destination.label_topic} has a later batch of its lane, and keeps only that"
             )

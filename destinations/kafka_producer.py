@@ -13,8 +13,8 @@ from origins.kafka_client import Cluster, list_unreachable, silence_client
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-_BUFFER = 64 << 10
-"""So many KiB of messages wait in this process at most."""
+_BUFFER = 16 << 10
+"""So many KiB of messages wait in this process at most. A slow broker takes them before they are given up."""
 _POLL = 500
 """After so many messages the client is asked what became of earlier ones."""
 _LARGEST = 1_000_000_000

@@ -327,14 +327,27 @@ def test_a_label_topic_that_was_replaced_cannot_answer(kafka: Broker, spark: Spa
 
 @pytest.mark.spark
 def test_an_older_batch_than_the_newest_label_is_not_guessed(kafka: Broker, spark: SparkSession) -> None:
-    """Compaction may have taken its label."""
+    """Compaction may have taken its label. The clock of the machine that planned the newer one does not count."""
     destination = make(kafka, kafka.make_topic(), exactly_once=True)
     opened, identity = open_for(spark, destination, spark.range(1))
     newer = make_label(number=2)
-    newer = replace(newer, batch=replace(newer.batch, time=newer.batch.time + timedelta(seconds=1)))
+    newer = replace(newer, batch=replace(newer.batch, time=newer.batch.time - timedelta(hours=1)))
     opened.write(spark, FrameRows(spark.range(1)), [newer])
     with pytest.raises(Unsure, match="has a later batch of its lane"):
         opened.find(spark, make_label(number=1), identity)
+
+
+@pytest.mark.spark
+def test_a_batch_is_not_asked_for_under_another_transactional_id(kafka: Broker, spark: SparkSession) -> None:
+    """Its label has the id under which it was sent, and so has the producer that may still be at work."""
+    destination = make(kafka, kafka.make_topic(), exactly_once=True)
+    opened, identity = open_for(spark, destination, spark.range(1))
+    opened.write(spark, FrameRows(spark.range(1)), [make_label()])
+    renamed = replace(destination, transactional_id="other").open()
+    with pytest.raises(Unsure, match="under another `transactional_id`, test-"):
+        renamed.find(spark, make_label(), identity)
+    renamed.expects(identity)
+    assert renamed.ensure_place(spark, spark.range(1).schema).id != identity.id
 
 
 @pytest.mark.spark

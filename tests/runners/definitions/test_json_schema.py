@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runners.command_line import cli
+from runners.definitions.definition import CASES
 from runners.definitions.document import parse, to_plain
 from runners.definitions.first_pipeline import DEFINITION
 from runners.definitions.json_schema import make_json_schema
@@ -65,7 +66,8 @@ def as_dict(value: Any) -> dict[str, Any]:
 def definitions() -> list[str]:
     """Those that the README, the demo and the examples show."""
     shown = re.findall(r"^```yaml\n(name: .*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
-    examples = [file.read_text() for file in (ROOT / "runners" / "examples").rglob("*.yaml")]
+    files = [file for file in (ROOT / "runners" / "examples").rglob("*.yaml") if not file.name.endswith(CASES)]
+    examples = [file.read_text() for file in files]
     return [*shown, DEFINITION, *examples]
 
 
