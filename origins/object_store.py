@@ -322,7 +322,7 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:
-    """What a person is told of a store that refuses something, or is away."""
+    """The error for a store that refuses something, or is away."""
     reason, hint = describe_store_error(error, place)
     made = StoreError(f"{canonicalise(place)} {what}: {reason}.", hint=hint)
     made.is_away = is_store_away(error)

@@ -33,6 +33,8 @@ dlq: {window: 1000, threshold: 100}
 """
 
 
+CASES = "cases: [{name: one order, rows: [{id: 1}], delivered: {orders: 1, latest: 1}}]"
+
 FILES = """
 name: orders
 origin: {files: {path: "*.json", format: json, schema: "id long", metadata: [file_name]}}
@@ -119,6 +121,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         "runners.definitions.first_pipeline.make", functools.partial(first_pipeline.make, files=1, rows=50)
     )
     (tmp_path / "orders.yaml").write_text(DEFINITION)
+    (tmp_path / "orders.test.yaml").write_text(CASES)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")
     for words in sorted(LEAVES, key=LOOKS_AT_WHAT_WAITS.__ne__):
