@@ -367,11 +367,9 @@ def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) 
 
 
 def start_ahead(spark: SparkSession) -> None:
-    """Start the JVM of this session in a thread beside, for work that will need it. Another thread loads what reads its
-    answers."""
+    """Start the JVM of this session in a thread beside, for work that will need it."""
     if isinstance(spark, LateSession):
         spark.late.start_ahead()
-        threading.Thread(target=importlib.import_module, args=["pyarrow"], name="wherry-load-pyarrow").start()
 
 
 def stop(spark: SparkSession) -> None:
