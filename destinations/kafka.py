@@ -33,6 +33,7 @@ from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
 from origins.kafka_client import Cluster
+from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -279,7 +280,7 @@ class OpenKafka(OpenDestination):
         problems = columns.list_problems()
         if not problems:
             try:
-                _ = columns.select(spark.createDataFrame([], schema)).schema
+                _ = columns.select(make_empty_frame(spark, schema)).schema
             except list_spark_errors() as error:
                 problems = [str(error).splitlines()[0]]
         if problems:

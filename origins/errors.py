@@ -22,10 +22,11 @@ class WherryError(Exception):
     is_away: bool = False
     """Whether a store did not answer, or asked for fewer requests: that passes by itself."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", is_away: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.is_away = is_away
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -81,6 +82,11 @@ class ErrorCause:
     """Whether its stack shows that rows were evaluated."""
     in_python: bool = False
     """Whether a Python function raised it in one of Spark's workers."""
+
+
+def is_store_silent(error: BaseException) -> bool:
+    """Whether a store that is away is the error, or a cause of it."""
+    return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
 
 
 def list_errors(error: BaseException | None) -> list[BaseException]:

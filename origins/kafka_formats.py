@@ -272,7 +272,7 @@ def _find_leaf(kind: pa.DataType, path: str) -> tuple[str, Fit]:
     if types.is_signed_integer(kind):
         bits = kind.bit_width
         name = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}[bits]
-        return name, lambda value: _to_whole(value, bits)
+        return name, lambda value: to_whole(value, bits)
     if types.is_floating(kind):
         return ("float", _to_single) if kind.bit_width == 32 else ("double", _to_float)
     if types.is_decimal(kind):
@@ -300,7 +300,8 @@ def _require(kind: type) -> Fit:
     return convert
 
 
-def _to_whole(value: Any, bits: int) -> int:
+def to_whole(value: Any, bits: int) -> int:
+    """The value as a whole number of so many bits, and a time of day by its parts of a second. Raises ValueError."""
     if isinstance(value, datetime.time):
         moment = datetime.timedelta(
             hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond

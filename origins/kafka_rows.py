@@ -13,19 +13,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from arro3.core import Array
-
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
 from origins.files.csv_rows import CsvVerdict
-from origins.files.json_in_process import parse_rows
+from origins.files.json_in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.kafka_client import Cluster, Partition
-from origins.kafka_formats import MISSING, BatchDecoder, Coding, decode_values
+from origins.kafka_formats import MISSING, BatchDecoder, Coding, decode_values, to_whole
 from origins.lazy import F, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
@@ -437,7 +435,7 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return make_array(values, pa.int64()).view(kind)
     if types.is_date32(kind):
         return make_array(values, pa.int32()).view(kind)
-    return pa.array(values, kind) if types.is_decimal(kind) else pa.array(Array(values, kind))
+    return make_plain_array(values, kind)
 
 
 _WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
@@ -476,7 +474,7 @@ def _parse_plain_field(text: str, kind: str, zone: Callable[[], str]) -> Any:
     if kind == "string":
         return text
     if kind in _WHOLE:
-        return _require_whole(int(_require_match(text, r"-?[0-9]{1,18}")), _WHOLE[kind])
+        return to_whole(int(_require_match(text, r"-?[0-9]{1,18}")), _WHOLE[kind])
     if kind == "double":
         return float(_require_match(text, _PLAIN_NUMBER))
     if kind.startswith("decimal"):
@@ -500,12 +498,6 @@ def _require_match(text: str, pattern: str) -> str:
     if re.fullmatch(pattern, text, re.ASCII) is None:
         raise ValueError
     return text
-
-
-def _require_whole(value: int, bits: int) -> int:
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise ValueError
-    return value
 
 
 def _get_fact(message: Message, name: str) -> Any:

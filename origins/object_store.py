@@ -314,18 +314,18 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except OSError as error:
-        raise make_store_error(error, str(place), "cannot be read") from error
+        raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
     except DeltaError as error:
         if is_store_away(error):
-            raise make_store_error(error, str(place), "cannot be read") from error
+            raise make_store_error(error, canonicalise(str(place)), "cannot be read") from error
         raise
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:
     """The error for a store that refuses something, or is away."""
     reason, hint = describe_store_error(error, place)
-    made = StoreError(f"{canonicalise(place)} {what}: {reason}.", hint=hint)
-    made.is_away = is_store_away(error)
+    made = StoreError(f"{place} {what}: {reason}.", hint=hint, is_away=is_store_away(error))
+    made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
     return made
 
 
@@ -460,7 +460,7 @@ class ObjectStore:
         except FileNotFoundError:
             raise
         except Exception as error:
-            raise self._make_error("changed", error) from error
+            raise make_store_error(error, self.url, "cannot be changed") from error
         return True
 
     def read_clock(self) -> float:
@@ -478,12 +478,11 @@ class ObjectStore:
                 date = error.headers["Date"]
             return parsedate_to_datetime(date or "").timestamp()
         except (OSError, ValueError) as error:
-            made = StoreError(
+            raise StoreError(
                 f"{endpoint} does not say what time it is there.",
                 hint="Check the endpoint and the network, or leave `min_age` out: an object is never half written.",
-            )
-            made.is_away = isinstance(error, OSError)
-            raise made from error
+                is_away=isinstance(error, OSError),
+            ) from error
 
     def _find_endpoint(self) -> str:
         parts, options = urlsplit(canonicalise(self.url)), get_options(self.url) or {}
@@ -505,7 +504,7 @@ class ObjectStore:
                 return
             except Exception as error:
                 if not left or not re.search(_UNREACHABLE, str(error)):
-                    raise self._make_error("changed", error) from error
+                    raise make_store_error(error, self.url, "cannot be changed") from error
             else:
                 return
 
@@ -531,14 +530,7 @@ class ObjectStore:
         try:
             yield
         except Exception as error:  # its errors have no type of their own
-            raise self._make_error(done, error) from error
-
-    def _make_error(self, done: str, error: Exception) -> StoreError:
-        reason, hint = describe_store_error(error, self.url)
-        made = StoreError(f"{self.url} cannot be {done}: {reason}.", hint=hint)
-        made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
-        made.is_away = is_store_away(error)
-        return made
+            raise make_store_error(error, self.url, f"cannot be {done}") from error
 
 
 def can_reach_stores() -> bool:

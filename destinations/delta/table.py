@@ -278,9 +278,7 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
     try:
         open_delta_table(place)
     except StoreError as refused:
-        made = DestinationError(refused.message, hint=refused.hint)
-        made.is_away = refused.is_away
-        return made
+        return DestinationError(refused.message, hint=refused.hint, is_away=refused.is_away)
     except DeltaError:
         return None
     said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))

@@ -8,7 +8,7 @@ import json
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -142,6 +142,20 @@ class PendingAppend:
         return self.labels[0].deadline
 
     @cached_property
+    def frame(self) -> DataFrame:
+        """The rows as Spark reads them."""
+        return self.rows.frame()
+
+    @property
+    def fits_here(self) -> bool:
+        """Whether this process can commit rows of these columns."""
+        return self.short is not None and self.short.can_take(json.loads(self.frame.schema.json()))
+
+    def guard_rows(self) -> AbstractContextManager[DataFrame]:
+        """The rows as Spark reads them. Their write raises `Late` where it begins too late."""
+        return nullcontext(self.frame) if self.deadline is None else self.deadline.guard_rows(self.frame)
+
+    @cached_property
     def short(self) -> DirectWrite | None:
         """The write that this process commits, which begins when it is first asked for; None where only Spark can."""
         short = self.table.get_direct_table(self.spark)
@@ -195,11 +209,11 @@ class DirectAppend(DeltaWriter):
         if table is not None:
             return append.short.can_take(json.loads(Schema.from_arrow(table.schema).to_json()))
         is_small = size is not None and size <= self.collects * len(append.labels)
-        return is_small and append.short.can_take(json.loads(append.rows.frame().schema.json()))
+        return is_small and append.fits_here
 
     def write(self, append: PendingAppend) -> Written | None:
         short, table = append.short, append.rows.table()
-        table = collect_arrow(append.rows.frame()) if table is None else table
+        table = collect_arrow(append.frame) if table is None else table
         fitted = None if short is None or table is None else short.fit_rows(table)
         if short is None or fitted is None:
             return None
@@ -213,19 +227,16 @@ class StagedAppend(DeltaWriter):
     """Spark writes the rows as files, and this process commits these."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        short = append.short
-        if short is None or not short.stages:
-            return False
-        return short.can_take(json.loads(append.rows.frame().schema.json()))
+        return append.short is not None and append.short.stages and append.fits_here
 
     def write(self, append: PendingAppend) -> Written | None:
-        short, deadline = append.short, append.deadline
+        short = append.short
         if short is None:
             return None
-        with nullcontext(append.rows.frame()) if deadline is None else deadline.guard_rows(append.rows.frame()) as rows:
+        with append.guard_rows() as rows:
             files = short.write_by_spark(rows)
         if not files:  # Spark commits nothing where there are no rows
-            if append.rows.frame().isEmpty():
+            if append.frame.isEmpty():
                 return Written(rows=0)
             raise DestinationError(
                 f"Spark wrote files for {append.table.location}, and its log does not name them.",
@@ -254,10 +265,10 @@ class SparkAppend(DeltaWriter):
 
 def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) -> Written:
     """Have Spark do this with the rows, and again when other commits got in between; what it left in the table."""
-    table, frame, deadline = append.table, append.rows.frame(), append.deadline
+    table = append.table
 
     def attempt() -> None:
-        with nullcontext(frame) if deadline is None else deadline.guard_rows(frame) as timed:
+        with append.guard_rows() as timed:
             commit(reach_within("in-write", timed, append.labels[0].destination))
 
     with table.hold_commits():

@@ -140,10 +140,10 @@ def _make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Ca
         return _require_match(values, _DATE).cast(wanted)
     if kind.startswith("timestamp"):
         return _parse_times(values, kind, zone).cast(wanted)
-    return _make_array(values, wanted)
+    return make_plain_array(values, wanted)
 
 
-def _make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def make_plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values as an array. arro3 makes it where it can: pyarrow imports pandas first, for 0.2 s."""
     return pa.array(values, kind) if pa.types.is_decimal(kind) else pa.array(Array(values, kind))
 
@@ -158,7 +158,7 @@ def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> p
 
 
 def _require_match(values: Sequence[Any], pattern: str) -> pa.Array:
-    found = _make_array(values, pa.string())
+    found = make_plain_array(values, pa.string())
     if pc.all(pc.match_substring_regex(found, rf"\A{pattern}\z")).as_py() is False:
         raise _Unlike
     return found
@@ -193,7 +193,7 @@ def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: boo
             return False
         keys: list[str] = []
         for content in read_pieces(files, "utf-8-sig"):
-            lines = pc.split_pattern(_make_array([content], pa.large_string()), "\n").flatten()
+            lines = pc.split_pattern(make_plain_array([content], pa.large_string()), "\n").flatten()
             for _ in range(_TRIES):
                 lines = _find_unlike(lines, keys, all_there=missing)
                 if not len(lines) or not _learn(keys, lines[0].as_py()):

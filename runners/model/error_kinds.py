@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from destinations.destination import Late
-from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, list_causes, list_errors
+from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
 from runners.model.errors import CarryFailed, WorkCancelled
 from stages.bisection import EXPRESSION_CODE, MARK
 
@@ -165,7 +165,7 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
         transient = "the run's lease ended before its write began"
     else:
         transient = "" if ours or any(map(_is_our_own_jvm, errors)) else passing
-    away = any(isinstance(each, WherryError) and each.is_away for each in errors)
+    away = is_store_silent(error)
     transient = _AWAY if away else transient
     transient = f"retry.also names it: {named}" if named else transient
     lost = any(cause.condition.startswith(_FORGOTTEN) for cause in known)

@@ -22,12 +22,10 @@ from runners.model.errors import Refusal
 from runners.operations.cases import Case, CaseOutcome, CaseResult, compare
 from runners.operations.pipeline_access import open_session
 from runners.operations.preview import BatchPreview
-from runners.operations.trial import BatchTrial, TrialSection
+from runners.operations.trial import BatchTrial, TrialSection, make_isolator
 from runners.running.opening import find_schema, make_chain
-from runners.state.prepared_store import MemoryStore
 from runners.ways.batch_source import list_columns
 from runners.ways.bisect_rows import RowErrorIsolator
-from runners.ways.deciding import BatchDecision
 from runners.ways.stage_chain import StageChain, name_destinations
 from stages.rows import REFUSED_BY_ORIGIN
 
@@ -55,12 +53,14 @@ class CaseTrial:
         """The cases that one query can answer: rows of one origin at one time, where every row stands alone."""
         groups: dict[object, list[Case]] = {}
         for case in cases:
-            steps = self._make_chain(self._find_origin(case)).steps
-            alone = bool(case.file) or any(
-                each.stage.may_mix or each.stage.needs_places or each.stage.prepares for each in steps
-            )
+            alone = bool(case.file) or self._compares_rows(self._find_origin(case))
             groups.setdefault(case.name if alone else (case.origin, case.time), []).append(case)
         return iter(groups.values())
+
+    def _compares_rows(self, origin: Origin) -> bool:
+        """Whether what becomes of a row may depend on others."""
+        stages = [each.stage for each in self._make_chain(origin).steps]
+        return any(each.may_mix or each.needs_places or each.prepares for each in stages)
 
     def run(self, cases: Sequence[Case]) -> Sequence[tuple[Case, CaseOutcome]]:
         """What became of the rows of these cases."""
@@ -82,9 +82,7 @@ class CaseTrial:
                 raise _refuse_rows(cases, batch) from error
             if not classify(error).is_row:
                 raise
-            store = MemoryStore()
-            decision = BatchDecision(spark=self._spark, store=store, name="test", line=line, pins=pins, order=parts)
-            trial, seen = try_rows(RowErrorIsolator(decision))
+            trial, seen = try_rows(make_isolator(self._spark, line, pins, parts))
         names = {step.number: step.name for step in line.steps}
         failed = [(stage.counts.stage, stage.failure) for stage in seen.stages if stage.failure is not None]
         failures = [f"{name}: {reason}" for name, failure in failed for reason in failure.why]

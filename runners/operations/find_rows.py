@@ -27,6 +27,7 @@ from origins.errors import OriginError, WherryError, list_spark_errors
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
+from origins.schema import make_empty_frame
 from runners.definitions.definition import Definition
 from runners.model.causes import find_file_name
 from runners.model.clock import convert_to_utc
@@ -186,9 +187,8 @@ class _RowSearch:
         for name, schema in schemas.items():
             kind = StructType.fromJson(json.loads(schema))
             try:
-                self.spark.createDataFrame([], kind).where(
-                    F.expr(self.condition.text)
-                ).isLocal()  # analyses, also on Connect
+                nothing = make_empty_frame(self.spark, kind)
+                nothing.where(F.expr(self.condition.text)).isLocal()  # analyses, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
                 problem = problem or self._mask(error)

@@ -191,10 +191,7 @@ class TrialRun:
             except Exception as error:
                 if not classify(error).is_row:
                     raise
-                decision = BatchDecision(
-                    spark=self.spark, store=MemoryStore(), name="preview", line=line, pins=plan.pins, order=order
-                )
-                return try_batch(RowErrorIsolator(decision))
+                return try_batch(make_isolator(self.spark, line, plan.pins, order))
         except WherryError:
             raise
         except Exception as error:  # whatever it is, a person is told which batch raised it
@@ -215,6 +212,14 @@ class TrialRun:
             name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
         }
         return make_chain(pipeline, origin, destinations, demands)
+
+
+def make_isolator(
+    spark: SparkSession, line: StageChain, pins: Mapping[str, JSON], order: Sequence[str]
+) -> RowErrorIsolator:
+    """What finds the rows at which stages raise, where nothing is written."""
+    decision = BatchDecision(spark=spark, store=MemoryStore(), name="preview", line=line, pins=pins, order=order)
+    return RowErrorIsolator(decision)
 
 
 SEEN = HIDDEN + "seen"

@@ -284,9 +284,8 @@ class LocalTable(LedgerTable):
             landed = self._table.version() == version and not self._has_checkpoint_above(version)
         except Exception as error:  # whatever it was, it may have landed
             reason, hint = self.home.explain(error, reading=False)
-            made = LedgerError(f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}.", hint=hint)
-            made.is_away = self.home.is_away(error)
-            raise made from error
+            message = f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}."
+            raise LedgerError(message, hint=hint, is_away=self.home.is_away(error)) from error
         if not landed:
             self._table = None
             raise LedgerError(f"Another process wrote the ledger at {self.path} at the same time.")
@@ -324,9 +323,8 @@ class LocalTable(LedgerTable):
         named = re.search(r"[^/\s]+\.(?:parquet|json)", str(error))
         reason, hint = self.home.explain(error, reading=True)
         file = f" ({named[0]})" if named and named[0] not in reason else ""
-        made = LedgerError(f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}.", hint=hint)
-        made.is_away = self.home.is_away(error)
-        return made
+        message = f"The ledger at {self.path} cannot be read: {reason.rstrip('.')}{file}."
+        return LedgerError(message, hint=hint, is_away=self.home.is_away(error))
 
     def _open_table(self) -> DeltaTable | None:
         if not self.home.may_be_there():

@@ -73,13 +73,13 @@ class Journal:
         `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
         """
         self._check()
-        asked, tries = self.state.stopping, 0
+        asked, again = self.state.stopping, False
         while ours := [*entries, *(plans if self.state.stopping == asked else ())]:
             ours = [*self._shorten_lease(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
-            if tries:
+            if again:
                 self.preview_state(owned)  # raises where they were recorded after all, and are part of a snapshot now
-            tries += 1
+            again = True
             kinds = [entry.kind for entry in owned]
             reach_recording("before", kinds)
             if self._append(owned):

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from origins.errors import WherryError, list_errors
+from origins.errors import WherryError, is_store_silent
 from runners.model.clock import Clock
 from runners.model.entry import Entry, Settled
 from runners.model.spec import RetryPolicy
@@ -49,7 +49,7 @@ class StorePatience:
             try:
                 answer = ask()
             except WherryError as error:
-                if not _is_away(error):
+                if not is_store_silent(error):
                     raise
                 pause = self._choose_pause(error, tried, self.clock.elapsed() - began)
                 if pause is None:
@@ -95,7 +95,3 @@ class PatientLedger(Ledger):
     @property
     def place(self) -> str:
         return self._ledger.place
-
-
-def _is_away(error: WherryError) -> bool:
-    return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
