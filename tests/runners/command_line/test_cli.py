@@ -38,6 +38,7 @@ from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
+from tests.pace import measure_pace
 from tests.runners.command_line.test_progress_bar import everything, settled
 from tests.runners.engine.toys import TOYS
 
@@ -701,8 +702,8 @@ def spent() -> float:
 
 
 def seconds(words: list[str], folder: Path) -> float:
-    """The processor's time that the command takes, the best of five runs, each in a process of its own that must not
-    have imported pyspark."""
+    """The processor's time that the command takes on a quiet machine, the best of five runs. Each run has a process of
+    its own, which must not import pyspark."""
     check = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
     program = [sys.executable, "-c", check + COMMAND[-1]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -712,7 +713,7 @@ def seconds(words: list[str], folder: Path) -> float:
         ended = subprocess.run(
             [*program, *words], env=environment, cwd=folder, capture_output=True, text=True, check=False
         )
-        times.append(spent() - began)
+        times.append((spent() - began) / measure_pace())
         assert ended.returncode == 0, ended.stderr
         assert ended.stderr.splitlines()[-1] == "False"
     return min(times)

@@ -21,6 +21,7 @@ from stages.cast import Cast
 from stages.columns import WithColumns
 from stages.require import Require
 from tests.five_months import write_months
+from tests.pace import measure_pace
 
 PLAIN = "id,name\n1,Ada\n2,Bo\n"
 
@@ -447,7 +448,7 @@ def test_a_thousand_files_are_looked_at_in_less_than_two_seconds(tmp_path: Path)
     text = proposal.write_definition(tmp_path, "trips")
     assert list_findings(proposal)[0] == "Looked at the head of 1,000 CSV files: 7 columns."
     assert 'fare: "decimal(18,2)"' in text
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * measure_pace()
 
 
 def test_of_very_many_files_some_are_looked_at_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +490,7 @@ def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
     folder = make_folder(tmp_path, {f"{at}.json": "\n".join(lines) for at in range(5)})
     began = time.process_time()
     assert propose(folder).columns["deep"] == "struct<`a`: array<bigint>>"
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 2 * measure_pace()
 
 
 def test_a_quoted_text_that_the_head_cuts_is_no_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

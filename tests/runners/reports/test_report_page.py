@@ -15,6 +15,7 @@ from runners.model.causes import CauseCounter
 from runners.reports.report_page import render_page
 from runners.state.run_history import RunHistory, Timeline
 from tests.manual_clock import ManualClock
+from tests.pace import measure_pace
 from tests.runners.command_line.test_progress_bar import settled
 from tests.runners.state.test_run_history import ORDERS, history
 
@@ -282,11 +283,11 @@ def test_it_is_for_phones_for_the_dark_and_for_the_keyboard() -> None:
 
 
 def test_a_run_of_ten_thousand_batches_in_as_many_lanes_stays_small() -> None:
-    """Below 2 MiB, and made in less than a second; what is not shown is counted."""
+    """Below 2 MiB, and made in less than a second of a quiet machine; what is not shown is counted."""
     lanes = {f"orders/{number}": {"batches": 1, "offset": {"file": "x" * 500}} for number in range(10_000)}
     began = time.process_time()
     text = render_page({**RUN, "report": {**REPORT, "lanes": lanes, "notices": ["n" * 500] * 100}}, {"name": "orders"})
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < measure_pace()
     assert len(text.encode()) < 2 << 20
     assert "and 9,800 more" in Seen(text).text
 
