@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.table import TargetTable
-from destinations.destination import Destination, DestinationError, Identity, Label, Misfit, OpenDestination, Written
+from destinations.destination import (
+    Destination,
+    DestinationError,
+    Identity,
+    Label,
+    Misfit,
+    OpenDestination,
+    Unsure,
+    Written,
+)
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
@@ -23,6 +33,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+log = logging.getLogger("wherry")
 
 SCHEMA = (
     "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
@@ -220,8 +232,10 @@ class CopiedDlq(OpenDestination):
 
     kept: OpenDestination
     copy: OpenDestination
-    _copied: set[str] = field(default_factory=set)
-    """The keys of batches of which the copy has the rows, and the DLQ perhaps not."""
+    assume: str = ""
+    """What holds where the copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
+    _copied: dict[str, int | None] = field(default_factory=dict)
+    """How many rows the copy has of batches that the DLQ perhaps lacks, by their keys."""
 
     def expects(self, known: Identity) -> None:
         self.kept.expects(known)
@@ -231,22 +245,28 @@ class CopiedDlq(OpenDestination):
         self.copy.share()
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        self.ensure_copy(spark)
-        return self.kept.ensure_place(spark, schema)
+        copy = self.ensure_copy(spark)
+        return replace(self.kept.ensure_place(spark, schema), copy=copy)
 
     def ensure_copy(self, spark: SparkSession) -> Identity:
         """Make the place of the copy if it is missing, and check that refused rows fit."""
         return self.copy.ensure_place(spark, dlq_schema())
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        keys = {label.key for label in labels}
-        if not keys <= self._copied:
-            self.copy.write(spark, rows, labels)
-            self._copied |= keys
-        reach("between-writes", labels[0].destination)
+        (label,) = labels
+        if not self._has_copy(rows, label):
+            self._copied[label.key] = self.copy.write(spark, rows, labels).rows
+        reach("between-writes", label.destination)
         written = self.kept.write(spark, rows, labels)
-        self._copied -= keys
+        self._copied.pop(label.key, None)
         return written
+
+    def _has_copy(self, rows: BatchRows, label: Label) -> bool:
+        """Whether the copy has these rows. A batch that was decided again may have more of them than before."""
+        if label.key not in self._copied:
+            return False
+        copied = self._copied[label.key]
+        return copied is None or copied == _count_rows(rows)
 
     def maintain(self, spark: SparkSession) -> None:
         self.kept.maintain(spark)
@@ -256,9 +276,21 @@ class CopiedDlq(OpenDestination):
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = self.kept.find(spark, label, identity)
-        if found is None and self.copy.find(spark, label, self.ensure_copy(spark)) is not None:
-            self._copied.add(label.key)
+        if found is None:
+            copied = self._find_copy(spark, label, identity.copy or self.ensure_copy(spark))
+            if copied is not None:
+                self._copied[label.key] = copied.rows
         return found
+
+    def _find_copy(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        """What the copy has under this label. A person's word for it says nothing of the DLQ."""
+        try:
+            return self.copy.find(spark, label, identity)
+        except Unsure as error:
+            if not self.assume:
+                raise
+            log.warning("%s  By --assume the copy counts as %s.", error.message, self.assume)
+            return Written(rows=None) if self.assume == "delivered" else None
 
     def fence(self, spark: SparkSession, token: str) -> None:
         self.copy.fence(spark, token)
@@ -272,8 +304,8 @@ class CopiedDlq(OpenDestination):
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     """The DLQ in a state; a DLQ of an earlier version gets its missing columns."""
     if isinstance(dlq, CopiedDlq):
-        dlq.ensure_copy(spark)
-        return ensure_dlq(dlq.kept, spark)
+        copy = dlq.ensure_copy(spark)
+        return replace(ensure_dlq(dlq.kept, spark), copy=copy)
     try:
         return dlq.ensure_place(spark, dlq_schema())
     except Misfit:
@@ -285,6 +317,11 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
         with table.hold_commits():
             spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS ({', '.join(missing)})")
         return dlq.ensure_place(spark, dlq_schema())
+
+
+def _count_rows(rows: BatchRows) -> int:
+    count = rows.count()
+    return rows.frame().count() if count is None else count
 
 
 def lacks_replays(dlq: Destination) -> bool:

@@ -50,6 +50,8 @@ class Identity:
     """The table's own id; another table at the same place has another one."""
     version: int = 0
     """Its version; history that begins after it proves nothing."""
+    copy: Identity | None = None
+    """Of a DLQ: what the place of its copies was."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,12 +316,13 @@ class Demands(Stage):
 
         broken = [(~F.coalesce(rows.expression(rule.holds), F.lit(False)), rule) for rule in self.rules]
         code = F.coalesce(*[F.when(breaks, F.lit(rule.code)) for breaks, rule in broken])
-        reasons = [F.when(breaks, _make_message(rows, rule)) for breaks, rule in broken]
+        reasons = [F.when(breaks, make_message(rows, rule)) for breaks, rule in broken]
         why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))
         return rows.refuse(F.when(code.isNotNull(), why))
 
 
-def _make_message(rows: Rows, rule: Rule) -> Column:
+def make_message(rows: Rows, rule: Rule) -> Column:
+    """Why a row breaks the rule, with the values that belong to it."""
     from pyspark.sql import functions as F
 
     parts = [F.lit(rule.says)]

@@ -49,14 +49,20 @@ class OriginBody(TypedDict, total=False):
     schema: str | None
 
 
-class DestinationBody(TypedDict, total=False):
+class IdentityBody(TypedDict, total=False):
+    """By what a destination is asked whether it has a batch."""
+
+    place: str
+    id: str
+    version: int
+
+
+class DestinationBody(IdentityBody, total=False):
     """What a destination was when a run opened."""
 
     kind: str
-    place: str
     given: Sequence[str]
-    id: str
-    version: int
+    copy: IdentityBody | None
 
 
 class OpenBody(TypedDict, total=False):

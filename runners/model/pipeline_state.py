@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from origins.batch import Json
-from runners.model.entry import BegunBackfill, EndedBody, OpenBody, OwnerBody, Settled
+from runners.model.entry import BegunBackfill, EndedBody, IdentityBody, OpenBody, OwnerBody, Settled
 from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
 from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
 
@@ -170,7 +170,7 @@ class PipelineState:
     def identities(self) -> Mapping[str, Identity]:
         """What each destination was when the last run opened, by which it is asked now."""
         return {
-            name: Identity(place=each["place"], id=each["id"], version=each["version"])
+            name: replace(_read_identity(each), copy=_read_identity(copy) if (copy := each.get("copy")) else None)
             for name, each in self.opened.get("destinations", {}).items()
         }
 
@@ -234,3 +234,7 @@ def make_rows_key(settled: Settled) -> str:
 def list_meant(settled: Settled) -> list[str]:
     """The destinations that the batch was for, by the names that they had then."""
     return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]
+
+
+def _read_identity(body: IdentityBody) -> Identity:
+    return Identity(place=body["place"], id=body["id"], version=body["version"])

@@ -20,7 +20,7 @@ from origins.quantities import parse_seconds, parse_size
 from origins.schema import format_ddl, make_empty_frame
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import Entry, OriginBody, Settled
+from runners.model.entry import DestinationBody, Entry, OriginBody, Settled
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import BACKFILL
@@ -142,8 +142,7 @@ class RunOpening:
             "destinations": {
                 each: {
                     **hide_secrets(self._get_destination(each)).describe(),
-                    "id": identity.id,
-                    "version": self._find_asked_from(each, identity, journal),
+                    **self._describe_identity(journal.state.identities.get(each), identity, journal),
                 }
                 for each, identity in identities.items()
             },
@@ -291,13 +290,19 @@ class RunOpening:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, filtered_schema())
         return identities
 
-    def _find_asked_from(self, name: str, identity: Identity, journal: Journal) -> int:
-        """From which version on a destination is asked. While a batch is open it stays the one from before that batch
-        was written."""
-        before = journal.state.identities.get(name)
-        if before is None or before.id != identity.id or not journal.state.open_plans:
-            return identity.version
-        return min(before.version, identity.version)
+    def _describe_identity(self, before: Identity | None, identity: Identity, journal: Journal) -> DestinationBody:
+        """What a destination is asked by. While a batch is open that stays the version from before it was written, and
+        the place that got its copy."""
+        version, known = identity.version, before and before.copy
+        if before is not None and before.id == identity.id and journal.state.open_plans:
+            version = min(before.version, version)
+        described: DestinationBody = {"id": identity.id, "version": version}
+        if identity.copy is not None:
+            replaced = known is not None and known.id != identity.copy.id and journal.state.open_plans
+            copy = known if known is not None and replaced else identity.copy
+            asked = self._describe_identity(known, copy, journal)
+            described["copy"] = {"place": copy.place, "id": asked["id"], "version": asked["version"]}
+        return described
 
     def _get_destination(self, name: str) -> Destination:
         return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]

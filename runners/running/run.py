@@ -334,7 +334,7 @@ class PipelineRun:
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         if self.pipeline.dlq.copy is not None:
             copy = self.pipeline.dlq.copy.discreet(self.pipeline.protection).as_copy().open()
-            self.opened = {**self.opened, DLQ: CopiedDlq(kept=self.opened[DLQ], copy=copy)}
+            self.opened = {**self.opened, DLQ: CopiedDlq(kept=self.opened[DLQ], copy=copy, assume=self.ruling.assume)}
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
