@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from destinations.destination import (
     LANE,
-    Demands,
     Destination,
     DestinationError,
     Identity,
@@ -26,14 +25,16 @@ from destinations.destination import (
     Written,
     make_other_place_error,
 )
-from destinations.kafka_messages import FORMATS, MessageColumns, TopicLimits
+from destinations.kafka_messages import CSV_OPTIONS, FORMATS, MessageColumns, TopicLimits
 from destinations.kafka_producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
 from origins.kafka_client import Cluster
+from origins.kafka_formats import AvroCoding, Coding
 from origins.schema import make_empty_frame
+from origins.schema_registry import CODED, SchemaRegistry, check_coding, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -70,12 +71,26 @@ class Kafka(Destination):
     """The topic, which must exist. Give either `topic` or `topic_column`."""
     topic_column: str | None = field(default=None, metadata={"like": "topic"})
     """The column that names the topic of each row."""
-    format: Literal["json", "text", "raw"] = "json"
-    """What a message's value is: `json` (one object of all columns), `text`, or `raw` (bytes)."""
+    format: Literal["json", "csv", "avro", "protobuf", "text", "raw"] = "json"
+    """What a message's value is: all columns as `json` (one object), `csv` (one line), `avro` or `protobuf`; or one
+    column as `text` or `raw` (bytes)."""
     key: str | None = field(default=None, metadata={"like": "id"})
     """The column that is the message's key. Messages with the same key stay in order."""
     value: str | None = field(default=None, metadata={"like": "payload"})
-    """The column that is the message's value. The default is `value`; for `json` it is an object of all columns."""
+    """The column that is the message's value. The default is all columns, and for `text` and `raw` the one named
+    `value`."""
+    format_options: Mapping[str, str | int | float | bool] = field(default_factory=dict, metadata={"like": "{sep: ;}"})
+    """Options of Spark's writer for `csv`, for example `sep`, `quote` and `dateFormat`."""
+    schema_file: str | None = field(default=None, metadata={"path": True, "like": "orders.avsc"})
+    """The file that says what a value is: an Avro schema, or Protobuf's descriptors with all imports."""
+    message: str | None = field(default=None, metadata={"like": "shop.Order"})
+    """The name of the message in Protobuf, with its package."""
+    registry: Mapping[str, str] = field(
+        default_factory=dict, repr=False, metadata={"secret": True, "like": "{url: 'https://registry:8081'}"}
+    )
+    """The schema registry, for `avro` with Confluent's header: `url`, and `username`, `password`, `token` or `ca`."""
+    subject: str | None = field(default=None, metadata={"like": "orders-value"})
+    """The subject of the registry whose newest schema is used. The default is the topic's name and `-value`."""
     headers: Sequence[str] = field(default=(), metadata={"like": "[source, headers]"})
     """Columns that become headers. A map, or an array of structs of key and value, gives a header for each entry."""
     partition: str | None = field(default=None, metadata={"like": "shard"})
@@ -109,8 +124,7 @@ class Kafka(Destination):
                 raise ValueError(f"{option}: expected a name of letters, digits, dots, _ and -, got {name!r}")
         if self.label_topic.startswith("__"):
             raise ValueError(f"label_topic: expected a name that does not begin with __, got {self.label_topic!r}")
-        if self.format not in FORMATS:
-            raise ValueError(f"format: expected {', '.join(FORMATS)}, got {self.format!r}")
+        _check_format(self)
         if self.error_headers not in ("wherry", "connect"):
             raise ValueError(f"error_headers: expected wherry or connect, got {self.error_headers!r}")
         if isinstance(self.headers, str):
@@ -146,9 +160,19 @@ class Kafka(Destination):
     def try_out(self) -> None:
         """Raises what keeps it from the brokers, the topic and its transactions. Sends nothing."""
         with _explain():
-            self.find_ids()
+            _, labels = self.find_ids()
+            self.cluster.read_settings([*([self.topic] if self.topic else []), *([self.label_topic] if labels else [])])
         if self.exactly_once:
-            Sender(self.cluster, f"{self.transactional_id}.doctor")
+            try:
+                Sender(self.cluster, f"{self.transactional_id}.doctor")
+            except ProducerFenced as error:
+                raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, once at a time.") from error
+
+    def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
+        """A topic has an id that no other one has, in this cluster or elsewhere."""
+        topic, labels, _ = f"{known.id}  ".split(" ")[:3]
+        with _explain():
+            return bool(topic or labels) and (topic, labels) == self.find_ids()
 
     def find_ids(self) -> tuple[str, str]:
         """The ids of the topic and of the one for labels, as far as there is one of them."""
@@ -196,9 +220,8 @@ class OpenKafka(OpenDestination):
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
         with _explain():
             limits = self._limits
-        return [
-            Demands(rules=list(MessageColumns(self.destination, schema).make_rules(self.destination.topic, limits)))
-        ]
+        columns = MessageColumns(self.destination, schema, self._coding)
+        return list(columns.make_demands(self.destination.topic, limits))
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         destination, first, fence = self.destination, labels[0], self._fence
@@ -219,7 +242,7 @@ class OpenKafka(OpenDestination):
             table = rows.table()
             frame = rows.frame() if table is None else TableRows(spark, table, rows.schema).frame()
             most = min((limit.bytes for limit in self._limits.values()), default=0) if destination.shortens else None
-            selected = MessageColumns(destination, rows.schema).select(frame, shorten_to=most)
+            selected = MessageColumns(destination, rows.schema, self._coding).select(frame, shorten_to=most)
             found = selected.toLocalIterator(prefetchPartitions=True)
             begin = next(found, None)
             if begin is None:
@@ -260,6 +283,24 @@ class OpenKafka(OpenDestination):
             self._idle.clear()
 
     @cached_property
+    def _coding(self) -> Coding | None:
+        """What writes values in Avro and Protobuf, by the schema that is the newest when the run begins."""
+        destination = self.destination
+        if destination.format not in CODED:
+            return None
+        if not destination.registry:
+            return read_schema_file(destination)
+        registry, subject = SchemaRegistry.of(destination.registry), destination.subject or f"{destination.topic}-value"
+        known = registry.list_schemas(subject)
+        if not known:
+            raise DestinationError(
+                f"The schema registry at {registry.url} has no subject {subject}, by which values are written.",
+                hint="Register the schema, or name its subject with `subject`.",
+            )
+        newest = list(known)[-1]
+        return AvroCoding(schemas={newest: known[newest]}, header=True)
+
+    @cached_property
     def _limits(self) -> Mapping[str, TopicLimits]:
         """What each topic takes that a row may go to."""
         destination, cluster = self.destination, self.destination.cluster
@@ -276,7 +317,8 @@ class OpenKafka(OpenDestination):
         }
 
     def _check(self, spark: SparkSession, schema: StructType) -> None:
-        columns = MessageColumns(self.destination, schema)
+        with _explain():
+            columns = MessageColumns(self.destination, schema, self._coding)
         problems = columns.list_problems()
         if not problems:
             try:
@@ -299,8 +341,13 @@ class OpenKafka(OpenDestination):
         batch, topic = label.batch, self.destination.topic
         place = f"{batch.lane}/{batch.number}"
         same: list[tuple[str, str | bytes | None]] = [("wherry.batch", label.key), ("wherry.lane", place)]
-        for number, (key, value, named, partition, headers) in zip(count(1), rows, strict=False):
+        for number, (key, value, named, partition, headers, why) in zip(count(1), rows, strict=False):
             to = topic or named
+            if why is not None:
+                raise DestinationError(
+                    f"Row {number} of batch {batch.number} of lane {batch.lane} has no value: {why}.",
+                    hint="The schema changed after the batch was decided. Bring the old one back, then run again.",
+                )
             if to is None:
                 raise DestinationError(
                     f"Row {number} of batch {batch.number} of lane {batch.lane} has NULL in "
@@ -374,6 +421,22 @@ class OpenKafka(OpenDestination):
             hint=f"Look for messages with the header wherry.batch = {label.key}. Then run  wherry run FILE --assume "
             'delivered --reason "…"  or  wherry run FILE --assume missing --reason "…"',
         )
+
+
+def _check_format(options: Kafka) -> None:
+    """Raises ValueError unless the format is known, and has the options that it may have."""
+    if options.format not in FORMATS:
+        raise ValueError(f"format: expected {', '.join(FORMATS)}, got {options.format!r}")
+    check_coding(options)
+    if options.subject and not options.registry:
+        raise ValueError(f"subject: expected beside a registry, got {options.subject!r} without one")
+    if options.registry and not (options.subject or options.topic):
+        raise ValueError("subject: expected a name, since rows go to several topics, got none")
+    if options.format_options and options.format != "csv":
+        raise ValueError(f"format_options: expected with format: csv only, got {options.format}")
+    for name in options.format_options:
+        if name.lower() not in CSV_OPTIONS:
+            raise ValueError(f"format_options: expected {', '.join(CSV_OPTIONS.values())}, got {name}")
 
 
 class LabelNote(TypedDict):

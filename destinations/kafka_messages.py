@@ -4,25 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from destinations.dead_letters import SCHEMA as DEAD_LETTERS
-from destinations.destination import Rule
-from origins.lazy import T
-from origins.names import quote_name, quote_text
+from destinations.destination import Demands, Rule, make_message
+from origins.kafka_formats import Coding, RowEncoder, list_misfits
+from origins.kafka_rows import send_by_value
+from origins.lazy import F, T
+from origins.nack import make_reason
+from origins.names import HIDDEN, quote_name, quote_text
 from stages.expressions import suggest_name
+from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-FORMATS = ("json", "text", "raw")
+    from stages.rows import Rows
+
+FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
+CSV_OPTIONS = {
+    name.lower(): name
+    for name in (
+        "sep", "quote", "escape", "charToEscapeQuoteEscaping", "quoteAll", "escapeQuotes", "nullValue", "emptyValue",
+        "dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone",
+    )
+}  # fmt: skip
+"""The options of Spark's writer for CSV that a definition may give."""
 _OVERHEAD = 1_000
 """So many bytes of a message are what Kafka and Wherry add to a row, at most."""
-_JSON = (
-    "map('timestampFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX\", 'timestampNTZFormat', "
-    "\"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\", 'timeZone', 'UTC', 'ignoreNullFields', 'false')"
+_TIMES: Mapping[str, str] = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+_JSON = "map({})".format(
+    ", ".join(quote_text(each) for pair in {**_TIMES, "ignoreNullFields": "false"}.items() for each in pair)
 )
+_CSV: Mapping[str, str] = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_VALUE = HIDDEN + "value"
+"""The column that has a value in Avro or Protobuf, or why there is none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
 _LETTERS = tuple(column.split(" ")[0] for column in DEAD_LETTERS.split(", "))
@@ -49,6 +70,8 @@ class MessageOptions(Protocol):
 
     @property
     def format(self) -> str: ...
+    @property
+    def format_options(self) -> Mapping[str, str | int | float | bool]: ...
     @property
     def topic_column(self) -> str | None: ...
     @property
@@ -78,6 +101,8 @@ class MessageColumns:
 
     options: MessageOptions
     schema: StructType
+    coding: Coding | None = None
+    """What writes values in Avro and Protobuf."""
 
     def list_problems(self) -> Sequence[str]:
         """Why the rows cannot be messages, a sentence each."""
@@ -100,23 +125,23 @@ class MessageColumns:
         return problems
 
     def select(self, rows: DataFrame, *, shorten_to: int | None = None) -> DataFrame:
-        """The key, value, topic, partition and headers of each row; the topic is NULL where all have the same.
+        """The key, value, topic, partition and headers of each row, and why it has no value; the topic is NULL where
+        all have the same.
 
         A refused row that would have more bytes than `shorten_to` comes without its values.
         """
-        value = self.value
-        if shorten_to is not None and self.is_dead_letter and self.options.format == "json":
-            short = encode_value(self.options, self.schema, without=_VALUES)
-            value = f"if({self.size} <= {shorten_to}, {value}, {short})"
         topic = quote_name(self.options.topic_column) if self.options.topic_column else "cast(null as string)"
         partition = quote_name(self.options.partition) if self.options.partition else "null"
-        return rows.selectExpr(
-            f"{self.key} as key",
-            f"{value} as value",
-            f"{topic} as topic",
-            f"cast({partition} as int) as partition",
-            f"{self.headers} as headers",
-        )
+        beside = [f"{topic} as topic", f"cast({partition} as int) as partition", f"{self.headers} as headers"]
+        if self.coding is not None:
+            coded = rows.withColumn(_VALUE, self.encode())
+            return coded.selectExpr(f"{self.key} as key", f"{_VALUE}.value", *beside, f"{_VALUE}.why")
+        value = self.value
+        if shorten_to is not None and self.is_dead_letter:
+            is_object = self.options.format == "json" and self.options.value is None
+            short = encode_value(self.options, self.schema, without=_VALUES) if is_object else "cast(null as binary)"
+            value = f"if({self.size} <= {shorten_to}, {value}, {short})"
+        return rows.selectExpr(f"{self.key} as key", f"{value} as value", *beside, "cast(null as string) as why")
 
     @property
     def key(self) -> str:
@@ -125,8 +150,24 @@ class MessageColumns:
 
     @property
     def value(self) -> str:
-        """The value, as bytes."""
+        """The value, as bytes, in the formats of Spark."""
         return encode_value(self.options, self.schema)
+
+    def encode(self) -> Column:
+        """The value in Avro or Protobuf, and why a row has none. Python computes it in Spark's workers."""
+        assert self.coding is not None
+        send_by_value()
+        encoder = RowEncoder(coding=self.coding, schema=self._record.json())
+        names = list_fields(self.options, self.schema)
+        record = F.col(quote_name(self.options.value)) if self.options.value else F.struct(*map(quote_name, names))
+        return F.udf(encoder, "struct<value: binary, why: string>", useArrow=False)(record)
+
+    @property
+    def _record(self) -> StructType:
+        """The columns of the value."""
+        if self.options.value:
+            return cast("StructType", self._get_type(self.options.value))
+        return T.StructType([self.schema[name] for name in list_fields(self.options, self.schema)])
 
     @property
     def headers(self) -> str:
@@ -156,14 +197,26 @@ class MessageColumns:
 
     @property
     def size(self) -> str:
-        """How many bytes the message has at most."""
-        headers = "aggregate({}, 0L, (n, e) -> n + 20 + octet_length(e.key) + coalesce(octet_length(e.value), 0))"
-        added = headers.format(self.headers) if self.options.headers or self.is_dead_letter else "0L"
-        sizes = [f"coalesce(octet_length({each}), 0)" for each in (self.key, self.value)]
+        """How many bytes the message has at most; in Avro and Protobuf without its value."""
+        octets = "coalesce(octet_length({}), 0)".format
+        summed = f"(n, e) -> n + 20 + {octets('e.key')} + {octets('e.value')}"
+        has_headers = self.options.headers or self.is_dead_letter
+        added = f"aggregate({self.headers}, 0L, {summed})" if has_headers else "0L"
+        sizes = [octets(each) for each in (self.key, *([] if self.coding else [self.value]))]
         return f"({' + '.join([*sizes, added])} + {_OVERHEAD})"
 
-    def make_rules(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Rule]:
-        """What the topics demand of each row."""
+    def make_demands(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Stage]:
+        """What the topics and the format demand of each row."""
+        rules = list(self._make_rules(topic, limits))
+        if self.coding is None:
+            yield Demands(rules=rules)
+            return
+        if len(rules) > 1:
+            yield Demands(rules=rules[:-1])
+        yield CheckValues(columns=self, fits=rules[-1])
+
+    def _make_rules(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Rule]:
+        """What the topics demand of each row, the size last."""
         column, partition = self.options.topic_column, self.options.partition
         key = [self.options.key] if self.options.key else []
         most = partitions = ""
@@ -173,12 +226,17 @@ class MessageColumns:
             most = _look_up({name: limit.bytes for name, limit in limits.items()}, column)
             partitions = _look_up({name: limit.partitions for name, limit in limits.items()}, column)
             yield Rule(code="TOPIC", holds=f"{partitions} is not null", says="Kafka has no such topic", shows=[column])
+        for name in self.options.headers:
+            if isinstance(self._get_type(name), T.ArrayType):
+                named = f"coalesce(not exists({quote_name(name)}, e -> e.key is null), true)"
+                yield Rule(code="HEADER", holds=named, says="a header has no name", shows=[name])
         if partition is not None:
             at = quote_name(partition)
             inside = f"({at} is null or ({at} >= 0 and {at} < {partitions}))"
             yield Rule(code="PARTITION", holds=inside, says="the topic has no such partition", shows=[partition])
         shown, says = [*([column] if column else []), *key], "the message is larger than the topic's max.message.bytes"
-        yield Rule(code="TOO_LARGE", holds=f"{self.size} <= {most}", says=says, shows=shown)
+        size = f"({self.size} + octet_length({_VALUE}.value))" if self.coding else self.size
+        yield Rule(code="TOO_LARGE", holds=f"{size} <= {most}", says=says, shows=shown)
 
     def _list_used(self) -> Iterator[tuple[str, str]]:
         options = self.options
@@ -186,7 +244,7 @@ class MessageColumns:
             if (name := getattr(options, option)) is not None:
                 yield option, name
         yield from (("headers", name) for name in options.headers)
-        if options.value is not None or options.format != "json":
+        if options.value is not None or options.format in ("text", "raw"):
             yield "value", options.value or "value"
 
     def _check_kind(self, option: str, name: str | None, kinds: Sequence[str]) -> Iterator[str]:
@@ -200,8 +258,26 @@ class MessageColumns:
             yield from self._check_kind("value", options.value or "value", ("string",))
         elif options.format == "raw":
             yield from self._check_kind("value", options.value or "value", ("binary", "string"))
+        elif options.format == "csv":
+            for name in list_fields(options, self.schema):
+                kind = self._get_type(name)
+                if isinstance(kind, T.StructType | T.ArrayType | T.MapType | T.BinaryType | T.VariantType):
+                    yield f"value: {name} is {kind.simpleString()}, which no field of CSV has"
+        elif self.coding is not None:
+            yield from self._check_record(self.coding)
         elif options.value is not None:
             yield from self._check_kind("value", options.value, ("struct", "map", "array", "variant"))
+
+    def _check_record(self, coding: Coding) -> Iterator[str]:
+        """Why the columns do not fit the schema of the values."""
+        if self.options.value is not None and not isinstance(self._get_type(self.options.value), T.StructType):
+            found = self._get_type(self.options.value).simpleString()
+            yield f"value: {self.options.value} is {found}; expected struct"
+            return
+        wanted = coding.list_columns()
+        yield from (f"value: {each}" for each in list_misfits(self._record.jsonValue(), wanted))
+        needed = {each["name"] for each in wanted["fields"]} - {*coding.list_optional()} - {*self._record.names}
+        yield from (f"value: there is no column '{each}', which the schema needs" for each in sorted(needed))
 
     def _find(self, name: str) -> str | None:
         return next((each for each in self.schema.names if each.lower() == name.lower()), None)
@@ -215,6 +291,27 @@ class MessageColumns:
         return _to_bytes(quote_name(name), self._get_type(name))
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckValues(Stage):
+    """Refuses the rows that have no value in Avro or Protobuf, and those whose message is too large."""
+
+    columns: MessageColumns
+    fits: Rule
+    """Whether a message fits into its topic."""
+
+    def apply(self, rows: Rows) -> Rows:
+        why, too_large = F.col(_VALUE)["why"], ~F.coalesce(F.expr(self.fits.holds), F.lit(False))
+        refusal = F.when(why.isNotNull(), make_reason("ENCODE", why))
+        refusal = refusal.when(too_large, make_reason(self.fits.code, make_message(rows, self.fits)))
+        return rows.attempt({_VALUE: self.columns.encode()}, refusal, {})
+
+
+def list_fields(options: MessageOptions, schema: StructType) -> Sequence[str]:
+    """The columns that are fields of a value: all but those for the topic, the partition and headers."""
+    beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
+    return [name for name in schema.names if name.lower() not in beside]
+
+
 def encode_value(options: MessageOptions, schema: StructType, *, without: Sequence[str] = ()) -> str:
     """The value of a message in the format that was chosen, as SQL that gives bytes. The columns in `without` are NULL
     in an object."""
@@ -222,9 +319,14 @@ def encode_value(options: MessageOptions, schema: StructType, *, without: Sequen
         return f"cast({quote_name(options.value or 'value')} as binary)"
     if options.value is not None:
         return f"cast(to_json({quote_name(options.value)}, {_JSON}) as binary)"
-    beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
-    values = {name: "cast(null as string)" if name in without else quote_name(name) for name in schema.names}
-    fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items() if name.lower() not in beside]
+    names = list_fields(options, schema)
+    if options.format == "csv":
+        given: dict[str, str] = {**_TIMES, **_CSV}
+        given |= {CSV_OPTIONS[name.lower()]: str(value) for name, value in options.format_options.items()}
+        pairs = ", ".join(quote_text(each) for pair in given.items() for each in pair)
+        return f"cast(to_csv(struct({', '.join(map(quote_name, names))}), map({pairs})) as binary)"
+    values = {name: "cast(null as string)" if name in without else quote_name(name) for name in names}
+    fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items()]
     return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"
 
 

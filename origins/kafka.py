@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 
 from origins.batch import Batch, Json, Limits, Span
@@ -21,12 +20,12 @@ from origins.errors import OriginError
 from origins.files.options import check_options, complete_options
 from origins.json_shape import check_shape
 from origins.kafka_client import Cluster, Ends, Partition
-from origins.kafka_formats import AvroCoding, Coding, NoColumns, ProtobufCoding, make_fit
+from origins.kafka_formats import AvroCoding, Coding, NoColumns, make_fit
 from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
-from origins.schema_registry import SchemaRegistry, make_digest
+from origins.schema_registry import CODED, SchemaRegistry, check_coding, make_digest, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +35,6 @@ _IMPATIENT = 3.0
 _LOOKED_AT = 100
 """At so many partitions of a lane `status` looks for the age of what waits."""
 _FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
-_CODED = ("avro", "protobuf")
 _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
 _LINES = ("header", "linesep", "multiline", "comment", "encoding", "charset")
 """The options of Spark's reader that are about files."""
@@ -235,7 +233,7 @@ class Kafka(Origin):
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
         if self.schema is not None:
             columns = parse_schema(spark, self.schema, self.place)
-        elif self.format in _CODED:
+        elif self.format in CODED:
             coding = self._find_newest()
             if coding is None:
                 return None
@@ -306,7 +304,7 @@ class Kafka(Origin):
         """What the columns come from; None where the registry has no schema yet."""
         registry = self.schemas
         if registry is None:
-            return self._read_schema_file()
+            return read_schema_file(self)
         subject = self.find_subjects(self.names[0])[0]
         known = registry.list_schemas(subject)
         return AvroCoding(schemas={0: known[list(known)[-1]]}, header=True) if known else None
@@ -315,7 +313,7 @@ class Kafka(Origin):
         """What decodes the messages of a batch: with the schemas that were there when it was planned."""
         registry = self.schemas
         if registry is None:
-            return self._read_schema_file()
+            return read_schema_file(self)
         pinned, found = _read_schemas(batch.span.parts), {}
         for number, digest in sorted(pinned.items()):
             found[number] = registry.get_schema(number)
@@ -327,25 +325,11 @@ class Kafka(Origin):
                 )
         return AvroCoding(schemas=found, header=True)
 
-    def _read_schema_file(self) -> Coding:
-        assert self.schema_file is not None
-        try:
-            content = Path(self.schema_file).read_bytes()
-            if self.format == "protobuf":
-                return ProtobufCoding(descriptors=content, message=str(self.message))
-            return AvroCoding(schemas={0: (content.decode(),)}, header=False)
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not text"
-            raise OriginError(
-                f"The schema of {self.place} cannot be read from {self.schema_file}: {why}.",
-                hint="Name the file with `schema_file`, from the definition's folder.",
-            ) from error
-
     def _check_types(self, columns: T.StructType) -> None:
         """Raises `OriginError` for a column whose type the format cannot have."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if self.format in _CODED:
+        if self.format in CODED:
             with self._explain_coding():
                 importlib.import_module("fastavro" if self.format == "avro" else "google.protobuf")
                 for each in to_arrow_schema(columns, timezone="UTC"):
@@ -552,21 +536,11 @@ def _check_format(origin: Kafka) -> None:
 
 def _check_coding(origin: Kafka) -> None:
     """Raises ValueError unless what says how values are coded is given, once."""
-    kind = origin.format
-    for name, kinds in {"schema_file": _CODED, "message": ("protobuf",), "registry": ("avro",)}.items():
-        if getattr(origin, name) and kind not in kinds:
-            raise ValueError(f"{name}: expected with format: {' or '.join(kinds)} only, got {kind}")
+    check_coding(origin)
     if isinstance(origin.subjects, str) or (origin.subjects and not origin.registry):
         raise ValueError(f"subjects: expected a list, beside a registry, got {origin.subjects!r}")
-    if kind == "avro" and bool(origin.schema_file) == bool(origin.registry):
-        got = "both" if origin.registry else "none"
-        raise ValueError(f"schema_file: expected a schema_file or a registry for format: avro, got {got}")
-    if kind == "protobuf" and not (origin.schema_file and origin.message):
-        raise ValueError("schema_file: expected a file of descriptors, and the message, for format: protobuf")
-    if origin.registry:
-        SchemaRegistry.of(origin.registry)
-        if origin.schema is None and len(origin.names) != 1 and len(origin.subjects) != 1:
-            raise ValueError("schema: expected the columns, since several topics have several schemas, got none")
+    if origin.registry and origin.schema is None and len(origin.names) != 1 and len(origin.subjects) != 1:
+        raise ValueError("schema: expected the columns, since several topics have several schemas, got none")
 
 
 def _check_pattern(pattern: str) -> None:

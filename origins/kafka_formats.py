@@ -31,7 +31,7 @@ _BROKEN = (
     struct.error,
 )  # fmt: skip
 """What readers raise at bytes that are no value."""
-_SHOWN = 80
+_SHOWN, _LONGEST = 80, 300
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = _EPOCH.date()
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -81,18 +81,27 @@ class AvroCoding:
 
         return decode
 
-    def encode(self, fields: Fields, number: int = 0) -> bytes:
-        """The bytes of a value with the schema of this id. Raises `Unreadable` where the fields do not fit it."""
+    def open_writer(self) -> Callable[[Fields], bytes]:
+        """A function that writes a value with the last of the schemas. It raises `Unreadable` where the fields do not
+        fit it."""
         import fastavro
+        from fastavro.validation import ValidationError, validate
 
-        stream = io.BytesIO()
-        if self.header:
-            stream.write(struct.pack(_HEADER, _MAGIC, number))
-        try:
-            fastavro.schemaless_writer(stream, _parse_avro(self.schemas[number])[0], dict(fields), strict=True)
-        except _BROKEN as error:
-            raise Unreadable(f"the row does not fit the Avro schema: {error}") from error
-        return stream.getvalue()
+        number = list(self.schemas)[-1]
+        schema, _ = _parse_avro(self.schemas[number])
+        header = struct.pack(_HEADER, _MAGIC, number) if self.header else b""
+
+        def encode(fields: Fields) -> bytes:
+            stream, value = io.BytesIO(header), dict(fields)
+            stream.seek(len(header))
+            try:
+                validate(value, schema)  # the writer does not look at how large an int is
+                fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
+            except (ValidationError, *_BROKEN) as error:
+                raise Unreadable(f"the row does not fit the Avro schema: {_cut(error)}") from error
+            return stream.getvalue()
+
+        return encode
 
     def list_columns(self) -> Mapping[str, Any]:
         """The columns of the last of its schemas, as Spark's JSON. Raises `NoColumns`."""
@@ -101,6 +110,11 @@ class AvroCoding:
         if not isinstance(columns, dict) or columns["type"] != "struct":
             raise NoColumns("expected a record, got another type")
         return columns
+
+    def list_optional(self) -> Sequence[str]:
+        """The fields of the last of its schemas that a row may lack."""
+        schema, _ = _parse_avro(self.schemas[list(self.schemas)[-1]])
+        return [each["name"] for each in schema["fields"] if "default" in each]
 
     @staticmethod
     def _split(value: bytes) -> tuple[int, bytes]:
@@ -138,20 +152,29 @@ class ProtobufCoding:
 
         return decode
 
-    def encode(self, fields: Fields) -> bytes:
-        """The bytes of a message. Raises `Unreadable` where the fields do not fit it."""
+    def open_writer(self) -> Callable[[Fields], bytes]:
+        """A function that writes a message. It raises `Unreadable` where the fields do not fit it."""
         from google.protobuf import message_factory
 
-        message = message_factory.GetMessageClass(self._find_type())()
-        try:
-            _write_message(message, fields)
-            return bytes(message.SerializeToString(deterministic=True))
-        except _BROKEN as error:
-            raise Unreadable(f"the row does not fit the message {self.message}: {error}") from error
+        kind = message_factory.GetMessageClass(self._find_type())
+
+        def encode(fields: Fields) -> bytes:
+            message = kind()
+            try:
+                _write_message(message, fields)
+                return bytes(message.SerializeToString(deterministic=True))
+            except _BROKEN as error:
+                raise Unreadable(f"the row does not fit the message {self.message}: {_cut(error)}") from error
+
+        return encode
 
     def list_columns(self) -> Mapping[str, Any]:
         """The columns of the message, as Spark's JSON. Raises `NoColumns`."""
         return _find_message_type(self._find_type(), ())
+
+    def list_optional(self) -> Sequence[str]:
+        """All its fields: a message may lack each of them."""
+        return [each.name for each in self._find_type().fields]
 
     def _find_type(self) -> Descriptor:
         from google.protobuf import descriptor_pb2, descriptor_pool
@@ -222,6 +245,94 @@ class BatchDecoder:
             decoded = [pa.array(each, of.type) for each, of in zip(columns, self.kinds, strict=True)]
             arrays = [*batch.columns, *decoded, pa.array(whys, pa.string())]
             yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *self.names, self.why])
+
+
+@dataclass(kw_only=True)
+class RowEncoder:
+    """Gives the value of a message for a row, or why it has none: a function for Spark's workers."""
+
+    coding: Coding
+    schema: str
+    """The columns of the row, as Spark's JSON."""
+    _write: Callable[[Any], bytes] | None = None
+    """Is made where the first row is."""
+
+    def __call__(self, row: Any) -> tuple[bytes | None, str | None]:
+        if row is None:
+            return None, None
+        if self._write is None:
+            self._write = self._open()
+        try:
+            return self._write(row), None
+        except Unreadable as error:
+            return None, str(error)
+
+    def _open(self) -> Callable[[Any], bytes]:
+        from pyspark.sql.types import StructType
+
+        plain, write = _make_plain(StructType.fromJson(json.loads(self.schema))), self.coding.open_writer()
+        return lambda row: write(plain(row))
+
+
+def _make_plain(kind: Any) -> Fit:
+    """A function that gives a value of Spark's as writers take it: records as dictionaries, moments with UTC."""
+    name = kind.typeName()
+    if name == "struct":
+        fields = [(each.name, _make_plain(each.dataType)) for each in kind.fields]
+        return _unless_null(lambda row: {field: fit(row[field]) for field, fit in fields})
+    if name == "array":
+        element = _make_plain(kind.elementType)
+        return _unless_null(lambda values: [element(each) for each in values])
+    if name == "map":
+        of = _make_plain(kind.valueType)
+        return _unless_null(lambda entries: {key: of(each) for key, each in entries.items()})
+    if name == "timestamp":
+        return _unless_null(lambda moment: moment.astimezone(datetime.timezone.utc))
+    if name == "binary":
+        return _unless_null(bytes)
+    return lambda value: value
+
+
+def _unless_null(fit: Fit) -> Fit:
+    return lambda value: None if value is None else fit(value)
+
+
+def list_misfits(given: Any, wanted: Any, path: str = "") -> Iterator[str]:
+    """Why values of one type cannot be written as another one; both as Spark's JSON has them. A phrase each."""
+    kinds = [each["type"] if isinstance(each, Mapping) else each for each in (given, wanted)]
+    if kinds == ["struct", "struct"]:
+        there = {each["name"]: each["type"] for each in wanted["fields"]}
+        for each in given["fields"]:
+            inner = f"{path}.{each['name']}".strip(".")
+            if each["name"] not in there:
+                yield f"the schema has no field {inner}; drop the column"
+            else:
+                yield from list_misfits(each["type"], there[each["name"]], inner)
+    elif kinds == ["array", "array"]:
+        yield from list_misfits(given["elementType"], wanted["elementType"], f"{path}[]")
+    elif kinds == ["map", "map"]:
+        yield from list_misfits(given["keyType"], wanted["keyType"], f"{path} (key)")
+        yield from list_misfits(given["valueType"], wanted["valueType"], f"{path} (value)")
+    elif kinds[0] != kinds[1] and not _is_narrower(*map(str, kinds)):
+        yield f"{path} is {kinds[0]}, and {kinds[1]} in the schema; change it with `cast`"
+
+
+_WHOLE = ("byte", "short", "integer", "long")
+
+
+def _is_narrower(given: str, wanted: str) -> bool:
+    """Whether a value of one type may be one of the other; each value is looked at when it is written."""
+    if wanted in ("integer", "long"):
+        return given in _WHOLE
+    if wanted.startswith("decimal"):
+        return given in _WHOLE or given.startswith("decimal")
+    return given == "float" and wanted == "double"
+
+
+def _cut(error: Exception) -> str:
+    """What an error says, in a line of some length."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def make_fit(kind: pa.DataType, path: str) -> Fit:

@@ -1,4 +1,4 @@
-"""A schema registry, as Confluent's API has it: the schemas of a subject, and the schema of an id."""
+"""Where the schemas of messages come from: a file, or a registry as Confluent's API has it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from origins.errors import OriginError
+from origins.kafka_formats import AvroCoding, Coding, ProtobufCoding
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema behind the schemas that it refers to."""
+CODED = ("avro", "protobuf")
+"""The formats that a schema describes."""
 PATIENCE = 10.0
 """So many seconds an answer of the registry may take."""
 _OPTIONS = ("url", "username", "password", "token", "ca")
 _MISSING = 404
+_BUSY = (408, 429)
 _known: dict[tuple[Any, ...], Any] = {}
 """Answers that never change: the version of a subject, and the schema of an id."""
 
@@ -92,6 +97,7 @@ class SchemaRegistry:
         """The answer to a question; the `missing` one where there is none. Raises `OriginError`, which names no
         password."""
         import ssl
+        from http.client import HTTPException
         from urllib.error import HTTPError, URLError
         from urllib.request import HTTPSHandler, Request, build_opener
 
@@ -109,8 +115,9 @@ class SchemaRegistry:
             error.close()
             if error.code == _MISSING and "missing" in other:
                 return other["missing"]
-            raise self._explain(error.code, path) from (ConnectionError(str(error)) if error.code >= 500 else error)
-        except (URLError, OSError) as error:
+            again = error.code >= 500 or error.code in _BUSY
+            raise self._explain(error.code, path) from (ConnectionError(str(error)) if again else error)
+        except (URLError, OSError, HTTPException) as error:
             why = getattr(error, "reason", error)
             raise OriginError(
                 f"{where} gives no answer: {why}.", hint="Check `registry`; `wherry doctor FILE` tries it."
@@ -131,6 +138,52 @@ class SchemaRegistry:
             f"The schema registry at {self.url} answered HTTP {status} to {path.partition('?')[0]}.",
             hint="Check the url of `registry`, and the registry's own log.",
         )
+
+
+class CodingOptions(Protocol):
+    """The options that say how the values of messages are coded."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def schema_file(self) -> str | None: ...
+    @property
+    def message(self) -> str | None: ...
+    @property
+    def registry(self) -> Mapping[str, str]: ...
+    @property
+    def place(self) -> str: ...
+
+
+def check_coding(options: CodingOptions) -> None:
+    """Raises ValueError unless what says how values are coded is given, once."""
+    kind = options.format
+    for name, kinds in {"schema_file": CODED, "message": ("protobuf",), "registry": ("avro",)}.items():
+        if getattr(options, name) and kind not in kinds:
+            raise ValueError(f"{name}: expected with format: {' or '.join(kinds)} only, got {kind}")
+    if kind == "avro" and bool(options.schema_file) == bool(options.registry):
+        got = "both" if options.registry else "none"
+        raise ValueError(f"schema_file: expected a schema_file or a registry for format: avro, got {got}")
+    if kind == "protobuf" and not (options.schema_file and options.message):
+        raise ValueError("schema_file: expected a file of descriptors, and the message, for format: protobuf")
+    if options.registry:
+        SchemaRegistry.of(options.registry)
+
+
+def read_schema_file(options: CodingOptions) -> Coding:
+    """What the file says of how values are coded. Raises `OriginError` where it cannot be read."""
+    assert options.schema_file is not None
+    try:
+        content = Path(options.schema_file).read_bytes()
+        if options.format == "protobuf":
+            return ProtobufCoding(descriptors=content, message=str(options.message))
+        return AvroCoding(schemas={0: (content.decode(),)}, header=False)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not text"
+        raise OriginError(
+            f"The schema of {options.place} cannot be read from {options.schema_file}: {why}.",
+            hint="Name the file with `schema_file`, from the definition's folder.",
+        ) from error
 
 
 def make_digest(texts: Sequence[str]) -> str:

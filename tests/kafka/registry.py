@@ -26,6 +26,10 @@ class Registry:
         """The id of each version of a subject, from 1."""
         self.secure = False
         """Whether it asks for `USER` and `PASSWORD`."""
+        self.fails_with = 0
+        """The status of all answers, unless it is 0."""
+        self.missing_bytes = 0
+        """How many bytes less than promised an answer has."""
         self.asked: list[str] = []
         """The paths that were asked for."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
@@ -69,10 +73,11 @@ def _make_handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             refused = registry.secure and self.headers.get("Authorization") != expected
             status, answer = (401, {"error_code": 401}) if refused else registry.find(self.path)
+            status = registry.fails_with or status
             body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + registry.missing_bytes))
             self.end_headers()
             self.wfile.write(body)
 

@@ -26,6 +26,7 @@ from runners.model.events import BatchRests, Event
 from runners.model.spec import BatchOptions, RetryOptions, RunOptions
 from runners.operations.validate import explain
 from runners.pipeline import Pipeline
+from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment, run
 from tests.kafka.broker import Broker, make_options
 from tests.kafka.test_kafka_destination import make, read_headers, read_messages, read_values
@@ -67,6 +68,35 @@ def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSe
     assert [json.loads(value)["id"] for value in read_values(kafka, target)] == [*range(8), 9]
     assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "TOO_LARGE"]
     assert pipeline.run().batches == 0
+
+
+@pytest.mark.spark
+def test_a_row_that_its_schema_does_not_take_is_refused_alone(
+    kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """An int may be too large for the schema, a field may be missing, a message too large for the topic."""
+    source, target = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="5000")
+    values = [{"id": 1, "name": "a"}, {"id": 1 << 40, "name": "b"}, {"id": 3}, {"id": 4, "name": "x" * 5000}]
+    kafka.send(source, [json.dumps(value) for value in values])
+    (tmp_path / "item.avsc").write_text(
+        '{"type": "record", "name": "Item", "fields": '
+        '[{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}'
+    )
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\n"
+        f'origin: {{kafka: {{servers: "{kafka.servers}", topic: {source}, format: json, '
+        'schema: "id bigint, name string"}}\n'
+        f'destinations: [{{kafka: {{servers: "{kafka.servers}", topic: {target}, key: id, format: avro, '
+        "schema_file: item.avsc}}]\n"
+        "dlq: {window: 0}\n"
+    )
+    pipeline = Pipeline.load(file)
+    report = pipeline.run()
+    assert (report.delivered, report.nacked, report.balanced) == ({target: 1}, 3, True)
+    assert [letter["code"] for letter in pipeline.dead_letters()] == ["ENCODE", "ENCODE", "TOO_LARGE"]
+    (message,) = read_messages(kafka, target)
+    assert message.value() == b"\x02\x02a"
 
 
 @pytest.mark.spark
@@ -244,6 +274,54 @@ def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: Spar
         (read_headers(each)["wherry.batch"], read_headers(each)["wherry.row"]) for each in read_messages(kafka, refused)
     ]
     assert len(names) == 1, names
+
+
+def crash(file: Path, point: str) -> None:
+    """The run ends at this point, as if its process had died."""
+
+    def watch(reached: str, of: str, rows: Any) -> Any:
+        if reached == point:
+            raise RuntimeError("crash")
+        return rows
+
+    with watch_points(watch):
+        assert Pipeline.load(file).run(check=False).status == "failed"
+
+
+@pytest.mark.spark
+def test_a_copy_whose_labels_are_gone_is_not_guessed(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The topic of labels is made again between the crash and the next run, which asks a person."""
+    source, refused, labels = kafka.make_topic(), kafka.make_topic(), kafka.make_topic(cleanup_policy="compact")
+    kafka.send(source, ['{"id": 1}', "poison"])
+    options = (
+        f'servers: "{kafka.servers}", topic: {refused}, exactly_once: true, transactional_id: {refused}, '
+        f"label_topic: {labels}"
+    )
+    file = write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}")
+    crash(file, "between-writes")
+    admin = kafka.make_admin()
+    admin.delete_topics([labels], operation_timeout=30)[labels].result(30)
+    with pytest.raises(WherryError, match="is missing or was replaced"):
+        Pipeline.load(file).run()
+    assert Pipeline.load(file).run(ruling=OperatorOverrides(assume="delivered", reason="seen there")).balanced is True
+    assert len(read_messages(kafka, refused)) == len(Pipeline.load(file).dead_letters()) == 1
+
+
+@pytest.mark.spark
+def test_a_copy_in_a_table_that_landed_before_a_crash_comes_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The next run asks the table from the version that it had before the batch."""
+    (tmp_path / "in.json").write_text('{"id": 1}\npoison\n')
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\n"
+        'origin: {files: {path: in.json, format: json, schema: "id int"}}\n'
+        "destinations: [{delta: {path: orders}}]\n"
+        "dlq: {window: 0, copy: {delta: {path: copies}}}\n"
+    )
+    crash(file, "between-writes")
+    assert Pipeline.load(file).run().balanced is True
+    assert spark.read.format("delta").load(str(tmp_path / "copies")).count() == 1
+    assert len(Pipeline.load(file).dead_letters()) == 1
 
 
 def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:

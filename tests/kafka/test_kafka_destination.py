@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
 from destinations.conformance import (
     DestinationConformance,
@@ -25,6 +30,7 @@ from destinations.kafka_producer import ProducerFenced
 from origins.batch_rows import FrameRows, TableRows
 from runners.model.error_kinds import classify
 from tests.kafka.broker import Broker
+from tests.kafka.registry import ORDER, Registry, describe_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -182,6 +188,12 @@ def test_columns_become_key_value_headers_topic_and_partition(kafka: Broker, spa
         ({"format": "text"}, "select cast(null as string) as value", None),
         ({"value": "inner"}, "select named_struct('a', 1) as inner, 2 as id", b'{"a":1}'),
         ({"value": "inner"}, "select cast(null as struct<a: int>) as inner, 2 as id", None),
+        (
+            {"format": "csv"},
+            """select 1 as id, ' a,"b"' as text, null as n, '' as e, timestamp'2026-01-02 03:04:05Z' as t""",
+            b'1," a,""b""",,"",2026-01-02T03:04:05.000000Z',
+        ),
+        ({"format": "csv", "format_options": {"sep": ";", "nullValue": "-"}}, "select 1 as a, null as b", b"1;-"),
     ],
 )
 def test_a_format_says_what_the_value_is(
@@ -192,6 +204,81 @@ def test_a_format_says_what_the_value_is(
     send(spark, make(kafka, topic, **given), spark.sql(sql))
     (message,) = read_messages(kafka, topic)
     assert message.value() == value
+
+
+SALE = {
+    "type": "record",
+    "name": "Sale",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "price", "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}]},
+        {"name": "tags", "type": {"type": "map", "values": "string"}},
+        {"name": "note", "type": "string", "default": "none"},
+    ],
+}
+SALES = """select 7L as id, timestamp'2026-01-02 03:04:05.678Z' as at, 1.25BD as price, map('a', 'b') as tags
+    union all select 8L, timestamp'1900-01-01 00:00:00Z', null, map()"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("header", [False, True])
+def test_values_in_avro_follow_the_newest_schema(
+    header: bool, kafka: Broker, registry: Registry, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Another program reads them with it. A field that has a default may be missing among the columns."""
+    topic = kafka.make_topic()
+    registry.register(f"{topic}-value", ORDER)
+    number = registry.register(f"{topic}-value", SALE)
+    (tmp_path / "sale.avsc").write_text(json.dumps(SALE))
+    given = {"registry": {"url": registry.url}} if header else {"schema_file": str(tmp_path / "sale.avsc")}
+    send(spark, make(kafka, topic, format="avro", **given), spark.sql(SALES))
+    before = b"\0" + number.to_bytes(4, "big") if header else b""
+    values = [message.value() or b"" for message in read_messages(kafka, topic)]
+    assert [value[: len(before)] for value in values] == [before, before]
+    schema = fastavro.parse_schema(dict(SALE))
+    read = [fastavro.schemaless_reader(io.BytesIO(value[len(before) :]), schema, None) for value in values]
+    utc = timezone.utc
+    moments = datetime(2026, 1, 2, 3, 4, 5, 678_000, utc), datetime(1900, 1, 1, tzinfo=utc)
+    assert sorted(read, key=lambda each: each["id"]) == [  # type: ignore[index,call-overload]
+        {"id": 7, "at": moments[0], "price": Decimal("1.25"), "tags": {"a": "b"}, "note": "none"},
+        {"id": 8, "at": moments[1], "price": None, "tags": {}, "note": "none"},
+    ]
+
+
+@pytest.mark.spark
+def test_values_in_protobuf_are_messages(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Another program reads them with the same descriptors. Other columns give the key."""
+    topic = kafka.make_topic()
+    (tmp_path / "shop.desc").write_bytes(describe_messages())
+    given = {"format": "protobuf", "schema_file": str(tmp_path / "shop.desc"), "message": "shop.Order"}
+    rows = spark.sql("select 7 as id, 'SENT' as state, array(named_struct('code', 'a')) as items, map('k', 1) as tags")
+    send(spark, make(kafka, topic, key="id", **given), rows)
+    (message,) = read_messages(kafka, topic)
+    pool = descriptor_pool.DescriptorPool()
+    for each in descriptor_pb2.FileDescriptorSet.FromString(describe_messages()).file:
+        pool.Add(each)
+    read = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order")).FromString(message.value() or b"")
+    assert json_format.MessageToDict(read) == {"id": 7, "state": "SENT", "items": [{"code": "a"}], "tags": {"k": 1}}
+    assert message.key() == b"7"
+
+
+@pytest.mark.spark
+def test_columns_that_are_not_those_of_the_schema_are_a_misfit(
+    kafka: Broker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """It names each of them before a row is sent."""
+    (tmp_path / "sale.avsc").write_text(json.dumps(SALE))
+    destination = make(kafka, kafka.make_topic(), format="avro", schema_file=str(tmp_path / "sale.avsc"))
+    rows = spark.sql("select 'x' as id, 1.25BD as price, map('a', 1) as tags, 1 as extra")
+    with pytest.raises(Misfit) as raised:
+        destination.open().ensure_place(spark, rows.schema)
+    assert [line.strip() for line in raised.value.message.splitlines()[1:]] == [
+        "value: id is string, and integer in the schema; change it with `cast`",
+        "value: tags (value) is integer, and string in the schema; change it with `cast`",
+        "value: the schema has no field extra; drop the column",
+        "value: there is no column 'at', which the schema needs",
+    ]
 
 
 @pytest.mark.spark
@@ -254,6 +341,31 @@ def test_a_row_that_the_topic_does_not_take_is_refused_alone(kafka: Broker, spar
     assert refused == {"TOPIC": [2, 3], "PARTITION": [2, 3, 4, 5], "TOO_LARGE": [2, 3, 6]}
     opened.write(spark, FrameRows(rows.where("id in (1, 7)")), [make_label()])
     assert sorted(json.loads(value)["id"] for value in read_values(kafka, topic)) == [1, 7]
+
+
+@pytest.mark.spark
+def test_a_header_without_a_name_is_refused(kafka: Broker, spark: SparkSession) -> None:
+    """Its size is no reason to refuse it."""
+    topic = kafka.make_topic()
+    rows = spark.sql("select id, if(id = 0, null, 'k') as name from range(2)").selectExpr(
+        "id", "array(named_struct('key', name, 'value', 'v')) as named"
+    )
+    opened = make(kafka, topic, headers=["named"]).open()
+    (demands,) = opened.demands(spark, rows.schema)
+    assert isinstance(demands, Demands)
+    broken = {rule.code: rows.where(f"not coalesce({rule.holds}, false)").count() for rule in demands.rules}
+    assert broken == {"HEADER": 1, "TOO_LARGE": 0}
+
+
+@pytest.mark.spark
+def test_a_topic_is_known_by_its_id_under_another_list_of_servers(kafka: Broker, spark: SparkSession) -> None:
+    """A topic that was made again is another one."""
+    topic = kafka.make_topic()
+    opened, identity = open_for(spark, make(kafka, topic), spark.range(0))
+    opened.close()
+    elsewhere = make(kafka, topic, servers=f"{kafka.servers},{kafka.servers}")
+    assert elsewhere.is_still(spark, identity, "") is True
+    assert elsewhere.is_still(spark, replace(identity, id="another"), "") is False
 
 
 @pytest.mark.spark
@@ -418,7 +530,7 @@ def test_a_broker_that_stays_away_is_an_error_that_passes(
         ({"topic": "no spaces"}, "topic: expected a name of letters"),
         ({"label_topic": "__labels"}, "label_topic: expected a name that does not begin with __"),
         ({"servers": " "}, "servers: expected a broker"),
-        ({"format": "xml"}, "format: expected json, text, raw, got 'xml'"),
+        ({"format": "xml"}, "format: expected json, csv, avro, protobuf, text, raw, got 'xml'"),
         ({"headers": "a"}, "headers: expected a list"),
         ({"error_headers": "other"}, "error_headers: expected wherry or connect"),
         ({"options": {"acks": 1}}, "options: expected settings other than acks"),

@@ -732,7 +732,7 @@ def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Reg
     kafka.send(topics["avro"], [encode_avro(EVERY, ROW, number), encode_avro(EVERY, ROW, 99), b"x", None], partition=0)
     moment = datetime(1900, 1, 1, tzinfo=timezone.utc)
     order = {"id": 1, "items": [{"code": "a"}], "tags": {"k": 1}, "at": moment, "total": 2**64 - 1, "key": b"\xff"}
-    kafka.send(topics["protobuf"], [protobuf.encode(order), b"", b"\xff", None], partition=1)
+    kafka.send(topics["protobuf"], [protobuf.open_writer()(order), b"", b"\xff", None], partition=1)
     plain = {"servers": kafka.secure_servers, "options": make_options(PASSWORD)}
     asked = [{**plain, "topic": topics[name], "format": name, **given} for name, given in FORMATS.items()]
     large = kafka.make_topic(max_message_bytes=str(6 << 20))

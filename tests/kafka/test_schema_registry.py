@@ -61,6 +61,24 @@ def test_a_registry_that_is_away_is_tried_again_later(registry: Registry) -> Non
     assert isinstance(raised.value.__cause__, ConnectionError)
 
 
+@pytest.mark.parametrize("status", [408, 429, 503])
+def test_a_registry_that_is_busy_is_tried_again_later(status: int, registry: Registry) -> None:
+    """The error has the status, and its cause is one that passes."""
+    registry.fails_with = status
+    with pytest.raises(OriginError, match=f"answered HTTP {status}") as raised:
+        SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
+    assert isinstance(raised.value.__cause__, ConnectionError)
+
+
+def test_an_answer_that_breaks_off_is_asked_for_later(registry: Registry) -> None:
+    """The registry promises more bytes than it sends."""
+    registry.register("orders-value", ORDER)
+    registry.missing_bytes = 10
+    with pytest.raises(OriginError, match="gives no answer") as raised:
+        SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
+    assert isinstance(raised.value.__cause__, ConnectionError)
+
+
 def test_an_id_that_is_gone_is_named(registry: Registry) -> None:
     """Also that a planned batch needs it."""
     with pytest.raises(OriginError, match="has no schema with id 7, which a planned batch needs"):
