@@ -1,9 +1,10 @@
 """A sample of what takes long, chosen by a number that is printed, so that the same choice can be run again.
 
-Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run (`--long all` runs them
-all); of those marked `variant`, each of which shows of one more case what others show, 30 of a hundred (`--variants
-100`). With `--share 30` only so many of a hundred are run of all others, variants or not. Files that are asked for by
-name are run whole.
+Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run. `--long all` runs them
+all. Of the variants, each of which shows one more case of what others show, 20 of a hundred are run. `--variants 100`
+runs them all. Variants are the tests marked `variant`, and all cases and classes but the first where a test with Spark
+has several. The mark `every_case` keeps these. With `--share 30` only so many of a hundred are run of all others. Files
+that are asked for by name are run whole.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ SEED = 7
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many, and which."""
     parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
-    parser.addoption("--variants", type=int, default=30, help="how many of a hundred tests marked `variant` are run")
+    parser.addoption("--variants", type=int, default=20, help="how many of a hundred variants are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
     parser.addoption("--seed", type=int, default=SEED, help="the number that chooses them; by default always the same")
 
@@ -40,7 +41,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--promises", None) or any(".py" in asked for asked in config.args):
         return
     long = [item for item in items if item.get_closest_marker("long")]
-    variants = [item for item in items if item.get_closest_marker("variant") and item not in long]
+    variants = list_variants([item for item in items if not item.get_closest_marker("long")])
     aside = {*long, *variants}
     others = [item for item in items if item not in aside]
     said = config.option
@@ -58,6 +59,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def seed(request: pytest.FixtureRequest) -> int:
     """The number that chooses, for a test that throws dice of its own."""
     return int(request.config.getoption("--seed"))
+
+
+def list_variants(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those that are marked, and with Spark all cases and classes of a function but the first."""
+    shown: set[object] = set()
+    variants = []
+    for item in items:
+        function = item.function if isinstance(item, pytest.Function) else item
+        repeats = function in shown and item.get_closest_marker("spark") and not item.get_closest_marker("every_case")
+        if item.get_closest_marker("variant") or repeats:
+            variants.append(item)
+        else:
+            shown.add(function)
+    return variants
 
 
 def not_chosen(tests: Sequence[T], most: int, seed: int) -> list[T]:

@@ -72,6 +72,7 @@ def test_the_commands_run_in_their_order(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.spark
+@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """Each block runs after those above it, and prints what the page shows. The demo has fewer orders."""

@@ -33,8 +33,8 @@ def test_a_number_chooses_the_same_ones_again() -> None:
 @pytest.mark.parametrize(
     ("options", "passed"),
     [
-        (["--long", "2", "--seed", "7"], 2 + 2 + 10),
-        (["--long", "all"], 6 + 2 + 10),
+        (["--long", "2", "--seed", "7"], 2 + 1 + 10),
+        (["--long", "all"], 6 + 1 + 10),
         (["--variants", "100"], 2 + 5 + 10),
         (["--long", "1", "--share", "20"], 1 + 1 + 2),
         (["test_many.py"], 6 + 5 + 10),
@@ -48,6 +48,37 @@ def test_some_are_run_and_the_others_are_said_to_be_left_out(
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest(*options, "-W", "ignore")
     result.assert_outcomes(passed=passed, deselected=21 - passed)
+
+
+def test_with_spark_the_first_case_and_class_of_a_function_is_run(pytester: pytest.Pytester) -> None:
+    """All others are variants, unless a mark keeps them. Without Spark every case is run."""
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(
+        test_many="""
+        import pytest
+
+        @pytest.mark.spark
+        class TestOne:
+            def test_it(self): pass
+
+        class TestTwo(TestOne): pass
+
+        @pytest.mark.spark
+        @pytest.mark.parametrize("case", range(5))
+        def test_case(case): pass
+
+        @pytest.mark.spark
+        @pytest.mark.every_case
+        @pytest.mark.parametrize("case", range(5))
+        def test_every_case(case): pass
+
+        @pytest.mark.parametrize("case", range(5))
+        def test_quick(case): pass
+        """
+    )
+    for share, passed in ((0, 1 + 1 + 5 + 5), (60, 1 + 1 + 3 + 5 + 5), (100, 2 + 5 + 5 + 5)):
+        result = pytester.runpytest("--variants", str(share), "-W", "ignore")
+        result.assert_outcomes(passed=passed, deselected=17 - passed)
 
 
 def test_the_number_is_printed(pytester: pytest.Pytester) -> None:
@@ -70,7 +101,7 @@ def test_all_processes_of_a_run_choose_the_same(pytester: pytest.Pytester) -> No
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest("-n", "2", "-W", "ignore")
-    result.assert_outcomes(passed=2 + 2 + 10)
+    result.assert_outcomes(passed=2 + 1 + 10)
     result.stdout.re_match_lines([r".*chosen by --seed \d+"])
 
 

@@ -29,6 +29,7 @@ def drive(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) 
     return found
 
 
+@pytest.mark.long
 def test_plain_spark_writes_to_s3_from_workers_that_see_no_folder_of_the_driver(
     cluster: Cluster, s3: S3, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def wait(rows: list[dict]) -> list:
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
 def test_a_signal_prints_what_a_run_is_doing_and_changes_nothing(place: Place) -> None:
     """The run's batch waits meanwhile, and is delivered afterwards."""

@@ -29,6 +29,7 @@ print(start({"spark.jars.ivy": sys.argv[1]}).range(3).count())
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_two_that_start_first_at_the_same_time_both_start(tmp_path: Path) -> None:
     """Both fetch the JARs into the same empty folder, as two scheduled jobs on a new machine do."""

@@ -94,6 +94,7 @@ def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pyt
     assert set(names) == {"live"}
 
 
+@pytest.mark.long
 def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task picks so many refused rows and no longer ones; with one more, the batch is written whole, and comes out
     the same."""
