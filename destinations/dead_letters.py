@@ -236,6 +236,8 @@ class CopiedDlq(OpenDestination):
     """What holds where the copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
     _copied: dict[str, int | None] = field(default_factory=dict)
     """How many rows the copy has of batches that the DLQ perhaps lacks, by their keys."""
+    _tried: set[str] = field(default_factory=set)
+    """The keys of the batches that this run has begun to write to the copy."""
 
     def expects(self, known: Identity) -> None:
         self.kept.expects(known)
@@ -255,6 +257,7 @@ class CopiedDlq(OpenDestination):
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         (label,) = labels
         if not self._has_copy(rows, label):
+            self._tried.add(label.key)
             self._copied[label.key] = self.copy.write(spark, rows, labels).rows
         reach("between-writes", label.destination)
         written = self.kept.write(spark, rows, labels)
@@ -277,15 +280,18 @@ class CopiedDlq(OpenDestination):
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = self.kept.find(spark, label, identity)
         if found is None:
-            copied = self._find_copy(spark, label, identity.copy or self.ensure_copy(spark))
+            copied = self._find_copy(spark, label, identity)
             if copied is not None:
                 self._copied[label.key] = copied.rows
         return found
 
     def _find_copy(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """What the copy has under this label. A person's word for it says nothing of the DLQ."""
+        """What the copy has under this label. A person's word for it says nothing of the DLQ, and holds only for
+        batches of earlier runs."""
+        if label.key in self._tried or identity.copy is None:
+            return self.copy.find(spark, label, self.ensure_copy(spark))
         try:
-            return self.copy.find(spark, label, identity)
+            return self.copy.find(spark, label, identity.copy)
         except Unsure as error:
             if not self.assume:
                 raise

@@ -31,10 +31,11 @@ from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
+from origins.kafka_avro import AvroCoding
 from origins.kafka_client import Cluster
-from origins.kafka_formats import AvroCoding, Coding
+from origins.kafka_formats import Coding
 from origins.schema import make_empty_frame
-from origins.schema_registry import CODED, SchemaRegistry, check_coding, read_schema_file
+from origins.schema_registry import CODED, SchemaRegistry, check_coding, explain_coding, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -162,11 +163,31 @@ class Kafka(Destination):
         with _explain():
             _, labels = self.find_ids()
             self.cluster.read_settings([*([self.topic] if self.topic else []), *([self.label_topic] if labels else [])])
+            self.load_coding()
         if self.exactly_once:
             try:
                 Sender(self.cluster, f"{self.transactional_id}.doctor")
             except ProducerFenced as error:
                 raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, once at a time.") from error
+
+    def load_coding(self) -> Coding | None:
+        """What writes values in Avro and Protobuf, by the newest schema. Raises `OriginError`."""
+        if self.format not in CODED:
+            return None
+        if self.registry:
+            registry, subject = SchemaRegistry.of(self.registry), self.subject or f"{self.topic}-value"
+            newest = registry.find_newest(subject)
+            if newest is None:
+                raise OriginError(
+                    f"The schema registry at {registry.url} has no subject {subject}, by which values are written.",
+                    hint="Register the schema, or name its subject with `subject`.",
+                )
+            coding: Coding = AvroCoding(schemas=dict([newest]), header=True)
+        else:
+            coding = read_schema_file(self)
+        with explain_coding(self, f"Correct what {'registry' if self.registry else 'schema_file'} names."):
+            coding.list_columns()
+        return coding
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
         """A topic has an id that no other one has, in this cluster or elsewhere."""
@@ -285,20 +306,7 @@ class OpenKafka(OpenDestination):
     @cached_property
     def _coding(self) -> Coding | None:
         """What writes values in Avro and Protobuf, by the schema that is the newest when the run begins."""
-        destination = self.destination
-        if destination.format not in CODED:
-            return None
-        if not destination.registry:
-            return read_schema_file(destination)
-        registry, subject = SchemaRegistry.of(destination.registry), destination.subject or f"{destination.topic}-value"
-        known = registry.list_schemas(subject)
-        if not known:
-            raise DestinationError(
-                f"The schema registry at {registry.url} has no subject {subject}, by which values are written.",
-                hint="Register the schema, or name its subject with `subject`.",
-            )
-        newest = list(known)[-1]
-        return AvroCoding(schemas={newest: known[newest]}, header=True)
+        return self.destination.load_coding()
 
     @cached_property
     def _limits(self) -> Mapping[str, TopicLimits]:
@@ -346,7 +354,8 @@ class OpenKafka(OpenDestination):
             if why is not None:
                 raise DestinationError(
                     f"Row {number} of batch {batch.number} of lane {batch.lane} has no value: {why}.",
-                    hint="The schema changed after the batch was decided. Bring the old one back, then run again.",
+                    hint="The schema changed after the batch was decided: bring the old one back, then run again. "
+                    "Refused rows need a schema that takes all values of the DLQ's columns.",
                 )
             if to is None:
                 raise DestinationError(
@@ -432,6 +441,8 @@ def _check_format(options: Kafka) -> None:
         raise ValueError(f"subject: expected beside a registry, got {options.subject!r} without one")
     if options.registry and not (options.subject or options.topic):
         raise ValueError("subject: expected a name, since rows go to several topics, got none")
+    if options.value and options.format == "csv":
+        raise ValueError(f"value: expected without format: csv, which has a field for each column, got {options.value}")
     if options.format_options and options.format != "csv":
         raise ValueError(f"format_options: expected with format: csv only, got {options.format}")
     for name in options.format_options:

@@ -134,8 +134,11 @@ class MessageColumns:
         partition = quote_name(self.options.partition) if self.options.partition else "null"
         beside = [f"{topic} as topic", f"cast({partition} as int) as partition", f"{self.headers} as headers"]
         if self.coding is not None:
-            coded = rows.withColumn(_VALUE, self.encode())
-            return coded.selectExpr(f"{self.key} as key", f"{_VALUE}.value", *beside, f"{_VALUE}.why")
+            coded, value, why = rows.withColumn(_VALUE, self.encode()), f"{_VALUE}.value", f"{_VALUE}.why"
+            if shorten_to is not None and self.is_dead_letter:
+                large = f"{self.size} + coalesce(octet_length({value}), 0) > {shorten_to}"
+                value = f"if({large}, null, {value})"
+            return coded.selectExpr(f"{self.key} as key", f"{value} as value", *beside, f"{why} as why")
         value = self.value
         if shorten_to is not None and self.is_dead_letter:
             is_object = self.options.format == "json" and self.options.value is None
@@ -158,9 +161,12 @@ class MessageColumns:
         assert self.coding is not None
         send_by_value()
         encoder = RowEncoder(coding=self.coding, schema=self._record.json())
-        names = list_fields(self.options, self.schema)
-        record = F.col(quote_name(self.options.value)) if self.options.value else F.struct(*map(quote_name, names))
-        return F.udf(encoder, "struct<value: binary, why: string>", useArrow=False)(record)
+        if self.options.value:
+            record = _count_moments(quote_name(self.options.value), self._record)
+        else:
+            columns = [(each.name, _count_moments(quote_name(each.name), each.dataType)) for each in self._record]
+            record = f"named_struct({', '.join(f'{quote_text(name)}, {column}' for name, column in columns)})"
+        return F.udf(encoder, "struct<value: binary, why: string>", useArrow=False)(F.expr(record))
 
     @property
     def _record(self) -> StructType:
@@ -235,7 +241,7 @@ class MessageColumns:
             inside = f"({at} is null or ({at} >= 0 and {at} < {partitions}))"
             yield Rule(code="PARTITION", holds=inside, says="the topic has no such partition", shows=[partition])
         shown, says = [*([column] if column else []), *key], "the message is larger than the topic's max.message.bytes"
-        size = f"({self.size} + octet_length({_VALUE}.value))" if self.coding else self.size
+        size = f"({self.size} + coalesce(octet_length({_VALUE}.value), 0))" if self.coding else self.size
         yield Rule(code="TOO_LARGE", holds=f"{size} <= {most}", says=says, shows=shown)
 
     def _list_used(self) -> Iterator[tuple[str, str]]:
@@ -276,8 +282,6 @@ class MessageColumns:
             return
         wanted = coding.list_columns()
         yield from (f"value: {each}" for each in list_misfits(self._record.jsonValue(), wanted))
-        needed = {each["name"] for each in wanted["fields"]} - {*coding.list_optional()} - {*self._record.names}
-        yield from (f"value: there is no column '{each}', which the schema needs" for each in sorted(needed))
 
     def _find(self, name: str) -> str | None:
         return next((each for each in self.schema.names if each.lower() == name.lower()), None)
@@ -328,6 +332,27 @@ def encode_value(options: MessageOptions, schema: StructType, *, without: Sequen
     values = {name: "cast(null as string)" if name in without else quote_name(name) for name in names}
     fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items()]
     return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"
+
+
+def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
+    """The column with timestamps as microseconds and dates as days: Python holds only those of some years."""
+    if isinstance(kind, T.TimestampType):
+        return f"unix_micros({column})"
+    if isinstance(kind, T.DateType):
+        return f"unix_date({column})"
+    each = f"e{depth}"
+    if isinstance(kind, T.ArrayType):
+        inner = _count_moments(each, kind.elementType, depth + 1)
+        return column if inner == each else f"transform({column}, {each} -> {inner})"
+    if isinstance(kind, T.MapType):
+        inner = _count_moments(each, kind.valueType, depth + 1)
+        return column if inner == each else f"transform_values({column}, (k{depth}, {each}) -> {inner})"
+    if isinstance(kind, T.StructType):
+        paths = {of.name: f"{column}.{quote_name(of.name)}" for of in kind}
+        parts = {of.name: _count_moments(paths[of.name], of.dataType, depth) for of in kind}
+        made = ", ".join(f"{quote_text(name)}, {part}" for name, part in parts.items())
+        return column if parts == paths else f"if({column} is null, null, named_struct({made}))"
+    return column
 
 
 def _make_header(name: str, value: str, present: str) -> str:

@@ -7,8 +7,7 @@ import json
 import re
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -19,13 +18,14 @@ from origins.batch_rows import BatchRows
 from origins.errors import OriginError
 from origins.files.options import check_options, complete_options
 from origins.json_shape import check_shape
+from origins.kafka_avro import AvroCoding
 from origins.kafka_client import Cluster, Ends, Partition
-from origins.kafka_formats import AvroCoding, Coding, NoColumns, make_fit
+from origins.kafka_formats import Coding, make_fit
 from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
-from origins.schema_registry import CODED, SchemaRegistry, check_coding, make_digest, read_schema_file
+from origins.schema_registry import CODED, SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -237,7 +237,7 @@ class Kafka(Origin):
             coding = self._find_newest()
             if coding is None:
                 return None
-            with self._explain_coding():
+            with explain_coding(self, "Correct the schema, or name the columns that are wanted with `schema`."):
                 columns = T.StructType.fromJson(dict(coding.list_columns()))
         else:
             columns = parse_schema(spark, _AS_RAW if self.format == "raw" else "value string", self.place)
@@ -330,7 +330,7 @@ class Kafka(Origin):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if self.format in CODED:
-            with self._explain_coding():
+            with explain_coding(self, "Correct the schema, or name the columns that are wanted with `schema`."):
                 importlib.import_module("fastavro" if self.format == "avro" else "google.protobuf")
                 for each in to_arrow_schema(columns, timezone="UTC"):
                     make_fit(each.type, each.name)
@@ -341,20 +341,6 @@ class Kafka(Origin):
                     f"Column {column.name} of {self.place} has the type {kind}, which no field of CSV has.",
                     hint="Give it the type string in `schema`, and change it with a stage.",
                 )
-
-    @contextmanager
-    def _explain_coding(self) -> Iterator[None]:
-        try:
-            yield
-        except NoColumns as error:
-            raise OriginError(
-                f"The schema of {self.place} gives no columns: {error}.",
-                hint="Correct the schema, or name the columns that are wanted with `schema`.",
-            ) from error
-        except ImportError as error:
-            raise OriginError(
-                f"A package for {self.format} is missing: {error}.", hint="pip install 'wherry[kafka]'"
-            ) from error
 
     def check_ranges(self, batch: Batch) -> Mapping[Partition, tuple[int, int]]:
         """The offsets of a batch. Raises `OriginError` where some are no longer what was planned."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -13,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from origins import kafka_avro, kafka_formats, kafka_protobuf
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
@@ -409,7 +409,8 @@ def send_by_value() -> None:
     """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
     from pyspark import cloudpickle
 
-    cloudpickle.register_pickle_by_value(sys.modules[BatchDecoder.__module__])  # type: ignore[no-untyped-call]
+    for module in (kafka_avro, kafka_formats, kafka_protobuf):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

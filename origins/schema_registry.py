@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from origins.errors import OriginError
-from origins.kafka_formats import AvroCoding, Coding, ProtobufCoding
+from origins.kafka_avro import AvroCoding
+from origins.kafka_formats import Coding, NoColumns
+from origins.kafka_protobuf import ProtobufCoding
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema behind the schemas that it refers to."""
@@ -65,6 +68,12 @@ class SchemaRegistry:
             found.pop(number, None)
             found[number] = _known[self, number] = texts
         return found
+
+    def find_newest(self, subject: str) -> tuple[int, Texts] | None:
+        """The newest schema of a subject, with its id; None where there is no such subject. What was deleted does not
+        count."""
+        answer = self._ask(f"subjects/{_quote(subject)}/versions/latest", missing=None)
+        return None if answer is None else (answer["id"], self._read(answer, subject))
 
     def get_schema(self, number: int) -> Texts:
         """The schema of this id. Raises `OriginError` where the registry does not have it."""
@@ -183,6 +192,19 @@ def read_schema_file(options: CodingOptions) -> Coding:
         raise OriginError(
             f"The schema of {options.place} cannot be read from {options.schema_file}: {why}.",
             hint="Name the file with `schema_file`, from the definition's folder.",
+        ) from error
+
+
+@contextmanager
+def explain_coding(options: CodingOptions, hint: str) -> Iterator[None]:
+    """What keeps a schema from giving columns is an `OriginError` in here, with this hint."""
+    try:
+        yield
+    except NoColumns as error:
+        raise OriginError(f"The schema of {options.place} gives no columns: {error}.", hint=hint) from error
+    except ImportError as error:
+        raise OriginError(
+            f"A package for {options.format} is missing: {error}.", hint="pip install 'wherry[kafka]'"
         ) from error
 
 

@@ -26,6 +26,8 @@ class Registry:
         """The id of each version of a subject, from 1."""
         self.secure = False
         """Whether it asks for `USER` and `PASSWORD`."""
+        self.deleted: set[tuple[str, int]] = set()
+        """Subjects and versions that only who asks for deleted ones is given."""
         self.fails_with = 0
         """The status of all answers, unless it is 0."""
         self.missing_bytes = 0
@@ -50,6 +52,11 @@ class Registry:
         if match := re.fullmatch(r"/schemas/ids/(\d+)", path):
             known = self.schemas.get(int(match[1]))
             return (404, {"error_code": 40403}) if known is None else (200, known)
+        if latest := re.fullmatch(r"/subjects/([^/]+)/versions/latest", path):
+            subject = unquote(latest[1])
+            there = range(1, len(self.versions.get(subject, ())) + 1)
+            left = [number for number in there if (subject, number) not in self.deleted]
+            return self._describe(subject, left[-1]) if left else (404, {"error_code": 40401})
         match = re.fullmatch(r"/subjects/([^/]+)/versions(?:/(\d+))?\?deleted=true", path)
         subject = unquote(match[1]) if match else ""
         if match is None or subject not in self.versions:
@@ -57,8 +64,11 @@ class Registry:
         ids = self.versions[subject]
         if match[2] is None:
             return 200, [*range(1, len(ids) + 1)]
-        number = int(match[2])
-        return 200, {"subject": subject, "version": number, "id": ids[number - 1], **self.schemas[ids[number - 1]]}
+        return self._describe(subject, int(match[2]))
+
+    def _describe(self, subject: str, version: int) -> tuple[int, Any]:
+        number = self.versions[subject][version - 1]
+        return 200, {"subject": subject, "version": version, "id": number, **self.schemas[number]}
 
     def close(self) -> None:
         """End it. It gives no answer any more."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 from click.testing import CliRunner
 
+from destinations.dead_letters import dlq_schema
 from destinations.dlq import Dlq
 from destinations.kafka import Kafka
 from origins.crash_points import watch_points
@@ -33,6 +37,7 @@ from tests.kafka.test_kafka_destination import make, read_headers, read_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
 
 DEFINITION = """
 name: orders
@@ -100,6 +105,41 @@ def test_a_row_that_its_schema_does_not_take_is_refused_alone(
 
 
 @pytest.mark.spark
+def test_a_struct_is_the_value_and_null_deletes_its_key(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Moments of the year 9999 arrive, wherever in the struct they are."""
+    source, target = kafka.make_topic(1), kafka.make_topic(1)
+    last = "9999-12-31T23:59:59Z"
+    rows = [{"id": 1, "inner": None}, {"id": 2, "inner": {"name": "a", "until": [last], "at": last}}]
+    kafka.send(source, [json.dumps(row) for row in rows])
+    moment = {"type": "long", "logicalType": "timestamp-micros"}
+    schema = {
+        "type": "record",
+        "name": "Item",
+        "fields": [
+            {"name": "name", "type": "string"},
+            {"name": "until", "type": {"type": "array", "items": moment}},
+            {"name": "at", "type": moment},
+        ],
+    }
+    (tmp_path / "item.avsc").write_text(json.dumps(schema))
+    file = tmp_path / "orders.yaml"
+    file.write_text(
+        "name: orders\n"
+        f'origin: {{kafka: {{servers: "{kafka.servers}", topic: {source}, format: json, '
+        'schema: "id bigint, inner struct<name: string, until: array<timestamp>, at: timestamp>"}}\n'
+        f'destinations: [{{kafka: {{servers: "{kafka.servers}", topic: {target}, key: id, value: inner, format: avro, '
+        "schema_file: item.avsc}}]\n"
+    )
+    report = Pipeline.load(file).run()
+    assert (report.delivered, report.nacked) == ({target: 2}, 0)
+    first, second = read_messages(kafka, target)
+    assert (first.key(), first.value()) == (b"1", None)
+    found = fastavro.schemaless_reader(io.BytesIO(second.value() or b""), fastavro.parse_schema(schema), None)
+    end = datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
+    assert found == {"name": "a", "until": [end], "at": end}
+
+
+@pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize(("once", "point"), [(True, "in-write"), (True, "after-write"), (False, "in-write")])
 def test_a_run_that_is_killed_is_finished_by_the_next(
@@ -128,7 +168,7 @@ def test_a_broker_that_is_away_is_waited_for(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run tries the batch again while `run.retry` allows it, and each row is there once."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
     topic, rested = kafka.make_topic(), threading.Event()
 
     def kill(point: str, of: str, rows: Any) -> Any:
@@ -230,6 +270,27 @@ def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSe
     assert headers["wherry.batch"].endswith("/dlq")
     assert (headers["wherry.code"], headers["wherry.stage"]) == ("PARSE", "origin")
     assert headers["wherry.message"] == letter["message"]
+
+
+@pytest.mark.spark
+def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The table has the row, and the other copies have theirs."""
+    source, refused = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="6000")
+    kafka.send(source, ["poison", "p" * 5000])
+    fields = [{"name": each.name, "type": find_avro_type(each.dataType)} for each in dlq_schema()]
+    (tmp_path / "letter.avsc").write_text(json.dumps({"type": "record", "name": "Letter", "fields": fields}))
+    options = f'servers: "{kafka.servers}", topic: {refused}, format: avro, schema_file: letter.avsc'
+    pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, f"copy: {{kafka: {{{options}}}}}"))
+    assert pipeline.run().balanced
+    assert [message.value() is None for message in read_messages(kafka, refused)] == [False, True]
+    assert len(pipeline.dead_letters()) == 2
+
+
+def find_avro_type(kind: DataType) -> Any:
+    """The type in Avro that a column of the DLQ is written as, or NULL."""
+    known: dict[str, Any] = {"long": "long", "timestamp": {"type": "long", "logicalType": "timestamp-micros"}}
+    known["array"] = {"type": "array", "items": "string"}
+    return ["null", known.get(kind.typeName(), "string")]
 
 
 @pytest.mark.spark

@@ -6,9 +6,11 @@ import datetime as dt
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,22 +18,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2, wrappers_pb2
 from pyspark import cloudpickle
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from origins.errors import OriginError
 from origins.kafka import Kafka
+from origins.kafka_avro import AvroCoding
 from origins.kafka_formats import (
-    AvroCoding,
     BatchDecoder,
     Coding,
     NoColumns,
-    ProtobufCoding,
+    RowEncoder,
     Unreadable,
     decode_values,
+    list_misfits,
     make_fit,
 )
+from origins.kafka_protobuf import ProtobufCoding
 from origins.kafka_rows import make_array, parse_plain_csv, send_by_value
 from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
 
@@ -181,6 +186,7 @@ def test_a_field_that_is_not_of_its_column_is_named(kind: pa.DataType, value: ob
 
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 EITHER = {"type": "record", "name": "Either", "fields": [{"name": "x", "type": ["int", "string"]}]}
+NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "x", "type": "null"}]}
 
 
 @pytest.mark.parametrize(
@@ -190,6 +196,7 @@ EITHER = {"type": "record", "name": "Either", "fields": [{"name": "x", "type": [
         (AvroCoding(schemas={0: (json.dumps(EITHER),)}, header=False), "a union of 2 types has no type of a column"),
         (AvroCoding(schemas={0: ('"int"',)}, header=False), "expected a record"),
         (AvroCoding(schemas={0: ("{",)}, header=False), "expected an Avro schema"),
+        (AvroCoding(schemas={0: (json.dumps(NOTHING),)}, header=False), "the type null has no type of a column"),
         (ProtobufCoding(descriptors=b"x", message="A"), "expected descriptors from `protoc"),
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Nod"), "shop.Item, shop.Node, shop.Order, got"),
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Node"), "the message shop.Node holds itself"),
@@ -222,6 +229,125 @@ def test_a_row_that_does_not_fit_is_not_written(coding: Coding) -> None:
         coding.open_writer()({"id": "x"})
     with pytest.raises(Unreadable, match="the row does not fit"):
         coding.open_writer()({"id": 1, "name": None, "unknown": 1})
+
+
+def describe_odd(syntax: str) -> bytes:
+    """The descriptors of a message `odd.Odd`: wrappers in an array, a choice, an enum, and for proto2 what it needs."""
+    kinds, found = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorSet()
+    wrappers_pb2.DESCRIPTOR.CopyToProto(found.file.add())
+    file = found.file.add(name="odd.proto", package="odd", syntax=syntax, dependency=["google/protobuf/wrappers.proto"])
+    file.enum_type.add(name="Color").value.add(name="RED", number=0)
+    message, one = file.message_type.add(name="Odd"), kinds.LABEL_OPTIONAL
+    message.oneof_decl.add(name="choice")
+    integer, wrapper = ".google.protobuf.Int32Value", kinds.TYPE_MESSAGE
+    message.field.add(name="parts", number=1, type=wrapper, type_name=integer, label=kinds.LABEL_REPEATED)
+    message.field.add(name="a", number=2, type=kinds.TYPE_STRING, label=one, oneof_index=0)
+    message.field.add(name="b", number=3, type=kinds.TYPE_INT32, label=one, oneof_index=0)
+    message.field.add(name="color", number=4, type=kinds.TYPE_ENUM, type_name=".odd.Color", label=one)
+    needed = kinds.LABEL_REQUIRED if syntax == "proto2" else one
+    message.field.add(name="size", number=5, type=kinds.TYPE_UINT64, label=needed)
+    return bytes(found.SerializeToString())
+
+
+PRICE = {
+    "type": "record",
+    "name": "Price",
+    "fields": [
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+        {"name": "key", "type": ["null", {"type": "string", "logicalType": "uuid"}], "default": None},
+        {"name": "ways", "type": {"type": "array", "items": "int"}, "default": []},
+    ],
+}
+PRICES = AvroCoding(schemas={0: (json.dumps(PRICE),)}, header=False)
+ODD = ProtobufCoding(descriptors=describe_odd("proto3"), message="odd.Odd")
+NEEDY = ProtobufCoding(descriptors=describe_odd("proto2"), message="odd.Odd")
+
+
+def encode(coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
+    """The value of a row with these types of Spark's, and why it has none."""
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return RowEncoder(coding=coding, schema=json.dumps({"type": "struct", "fields": fields}))(row)
+
+
+@pytest.mark.parametrize(
+    ("coding", "kind", "value", "field", "as_read"),
+    [
+        (PRICES, "decimal(10,4)", Decimal("1.2500"), "price", Decimal("1.25")),
+        (PRICES, "integer", 5, "price", Decimal("5.00")),
+        (NEEDY, "decimal(22,2)", Decimal("7.00"), "size", Decimal(7)),
+        (ODD, "decimal(20,0)", Decimal(2**64 - 1), "size", Decimal(2**64 - 1)),
+        (ODD, "string", "7", "color", "7"),
+    ],
+)
+def test_a_value_is_written_as_its_field_has_it(
+    coding: Coding, kind: str, value: Any, field: str, as_read: Any
+) -> None:
+    """A number may have another type, if it is the same."""
+    found, why = encode(coding, {field: kind}, {field: value})
+    assert why is None
+    assert read(coding, found)[0][field] == as_read
+
+
+def test_a_moment_may_be_far_away() -> None:
+    """The last second of the year 9999 is written in every time zone of a worker."""
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    row = {"price": Decimal(1), "at": (last - dt.datetime(1970, 1, 1, tzinfo=UTC)) // dt.timedelta(microseconds=1)}
+    found, why = encode(PRICES, {"price": "decimal(4,2)", "at": "timestamp"}, row)
+    assert why is None
+    assert read(PRICES, found)[0]["at"] == last
+
+
+@pytest.mark.parametrize(
+    ("coding", "kinds", "row", "reason"),
+    [
+        (PRICES, {"price": "decimal(10,0)"}, {"price": Decimal(1234)}, r"price: .*1234.* is not a decimal\(4,2\)"),
+        (PRICES, {"price": "decimal(5,3)"}, {"price": Decimal("1.255")}, r"price: .* is not a decimal\(4,2\)"),
+        (PRICES, {"price": "integer", "at": "timestamp"}, {"price": 1, "at": 1 << 62}, "at: .* is not a timestamp"),
+        (PRICES, {"price": "integer", "key": "string"}, {"price": 1, "key": "abc"}, "does not fit the Avro schema"),
+        (
+            PRICES,
+            {"price": "integer", "ways": {"type": "array", "elementType": "long", "containsNull": True}},
+            {"price": 1, "ways": [1, 1 << 40]},
+            r"ways\[\]: '1099511627776' is not an integer",
+        ),
+        (ODD, {"size": "decimal(20,2)"}, {"size": Decimal("1.75")}, r"size: .* is not a decimal\(20,0\)"),
+        (ODD, {"size": "decimal(20,0)"}, {"size": Decimal(-1)}, "size: .*range"),
+        (
+            ODD,
+            {"parts": {"type": "array", "elementType": "integer", "containsNull": True}},
+            {"parts": [1, None]},
+            "parts: an array and a map cannot hold NULL",
+        ),
+        (ODD, {"a": "string", "b": "integer"}, {"a": "x", "b": 7}, "b: only one of a and b can have a value"),
+        (ODD, {"color": "string"}, {"color": "C"}, "color: 'C' is no name of the enum Color"),
+        (NEEDY, {"size": "long"}, {"size": None}, "does not fit the message odd.Odd: .*size"),
+    ],
+)
+def test_a_value_that_would_change_is_refused(
+    coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any], reason: str
+) -> None:
+    """The reason names the field."""
+    found, why = encode(coding, kinds, row)
+    assert found is None
+    assert re.search(reason, why or "")
+
+
+def test_columns_that_do_not_fit_are_named_with_what_to_do() -> None:
+    """Also those of records inside."""
+    inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]}
+    outer = {"type": "record", "name": "O", "fields": [{"name": "s", "type": inner}, {"name": "n", "type": "double"}]}
+    coding = AvroCoding(schemas={0: (json.dumps(outer),)}, header=False)
+    integer = T.IntegerType()
+    given = T.StructType().add("s", T.StructType().add("x", integer)).add("N", integer).add("more", integer)
+    assert list(list_misfits(given.jsonValue(), coding.list_columns())) == [
+        "there is no column 's.y', which the schema needs",
+        "N is called n in the schema; change the name with `rename`",
+        "the schema has no field more; drop the column, or put the fields into a struct for `value`",
+    ]
+    assert list(list_misfits(T.StructType().add("a", T.StringType()).jsonValue(), NEEDY.list_columns())) == [
+        "there is no column 'size', which the schema needs"
+    ]
 
 
 def test_plain_lines_of_csv_are_read_in_this_process() -> None:

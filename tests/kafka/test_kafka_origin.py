@@ -19,7 +19,7 @@ from origins.conformance import OriginConformance
 from origins.errors import OriginError
 from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
 from origins.kafka_client import Ends, Partition
-from origins.kafka_formats import ProtobufCoding
+from origins.kafka_protobuf import ProtobufCoding
 from origins.kafka_rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress

@@ -79,6 +79,18 @@ def test_an_answer_that_breaks_off_is_asked_for_later(registry: Registry) -> Non
     assert isinstance(raised.value.__cause__, ConnectionError)
 
 
+def test_the_newest_schema_is_none_that_was_deleted(registry: Registry) -> None:
+    """A subject without another one is no subject."""
+    client = SchemaRegistry.of({"url": registry.url})
+    assert client.find_newest("orders-value") is None
+    number = registry.register("orders-value", ORDER)
+    registry.register("orders-value", LATER)
+    registry.deleted.add(("orders-value", 2))
+    assert client.find_newest("orders-value") == (number, (json.dumps(ORDER),))
+    registry.deleted.add(("orders-value", 1))
+    assert client.find_newest("orders-value") is None
+
+
 def test_an_id_that_is_gone_is_named(registry: Registry) -> None:
     """Also that a planned batch needs it."""
     with pytest.raises(OriginError, match="has no schema with id 7, which a planned batch needs"):

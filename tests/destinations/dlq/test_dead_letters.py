@@ -6,14 +6,15 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from unittest.mock import Mock, create_autospec
 
 import pytest
 
 from destinations.conformance import make_label
-from destinations.dead_letters import SCHEMA, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
+from destinations.dead_letters import SCHEMA, CopiedDlq, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import DestinationError
+from destinations.destination import DestinationError, Identity, OpenDestination, Unsure
 from destinations.discard import Discard
 from origins.batch import Batch
 from origins.batch_rows import FrameRows, TableRows
@@ -219,3 +220,23 @@ def test_what_is_no_table_cannot_be_read_again() -> None:
     """The error says what would have to be otherwise."""
     with pytest.raises(DestinationError, match="The DLQ keeps refused rows in discard"):
         read_dead_letters(Discard(), no_spark)
+
+
+def test_what_a_person_says_of_a_copy_holds_for_batches_of_earlier_runs() -> None:
+    """A batch that this run tried to copy is asked for at the place that it went to."""
+    kept, copy = create_autospec(OpenDestination), create_autospec(OpenDestination)
+    spark, label = Mock(), make_label()
+    old, now = (Identity(place="topic", id=each) for each in ("old", "now"))
+    before = Identity(place="dlq", id="dlq", copy=old)
+    kept.find.return_value, copy.ensure_place.return_value = None, now
+    copy.find.side_effect = Unsure("The topic was replaced.", hint="Ask.")
+    copy.write.side_effect = ConnectionError("away")
+    copied = CopiedDlq(kept=kept, copy=copy, assume="delivered")
+    assert copied.find(spark, label, before) is None
+    copy.find.assert_called_with(spark, label, old)
+    other = make_label(number=2)
+    with pytest.raises(ConnectionError):
+        copied.write(spark, create_autospec(TableRows), [other])
+    with pytest.raises(Unsure):
+        copied.find(spark, other, before)
+    copy.find.assert_called_with(spark, other, now)

@@ -1,0 +1,178 @@
+"""Values in Avro, with or without the id of their schema.
+
+This runs in Spark's Python workers too, and is sent there by value. So it uses nothing else of Wherry.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from origins.kafka_formats import (
+    BROKEN,
+    Fields,
+    NoColumns,
+    Unreadable,
+    cut_error,
+    make_list,
+    make_map,
+    make_struct,
+    show_value,
+)
+
+_MAGIC = 0
+_HEADER, _SIZE = ">BI", 5
+"""How Confluent's header is packed, and its size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvroCoding:
+    """Values in Avro: records of one schema, or each with the id of its schema in Confluent's header."""
+
+    schemas: Mapping[int, Sequence[str]] = field(hash=False)
+    """By id; each behind the schemas that it refers to. Without a header there is one, under 0."""
+    header: bool
+
+    def open(self) -> Callable[[bytes], Fields]:
+        """A function that reads a value. It raises `Unreadable`."""
+        import fastavro
+
+        parsed = {number: _parse_avro(texts)[0] for number, texts in self.schemas.items()}
+
+        def decode(value: bytes) -> Fields:
+            number, body = self._split(value) if self.header else (0, value)
+            if number not in parsed:
+                raise Unreadable(f"the registry had no schema with id {number} when the batch was planned")
+            of = f"schema {number}" if self.header else "its schema"
+            stream = io.BytesIO(body)
+            try:
+                found = fastavro.schemaless_reader(stream, parsed[number], None)
+            except BROKEN as error:
+                raise Unreadable(f"the value is not Avro of {of} ({type(error).__name__})") from error
+            if left := len(body) - stream.tell():
+                raise Unreadable(f"more stands behind the value of {of} (bytes: {left})")
+            if not isinstance(found, dict):
+                raise Unreadable(f"expected a record of {of}, got {show_value(found)}")
+            return found
+
+        return decode
+
+    def open_writer(self) -> Callable[[Fields], bytes]:
+        """A function that writes a value with the last of the schemas. It raises `Unreadable` where the fields do not
+        fit it."""
+        import fastavro
+        from fastavro.validation import ValidationError, validate
+
+        number = list(self.schemas)[-1]
+        schema, _ = _parse_avro(self.schemas[number])
+        has_uuid = any('"uuid"' in text for text in self.schemas[number])
+        header = struct.pack(_HEADER, _MAGIC, number) if self.header else b""
+
+        def encode(fields: Fields) -> bytes:
+            stream, value = io.BytesIO(header), dict(fields)
+            stream.seek(len(header))
+            try:
+                validate(value, schema)  # the writer does not look at how large an int is
+                fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
+                if has_uuid:  # the writer takes any text for one
+                    stream.seek(len(header))
+                    fastavro.schemaless_reader(stream, schema, None)
+            except (ValidationError, *BROKEN) as error:
+                raise Unreadable(f"the row does not fit the Avro schema: {cut_error(error)}") from error
+            return stream.getvalue()
+
+        return encode
+
+    def list_columns(self) -> Mapping[str, Any]:
+        """The columns of the last of its schemas, as Spark's JSON; each says whether a row `needs` it. Raises
+        `NoColumns`."""
+        schema, named = _parse_avro(self.schemas[list(self.schemas)[-1]])
+        columns = _find_avro_type(schema, named, ())
+        if not isinstance(columns, dict) or columns["type"] != "struct":
+            raise NoColumns("expected a record, got another type")
+        return columns
+
+    @staticmethod
+    def _split(value: bytes) -> tuple[int, bytes]:
+        """The id of the schema, and the value behind the header."""
+        if len(value) < _SIZE:
+            raise Unreadable(f"expected Confluent's header of {_SIZE} bytes, got {len(value)} bytes in all")
+        magic, number = struct.unpack_from(_HEADER, value)
+        if magic != _MAGIC:
+            raise Unreadable(f"expected the magic byte 0, got {magic}")
+        return number, value[_SIZE:]
+
+
+def _parse_avro(texts: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
+    """The last of these schemas, which may refer to those before it; and all that have names. Raises `NoColumns`."""
+    import fastavro
+    from fastavro.schema import SchemaParseException
+
+    named: dict[str, Any] = {}
+    parsed = None
+    try:
+        for text in texts:
+            parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
+    except (SchemaParseException, *BROKEN) as error:
+        raise NoColumns(f"expected an Avro schema ({type(error).__name__}: {error})") from error
+    return parsed, named
+
+
+_AVRO = {
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "bytes": "binary",
+    "fixed": "binary",
+    "string": "string",
+    "enum": "string",
+}
+_LOGICAL = {
+    ("int", "date"): "date",
+    ("int", "time-millis"): "integer",
+    ("long", "time-micros"): "long",
+    ("long", "timestamp-millis"): "timestamp",
+    ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz",
+    ("long", "local-timestamp-micros"): "timestamp_ntz",
+}
+
+
+def _find_avro_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
+    """The type of Spark's that values of this schema have, as JSON. `inside` are the records that it stands in."""
+    if isinstance(schema, list):
+        kinds = [each for each in schema if each != "null"]
+        found = [_find_avro_type(each, named, inside) for each in kinds]
+        if found and all(each in ("integer", "long") for each in found):
+            return max(found, key=("integer", "long").index)
+        if len(found) != 1:
+            raise NoColumns(f"a union of {len(found)} types has no type of a column")
+        return found[0]
+    if isinstance(schema, str):
+        if schema == "null":
+            raise NoColumns("the type null has no type of a column")
+        return _AVRO[schema] if schema in _AVRO else _find_avro_type(named[schema], named, inside)
+    kind, logical = schema["type"], schema.get("logicalType")
+    if not isinstance(kind, str):
+        return _find_avro_type(kind, named, inside)
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        return f"decimal({schema['precision']},{schema.get('scale', 0)})"
+    if kind == "record":
+        name = schema["name"]
+        if name in inside:
+            raise NoColumns(f"the record {name} holds itself")
+        return make_struct(
+            (each["name"], _find_avro_type(each["type"], named, (*inside, name)), "default" not in each)
+            for each in schema["fields"]
+        )
+    if kind == "array":
+        return make_list(_find_avro_type(schema["items"], named, inside))
+    if kind == "map":
+        return make_map("string", _find_avro_type(schema["values"], named, inside))
+    return _LOGICAL.get((kind, logical), _AVRO[kind]) if kind in _AVRO else _find_avro_type(kind, named, inside)
