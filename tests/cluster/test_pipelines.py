@@ -140,6 +140,7 @@ def test_a_batch_whose_worker_or_executor_is_lost_lands_once(
     assert repair.returncode == 0, repair.stdout + repair.stderr
 
 
+@pytest.mark.long
 def test_the_doctor_names_what_executors_lack(project: Path) -> None:
     """A folder that they do not see, and a package that a Python stage imports."""
     (project / "beside.py").write_text("import not_there\nSHARE = 1\n")

@@ -103,6 +103,7 @@ def test_all_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spar
         invoked(typed(words))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_command_prints_one_json_object_with_a_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object

@@ -14,6 +14,7 @@ from tests.stores.s3 import S3
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.promise("CD-22")
 def test_spark_writes_the_files_and_wherry_commits_them(s3: S3) -> None:
     """No commit of Spark's is in the table's own log, and what does not land leaves no file with rows."""
