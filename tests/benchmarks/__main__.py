@@ -22,6 +22,7 @@ from tests.benchmarks import (
     fan_out,
     folder,
     idle,
+    kafka,
     large,
     ledger,
     listeners,
@@ -36,7 +37,21 @@ from tests.benchmarks.case import Case, Result
 
 CASES: dict[str, Case] = {
     case.name: case
-    for module in (small, large, restart, start, ledger, fan_out, merge, idle, folder, expectations, listeners, scale)
+    for module in (
+        small,
+        large,
+        restart,
+        start,
+        ledger,
+        fan_out,
+        merge,
+        idle,
+        folder,
+        expectations,
+        listeners,
+        scale,
+        kafka,
+    )
     for case in module.CASES
 }
 

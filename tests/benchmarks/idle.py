@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
@@ -12,6 +13,9 @@ from runners.spark.session import find_jvm_process
 from tests.benchmarks.carried import define
 from tests.benchmarks.case import Bar, Case, Taken, session
 from tests.benchmarks.landing import SCHEMA, land
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECONDS, FILES = 20.0, 1_000
 
@@ -26,16 +30,21 @@ def spent(*processes: int) -> float:
 
 
 def idle(place: Path, turns: int) -> Taken:
-    """The share of one core that Python and the JVM take together, and how many Spark jobs are started."""
-    spark = session()
-    jvm = find_jvm_process(spark)
-    assert jvm is not None
+    """A folder in which nothing happens."""
     definition = define(
         place,
         f'origin: {{files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}}}\n'
         "destinations: [delta: {path: tables/orders}]\n",
     )
     land(place / "landing", FILES, 1)
+    return watch(session(), definition, turns)
+
+
+def watch(spark: SparkSession, definition: Path, turns: int) -> Taken:
+    """The share of one core that Python and the JVM take together while a run follows, and how many Spark jobs are
+    started."""
+    jvm = find_jvm_process(spark)
+    assert jvm is not None
     pipeline, carried = Pipeline.load(definition), threading.Event()
     groups: list[str | None] = [None]
 

@@ -46,13 +46,13 @@ def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transf
 def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
     """Structured Streaming into its Delta sink, one file a trigger, all that is there; what each trigger took."""
     stream = _stream(spark, place).format("delta").option("checkpointLocation", str(place / "checkpoint"))
-    yield from _triggers(stream.start(str(place / "table")))
+    yield from list_triggers(stream.start(str(place / "table")))
 
 
 def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
     """Structured Streaming with `foreachBatch`, one file a trigger; what each trigger took."""
     stream = _stream(spark, place).foreachBatch(write).option("checkpointLocation", str(place / "checkpoint"))
-    yield from _triggers(stream.start())
+    yield from list_triggers(stream.start())
 
 
 def once(rows: DataFrame, table: Path, number: int) -> None:
@@ -86,7 +86,8 @@ def _stream(spark: SparkSession, place: Path) -> Any:
     return read.writeStream.trigger(availableNow=True)
 
 
-def _triggers(query: Any) -> Iterator[float]:
+def list_triggers(query: Any) -> Iterator[float]:
+    """What each trigger took that had rows."""
     query.awaitTermination()
     took = [each["durationMs"] for each in query.recentProgress if each["numInputRows"]]
     yield from (each["triggerExecution"] / 1_000 for each in took)

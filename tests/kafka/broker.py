@@ -44,10 +44,7 @@ _SETTINGS = {
     "num.partitions": "1",
     "message.max.bytes": "8388608",
     "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "1",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "broker.heartbeat.interval.ms": "500",
@@ -132,34 +129,52 @@ class KafkaAddress:
 
 
 class Broker(KafkaAddress):
-    """A broker with its data below a folder. It can be killed, and started again on the same ports.
+    """A broker with its data below a folder. It can be killed, and started again on the same ports, also by another
+    process.
 
     `voters` are the ports of the controllers of all brokers that belong together, of which this one has a `number`.
     """
 
     def __init__(self, folder: Path, *, number: int = 1, voters: Sequence[int] = ()) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.certificates = make_certificates(folder / "certificates")
-        listener, secure, tls = find_free_ports(3)
-        ports = voters or find_free_ports(1)
+        self._folder, self._file = folder, folder / "server.properties"
+        self.certificates = folder / "certificates"
+        ports = folder / "ports"
+        if not ports.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            make_certificates(self.certificates)
+            ports.write_text(" ".join(map(str, find_free_ports(4))))
+        listener, secure, tls, controller = map(int, ports.read_text().split())
         self.servers, self.secure_servers = f"127.0.0.1:{listener}", f"127.0.0.1:{secure}"
         self.tls_servers = f"127.0.0.1:{tls}"
+        if not self._file.exists():
+            self._set_up(number, voters or [controller])
+        self.begin()
+
+    def _set_up(self, number: int, ports: Sequence[int]) -> None:
+        """Write its settings, and make its data."""
         addresses = f"PLAINTEXT://{self.servers},SECURE://{self.secure_servers},TLS://{self.tls_servers}"
+        copies = dict.fromkeys(
+            (
+                "default.replication.factor",
+                "offsets.topic.replication.factor",
+                "transaction.state.log.replication.factor",
+            ),
+            str(len(ports)),
+        )
         settings = {
             **_SETTINGS,
+            **copies,
+            "transaction.state.log.min.isr": str(min(2, len(ports))),
             "node.id": str(number),
             "listeners": f"{addresses},CONTROLLER://127.0.0.1:{ports[number - 1]}",
             "advertised.listeners": addresses,
             "controller.quorum.voters": ",".join(f"{each}@127.0.0.1:{port}" for each, port in enumerate(ports, 1)),
-            "log.dirs": str(folder / "data"),
+            "log.dirs": str(self._folder / "data"),
             "listener.name.tls.ssl.keystore.location": str(self.certificates / "broker.all"),
             "listener.name.tls.ssl.truststore.location": str(self.certificates / "ca.pem"),
         }
-        self._file = folder / "server.properties"
         self._file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        _format_storage(folder)
-        self.begin()
+        _format_storage(self._folder)
 
     def kill(self) -> None:
         """End it at once, as a machine that fails."""
@@ -190,6 +205,16 @@ class Brokers(KafkaAddress):
         for broker in self.each:
             broker.wait()
         self.servers = ",".join(broker.servers for broker in self.each)
+
+    def make_topic(self, *given: Any, **more: Any) -> str:
+        """A topic of a test's own, which each of the brokers knows."""
+        topic = super().make_topic(*given, **more)
+        until = time.monotonic() + 30
+        for broker in self.each:
+            admin = broker.make_admin()
+            while admin.list_topics(topic, timeout=30).topics[topic].error is not None and time.monotonic() < until:
+                pass
+        return topic
 
     def find_leader(self, topic: str, partition: int = 0) -> Broker:
         """The broker that a partition is read from now."""

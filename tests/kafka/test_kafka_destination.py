@@ -29,7 +29,7 @@ from destinations.kafka import Kafka, OpenKafka
 from destinations.kafka_producer import ProducerFenced
 from origins.batch_rows import FrameRows, TableRows
 from runners.model.error_kinds import classify
-from tests.kafka.broker import Broker
+from tests.kafka.broker import PASSWORD, Broker, KafkaAddress, make_options, make_tls_options
 from tests.kafka.registry import ORDER, Registry, describe_messages
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TIMES = {
 }
 
 
-def read_messages(kafka: Broker, topic: str, isolation: str = "read_committed") -> list[Message]:
+def read_messages(kafka: KafkaAddress, topic: str, isolation: str = "read_committed") -> list[Message]:
     """All messages of a topic, partition by partition, as another program reads them."""
     consumer = Consumer({
         "bootstrap.servers": kafka.servers, "group.id": "test", "isolation.level": isolation,
@@ -66,7 +66,7 @@ def read_messages(kafka: Broker, topic: str, isolation: str = "read_committed") 
         consumer.close()
 
 
-def read_values(kafka: Broker, topic: str) -> list[str]:
+def read_values(kafka: KafkaAddress, topic: str) -> list[str]:
     """The values of a topic as text."""
     return [(message.value() or b"").decode() for message in read_messages(kafka, topic)]
 
@@ -276,7 +276,7 @@ def test_columns_that_are_not_those_of_the_schema_are_a_misfit(
     assert [line.strip() for line in raised.value.message.splitlines()[1:]] == [
         "value: id is string, and integer in the schema; change it with `cast`",
         "value: tags (value) is integer, and string in the schema; change it with `cast`",
-        "value: the schema has no field extra; drop the column",
+        "value: the schema has no field extra; drop the column, or put the fields into a struct for `value`",
         "value: there is no column 'at', which the schema needs",
     ]
 
@@ -366,6 +366,17 @@ def test_a_topic_is_known_by_its_id_under_another_list_of_servers(kafka: Broker,
     elsewhere = make(kafka, topic, servers=f"{kafka.servers},{kafka.servers}")
     assert elsewhere.is_still(spark, identity, "") is True
     assert elsewhere.is_still(spark, replace(identity, id="another"), "") is False
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["PLAIN", "SCRAM-SHA-256", "TLS"])
+def test_a_password_or_a_certificate_opens_the_brokers(how: str, kafka: Broker, spark: SparkSession) -> None:
+    """A transaction is sent through each of the listeners."""
+    topic = kafka.make_topic()
+    servers = kafka.tls_servers if how == "TLS" else kafka.secure_servers
+    options = make_tls_options(kafka.certificates) if how == "TLS" else make_options(PASSWORD, how)
+    send(spark, make(kafka, topic, servers=servers, options=options, exactly_once=True), spark.range(3).coalesce(1))
+    assert read_values(kafka, topic) == ['{"id":0}', '{"id":1}', '{"id":2}']
 
 
 @pytest.mark.spark

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from destinations.conformance import make_label
+from destinations.kafka import Kafka as ToKafka
+from destinations.kafka import OpenKafka
 from origins import kafka_client
+from origins.batch_rows import FrameRows
 from origins.kafka import Kafka
 from origins.kafka_client import Cluster, Partition
 from tests.kafka.broker import Brokers
+from tests.kafka.test_kafka_destination import read_values as read_sent
 from tests.kafka.test_kafka_origin import plan, read_all, read_values
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.long
 
@@ -94,5 +101,34 @@ def test_a_leader_that_moves_loses_nothing(brokers: Brokers, monkeypatch: pytest
         assert [value[:4] for value in read_values(origin, span)] == names
         brokers.send(topic, ["more"])
         assert list(read_all(origin, span.end)) == [["more"]]
+    finally:
+        leader.start_again()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("exactly_once", [False, True])
+def test_a_leader_that_moves_while_rows_are_sent_costs_none(
+    exactly_once: bool, brokers: Brokers, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies in the middle of a batch; each row is there once, and in order."""
+    topic = brokers.make_topic(1, replicas=3, min_insync_replicas="2")
+    leader, make = brokers.find_leader(topic), OpenKafka._make_messages
+
+    def make_and_kill(*given: Any) -> Iterator[Any]:
+        for number, message in zip(count(1), make(*given), strict=False):
+            if number == 700:
+                leader.kill()
+            yield message
+
+    monkeypatch.setattr(OpenKafka, "_make_messages", make_and_kill)
+    rows = spark.range(0, 2_000, 1, 1)
+    destination = ToKafka(
+        servers=brokers.servers, topic=topic, exactly_once=exactly_once, label_topic=f"{topic}-labels"
+    ).open()
+    destination.ensure_place(spark, rows.schema)
+    try:
+        assert destination.write(spark, FrameRows(rows), [make_label()]).rows == 2_000
+        assert brokers.find_leader(topic) is not leader
+        assert read_sent(brokers, topic) == [f'{{"id":{number}}}' for number in range(2_000)]
     finally:
         leader.start_again()

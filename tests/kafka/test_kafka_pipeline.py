@@ -173,7 +173,7 @@ def test_a_password_is_neither_stored_nor_shown(
     password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in the state, and not in the error of a broker that does not know it."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
     topic = kafka.make_topic(1)
     origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
     with pytest.raises(WherryError, match="Authentication failed") as raised:
@@ -257,6 +257,11 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
     assert Counter(read_ids(tmp_path)) == {0: 2, 1: 3, 2: 5}
     call("offsets", "rewind", str(file), "--batches", "1", "--reason", "again", "--yes")
     assert json.loads(call("run", str(file), "--json").stdout)["read"] == 3
+    before = tell_time()
+    kafka.send(topic, ['{"id": 3}'])
+    assert json.loads(call("run", str(file), "--json").stdout)["read"] == 1
+    call("offsets", "rewind", str(file), "--to", before, "--reason", "again", "--yes")
+    assert json.loads(call("run", str(file), "--json").stdout)["read"] == 1
 
 
 @pytest.mark.long

@@ -123,7 +123,11 @@ class Load:
         there.close()
         found: Mapping[str, Any] = here.recv()
         process.join()
-        return {**found, **self._counted("tables/orders"), "dlq": self._counted(".wherry/orders/dlq")["ids"]}
+        return {**found, **self.count_delivered(), "dlq": self._counted(".wherry/orders/dlq")["ids"]}
+
+    def count_delivered(self) -> Mapping[str, Any]:
+        """What is at the destination."""
+        return self._counted("tables/orders")
 
     def _counted(self, table: str) -> Mapping[str, int]:
         from deltalake import DeltaTable, QueryBuilder
@@ -177,16 +181,27 @@ def table(kills: Sequence[Kill], seed: int, load: Load, found: Mapping[str, Any]
 
 def main() -> int:
     """Kill as often as was asked for, then look."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser = make_parser(__doc__, kills=100)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--batches", type=int, default=400)
-    parser.add_argument("--kills", type=int, default=100)
+    asked = parser.parse_args()
+    return run_trial(Load(asked.into.absolute(), asked.rows, asked.batches), asked, "soak")
+
+
+def make_parser(says: str | None, kills: int) -> argparse.ArgumentParser:
+    """What a trial is asked."""
+    parser = argparse.ArgumentParser(description=says, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
+    parser.add_argument("--kills", type=int, default=kills)
     parser.add_argument("--most", type=int, default=None, help="how many kills this call does at most")
     parser.add_argument("--seed", type=int, default=None)
-    asked = parser.parse_args()
+    return parser
+
+
+def run_trial(load: Load, asked: argparse.Namespace, name: str) -> int:
+    """Kill as often as was asked for, then look. What happened is written below this name as it comes."""
     asked.into.mkdir(parents=True, exist_ok=True)
-    load, notes = Load(asked.into.absolute(), asked.rows, asked.batches), asked.into / "soak.json"
+    notes, shown = asked.into / f"{name}.json", asked.into / f"{name}.md"
     kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
     if notes.exists():
         kept = json.loads(notes.read_text())
@@ -202,14 +217,14 @@ def main() -> int:
                 break
             kills.append(kill)
             keep(notes, {**kept, "kills": [asdict(each) for each in kills]})
-            (asked.into / "soak.md").write_text(table(kills, kept["seed"], load, None), encoding="utf-8")
+            shown.write_text(table(kills, kept["seed"], load, None), encoding="utf-8")
             print(f"{len(kills)}: {kill}", flush=True)  # noqa: T201
         if len(kills) == until < asked.kills:
             return 1
         found = load.finish(server)
     finally:
         server.close()
-    (asked.into / "soak.md").write_text(table(kills, kept["seed"], load, found), encoding="utf-8")
+    shown.write_text(table(kills, kept["seed"], load, found), encoding="utf-8")
     print(f"{found}, expected {load.expected}", flush=True)  # noqa: T201
     return 0 if found == load.expected and len(kills) >= asked.kills else 1
 

@@ -1,0 +1,161 @@
+"""Kafka: small batches beside Structured Streaming, a large backlog beside Spark's batch read, and a quiet topic."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+from tests.benchmarks import peers
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.idle import watch
+from tests.kafka.broker import Broker
+from tests.kafka.jars import list_spark_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "id long, email string, amount string, at timestamp"
+PARTITIONS, A_TURN, WARM, ROWS = 8, 20, 5, 1_000
+BACKLOG = 2_000_000
+PLAIN, WHERRY, SINK = "plain Spark", "Wherry", "Structured Streaming"
+
+
+def small(place: Path, turns: int) -> Taken:
+    """1,000 messages a batch, spread over all partitions."""
+    with _start(place) as (broker, spark):
+        ways: dict[str, Way] = {
+            WHERRY: lambda where, turn: _carry(broker, where),
+            SINK: lambda where, turn: _stream(broker, spark, where),
+        }
+        return in_turns(ways, place, turns)
+
+
+def backlog(place: Path, turns: int) -> Taken:
+    """All that waits in one batch, by both; a run of Wherry's with everything."""
+    with _start(place) as (broker, spark):
+        topic = broker.make_topic(PARTITIONS)
+        send(broker, topic, BACKLOG)
+
+        def by_hand(where: Path, _: int) -> Iterator[float]:
+            peers.make(spark, where / "table", SCHEMA)
+            began = time.perf_counter()
+            read = spark.read.format("kafka").option("kafka.bootstrap.servers", broker.servers)
+            rows = read.option("subscribe", topic).load()
+            _parse(rows).write.format("delta").mode("append").save(str(where / "table"))
+            yield time.perf_counter() - began
+            assert spark.read.format("delta").load(str(where / "table")).count() == BACKLOG
+            shutil.rmtree(where / "table")
+
+        def by_wherry(where: Path, turn: int) -> Iterator[float]:
+            own = where / str(turn)
+            own.mkdir()
+            file = _define(own, broker, topic, BACKLOG)
+            began = time.perf_counter()
+            list(carried(file, 1))
+            yield time.perf_counter() - began
+            shutil.rmtree(own)
+
+        return in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+
+
+def quiet(place: Path, turns: int) -> Taken:
+    """The share of one core that Python and the JVM take together, and how many Spark jobs are started."""
+    with _start(place) as (broker, spark):
+        topic = broker.make_topic(PARTITIONS)
+        send(broker, topic, ROWS)
+        return watch(spark, _define(place, broker, topic, ROWS), turns)
+
+
+@contextmanager
+def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
+    """A broker, and a Spark that can read from it."""
+    broker = Broker(place / "broker").wait()
+    try:
+        yield broker, session({"spark.jars": ",".join(list_spark_jars())})
+    finally:
+        broker.kill()
+
+
+def send(broker: Broker, topic: str, rows: int, first: int = 0) -> None:
+    """Send orders, one partition after the other."""
+    producer = Producer(
+        {"bootstrap.servers": broker.servers, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
+    )
+    for row in range(first, first + rows):
+        value = {"id": row, "email": f"A{row}@x.com", "amount": f"{row % 1_000 / 7:.2f}", "at": "2026-01-01T00:00:00Z"}
+        while True:
+            try:
+                producer.produce(topic, json.dumps(value), partition=row % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def _send_turn(broker: Broker, place: Path) -> tuple[str, int]:
+    """The topic of this way, with what it carries in this turn; the number of batches."""
+    note, batches = place / "topic", WARM if "warm" in place.parts else A_TURN
+    if not note.exists():
+        note.write_text(broker.make_topic(PARTITIONS))
+    send(broker, note.read_text(), batches * ROWS)
+    return note.read_text(), batches
+
+
+def _carry(broker: Broker, place: Path) -> Iterator[float]:
+    topic, batches = _send_turn(broker, place)
+    yield from carried(_define(place, broker, topic, ROWS), batches)
+
+
+def _stream(broker: Broker, spark: SparkSession, place: Path) -> Iterator[float]:
+    topic, _ = _send_turn(broker, place)
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
+    read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.servers)
+    read = read.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS)
+    write = _parse(read.load()).writeStream.format("delta").trigger(availableNow=True)
+    yield from peers.list_triggers(write.option("checkpointLocation", str(place / "ends")).start(str(place / "table")))
+
+
+def _parse(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr(f"from_json(cast(value as string), '{SCHEMA}') as order").selectExpr("order.*")
+
+
+def _define(place: Path, broker: Broker, topic: str, rows: int) -> Path:
+    """The definition that carries this topic, so many rows a batch."""
+    origin = f'kafka: {{servers: "{broker.servers}", topic: {topic}, format: json, schema: "{SCHEMA}"}}'
+    return define(
+        place,
+        f"origin: {{{origin}}}\ndestinations: [delta: {{path: tables/orders}}]\nrun: {{batch: {{rows: {rows}}}}}\n",
+    )
+
+
+CASES = (
+    Case(
+        name="kafka",
+        says="8 partitions, 1,000 messages a batch, into Delta",
+        measure=small,
+        turns=4,
+        bars=(Bar(to=SINK, most=0.30),),
+    ),
+    Case(
+        name="kafka_backlog",
+        says="2,000,000 messages of 8 partitions in one batch, into Delta",
+        measure=backlog,
+        turns=5,
+        bars=(Bar(to=PLAIN, most=1.05),),
+    ),
+    Case(
+        name="kafka_quiet",
+        says="a run follows a quiet topic of 8 partitions",
+        measure=quiet,
+        bars=(Bar(of="share of a core", most=0.02), Bar(of="Spark jobs", most=0)),
+        unit="",
+    ),
+)
