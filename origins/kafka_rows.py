@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 FEW, SMALL = 10_000, 4 << 20
 """Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
+_PACKED = 8
+"""A value in Avro or Protobuf may have so many times its bytes as columns."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
 _LATEST = (1 << 63) - 1
@@ -93,6 +95,12 @@ class KafkaRows(BatchRows):
 
     def table(self) -> pa.Table | None:
         return None if self.places or self._messages is None else self._table
+
+    def size(self) -> int | None:
+        if self._messages is None:
+            return None
+        packs = _PACKED if self.format.name in ("avro", "protobuf") else 1
+        return sum(packs * len(each.value() or b"") + len(each.key() or b"") for each in self._messages)
 
     @cached_property
     def _frame(self) -> DataFrame:

@@ -75,6 +75,8 @@ class Candidate:
     def is_small(self) -> bool:
         """Whether it is a batch whose rows are surely few, behind all stages as well."""
         size = None if self.plan is None else self.plan.batch.span.bytes
+        if size is None and self.plan is not None and self.rows is not None:
+            size = self.rows.size()
         return size is not None and size <= self.thresholds.small_bytes and not self.changing
 
     @property

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewPartitions
 from deltalake import DeltaTable
 
 from destinations.delta.delta import Delta
+from destinations.delta.table import TargetTable
 from destinations.dlq import Dlq
 from origins.errors import WherryError
 from origins.kafka import Kafka
@@ -79,6 +80,20 @@ def read_group(kafka: Broker, group: str) -> list[int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     (told,) = [answer.result(30) for answer in asked.values()]
     return [each.offset for each in told.topic_partitions]
+
+
+@pytest.mark.parametrize("stages", ["", "stages: [{cast: {id: bigint}}]\n"])
+def test_a_small_batch_is_committed_by_this_process(
+    stages: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No commit is Spark's, with stages and without."""
+    topic, commits = kafka.make_topic(2), list[str]()
+    kafka.send(topic, [f'{{"id": {number}}}' for number in range(10)])
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.format(servers=kafka.servers, topic=topic) + stages)
+    monkeypatch.setattr(TargetTable, "append", lambda table, rows, tag: commits.append(tag))
+    assert Pipeline.load(file).run().delivered == {"orders": 10}
+    assert commits == []
 
 
 def test_a_backfill_does_not_move_a_consumer_group_back(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
