@@ -168,7 +168,7 @@ def test_a_broker_that_is_away_is_waited_for(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run tries the batch again while `run.retry` allows it, and each row is there once."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     topic, rested = kafka.make_topic(), threading.Event()
 
     def kill(point: str, of: str, rows: Any) -> Any:
@@ -201,7 +201,7 @@ def test_a_password_is_neither_stored_nor_shown(
     password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not in the state, and not in the error of a broker that does not know it."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])
     destination = Kafka(servers=kafka.secure_servers, topic=topic, exactly_once=True, options=make_options(password))
