@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -19,8 +18,8 @@ from destinations.destination import (
     Label,
     Misfit,
     OpenDestination,
-    Unsure,
     Written,
+    find_or_assume,
 )
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-log = logging.getLogger("wherry")
 
 SCHEMA = (
     "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
@@ -290,13 +287,7 @@ class CopiedDlq(OpenDestination):
         batches of earlier runs."""
         if label.key in self._tried or identity.copy is None:
             return self.copy.find(spark, label, self.ensure_copy(spark))
-        try:
-            return self.copy.find(spark, label, identity.copy)
-        except Unsure as error:
-            if not self.assume:
-                raise
-            log.warning("%s  By --assume the copy counts as %s.", error.message, self.assume)
-            return Written(rows=None) if self.assume == "delivered" else None
+        return find_or_assume(self.copy, spark, label, identity.copy, self.assume, what="the copy")
 
     def fence(self, spark: SparkSession, token: str) -> None:
         self.copy.fence(spark, token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from stages.rows import Rows
+
+log = logging.getLogger("wherry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,6 +322,20 @@ class Demands(Stage):
         reasons = [F.when(breaks, make_message(rows, rule)) for breaks, rule in broken]
         why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))
         return rows.refuse(F.when(code.isNotNull(), why))
+
+
+def find_or_assume(
+    opened: OpenDestination, spark: SparkSession, label: Label, identity: Identity, assume: str, *, what: str = "it"
+) -> Written | None:
+    """What the destination has under a label. Where it cannot say, a person's word holds: `delivered` or `missing`.
+    Without one it raises `Unsure`."""
+    try:
+        return opened.find(spark, label, identity)
+    except Unsure as error:
+        if not assume:
+            raise
+        log.warning("%s  By --assume %s counts as %s.", error.message, what, assume)
+        return Written(rows=None) if assume == "delivered" else None
 
 
 def make_message(rows: Rows, rule: Rule) -> Column:

@@ -53,20 +53,22 @@ if TYPE_CHECKING:
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 _OWN = ("_lane", "_batch")
-_TIMES = {
+TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+"""How moments are written as text."""
+CSV: Mapping[str, str] = {
+    **TIMES,
+    "escape": '"',
+    "ignoreLeadingWhiteSpace": "false",
+    "ignoreTrailingWhiteSpace": "false",
+}
+"""How CSV is written, so that every text comes back as it was."""
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "parquet": {},
-    "json": _TIMES,
-    "csv": {
-        **_TIMES,
-        "header": "true",
-        "escape": '"',
-        "ignoreLeadingWhiteSpace": "false",
-        "ignoreTrailingWhiteSpace": "false",
-    },
+    "json": TIMES,
+    "csv": {**CSV, "header": "true"},
 }
 _MISCOUNTED: Mapping[str, Sequence[str]] = {"json": ("pretty", "encoding", "charset", "linesep")}
 _MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}

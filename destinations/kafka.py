@@ -25,7 +25,7 @@ from destinations.destination import (
     Written,
     make_other_place_error,
 )
-from destinations.kafka_messages import CSV_OPTIONS, FORMATS, MessageColumns, TopicLimits
+from destinations.kafka_messages import CSV_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka_producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
@@ -33,9 +33,9 @@ from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
 from origins.kafka_avro import AvroCoding
 from origins.kafka_client import Cluster
-from origins.kafka_formats import Coding
+from origins.kafka_formats import CODED, FORMATS, Coding
 from origins.schema import make_empty_frame
-from origins.schema_registry import CODED, SchemaRegistry, check_coding, explain_coding, read_schema_file
+from origins.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from destinations.dead_letters import SCHEMA as DEAD_LETTERS
 from destinations.destination import Demands, Rule, make_message
+from destinations.files import CSV, TIMES
 from origins.kafka_formats import Coding, RowEncoder, list_misfits
 from origins.kafka_rows import send_by_value
 from origins.lazy import F, T
 from origins.nack import make_reason
-from origins.names import HIDDEN, quote_name, quote_text
+from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from stages.expressions import suggest_name
 from stages.stage import Stage
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from stages.rows import Rows
 
-FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
 CSV_OPTIONS = {
     name.lower(): name
     for name in (
@@ -33,15 +33,7 @@ CSV_OPTIONS = {
 """The options of Spark's writer for CSV that a definition may give."""
 _OVERHEAD = 1_000
 """So many bytes of a message are what Kafka and Wherry add to a row, at most."""
-_TIMES: Mapping[str, str] = {
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-}
-_JSON = "map({})".format(
-    ", ".join(quote_text(each) for pair in {**_TIMES, "ignoreNullFields": "false"}.items() for each in pair)
-)
-_CSV: Mapping[str, str] = {"escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+_JSON = quote_map({**TIMES, "timeZone": "UTC", "ignoreNullFields": "false"})
 _VALUE = HIDDEN + "value"
 """The column that has a value in Avro or Protobuf, or why there is none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
@@ -133,18 +125,14 @@ class MessageColumns:
         topic = quote_name(self.options.topic_column) if self.options.topic_column else "cast(null as string)"
         partition = quote_name(self.options.partition) if self.options.partition else "null"
         beside = [f"{topic} as topic", f"cast({partition} as int) as partition", f"{self.headers} as headers"]
+        value, why = self.value, "cast(null as string)"
         if self.coding is not None:
-            coded, value, why = rows.withColumn(_VALUE, self.encode()), f"{_VALUE}.value", f"{_VALUE}.why"
-            if shorten_to is not None and self.is_dead_letter:
-                large = f"{self.size} + coalesce(octet_length({value}), 0) > {shorten_to}"
-                value = f"if({large}, null, {value})"
-            return coded.selectExpr(f"{self.key} as key", f"{value} as value", *beside, f"{why} as why")
-        value = self.value
+            rows, why = rows.withColumn(_VALUE, self.encode()), f"{_VALUE}.why"
         if shorten_to is not None and self.is_dead_letter:
             is_object = self.options.format == "json" and self.options.value is None
             short = encode_value(self.options, self.schema, without=_VALUES) if is_object else "cast(null as binary)"
             value = f"if({self.size} <= {shorten_to}, {value}, {short})"
-        return rows.selectExpr(f"{self.key} as key", f"{value} as value", *beside, "cast(null as string) as why")
+        return rows.selectExpr(f"{self.key} as key", f"{value} as value", *beside, f"{why} as why")
 
     @property
     def key(self) -> str:
@@ -153,8 +141,8 @@ class MessageColumns:
 
     @property
     def value(self) -> str:
-        """The value, as bytes, in the formats of Spark."""
-        return encode_value(self.options, self.schema)
+        """The value, as bytes. In Avro and Protobuf `encode` gives it."""
+        return f"{_VALUE}.value" if self.coding else encode_value(self.options, self.schema)
 
     def encode(self) -> Column:
         """The value in Avro or Protobuf, and why a row has none. Python computes it in Spark's workers."""
@@ -203,12 +191,12 @@ class MessageColumns:
 
     @property
     def size(self) -> str:
-        """How many bytes the message has at most; in Avro and Protobuf without its value."""
+        """How many bytes the message has at most."""
         octets = "coalesce(octet_length({}), 0)".format
         summed = f"(n, e) -> n + 20 + {octets('e.key')} + {octets('e.value')}"
         has_headers = self.options.headers or self.is_dead_letter
         added = f"aggregate({self.headers}, 0L, {summed})" if has_headers else "0L"
-        sizes = [octets(each) for each in (self.key, *([] if self.coding else [self.value]))]
+        sizes = [octets(each) for each in (self.key, self.value)]
         return f"({' + '.join([*sizes, added])} + {_OVERHEAD})"
 
     def make_demands(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Stage]:
@@ -241,8 +229,7 @@ class MessageColumns:
             inside = f"({at} is null or ({at} >= 0 and {at} < {partitions}))"
             yield Rule(code="PARTITION", holds=inside, says="the topic has no such partition", shows=[partition])
         shown, says = [*([column] if column else []), *key], "the message is larger than the topic's max.message.bytes"
-        size = f"({self.size} + coalesce(octet_length({_VALUE}.value), 0))" if self.coding else self.size
-        yield Rule(code="TOO_LARGE", holds=f"{size} <= {most}", says=says, shows=shown)
+        yield Rule(code="TOO_LARGE", holds=f"{self.size} <= {most}", says=says, shows=shown)
 
     def _list_used(self) -> Iterator[tuple[str, str]]:
         options = self.options
@@ -325,10 +312,9 @@ def encode_value(options: MessageOptions, schema: StructType, *, without: Sequen
         return f"cast(to_json({quote_name(options.value)}, {_JSON}) as binary)"
     names = list_fields(options, schema)
     if options.format == "csv":
-        given: dict[str, str] = {**_TIMES, **_CSV}
-        given |= {CSV_OPTIONS[name.lower()]: str(value) for name, value in options.format_options.items()}
-        pairs = ", ".join(quote_text(each) for pair in given.items() for each in pair)
-        return f"cast(to_csv(struct({', '.join(map(quote_name, names))}), map({pairs})) as binary)"
+        given = {CSV_OPTIONS[name.lower()]: str(value) for name, value in options.format_options.items()}
+        written = quote_map({**CSV, "timeZone": "UTC", **given})
+        return f"cast(to_csv(struct({', '.join(map(quote_name, names))}), {written}) as binary)"
     values = {name: "cast(null as string)" if name in without else quote_name(name) for name in names}
     fields = [f"{quote_text(name)}, {sql}" for name, sql in values.items()]
     return f"cast(to_json(named_struct({', '.join(fields)}), {_JSON}) as binary)"

@@ -20,21 +20,21 @@ from origins.files.options import check_options, complete_options
 from origins.json_shape import check_shape
 from origins.kafka_avro import AvroCoding
 from origins.kafka_client import Cluster, Ends, Partition
-from origins.kafka_formats import Coding, make_fit
+from origins.kafka_formats import CODED, FORMATS, Coding, make_fit
 from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
-from origins.schema_registry import CODED, SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
+from origins.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _IMPATIENT = 3.0
 """So many seconds `status` waits for the brokers."""
+_CORRECT = "Correct the schema, or name the columns that are wanted with `schema`."
 _LOOKED_AT = 100
 """At so many partitions of a lane `status` looks for the age of what waits."""
-_FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
 _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
 _LINES = ("header", "linesep", "multiline", "comment", "encoding", "charset")
 """The options of Spark's reader that are about files."""
@@ -237,7 +237,7 @@ class Kafka(Origin):
             coding = self._find_newest()
             if coding is None:
                 return None
-            with explain_coding(self, "Correct the schema, or name the columns that are wanted with `schema`."):
+            with explain_coding(self, _CORRECT):
                 columns = T.StructType.fromJson(dict(coding.list_columns()))
         else:
             columns = parse_schema(spark, _AS_RAW if self.format == "raw" else "value string", self.place)
@@ -330,7 +330,7 @@ class Kafka(Origin):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if self.format in CODED:
-            with explain_coding(self, "Correct the schema, or name the columns that are wanted with `schema`."):
+            with explain_coding(self, _CORRECT):
                 importlib.import_module("fastavro" if self.format == "avro" else "google.protobuf")
                 for each in to_arrow_schema(columns, timezone="UTC"):
                     make_fit(each.type, each.name)
@@ -501,8 +501,8 @@ def spread_rows(waiting: Mapping[Partition, int], most: int | None) -> Mapping[P
 def _check_format(origin: Kafka) -> None:
     """Raises ValueError unless the format is known, and has the options that it may have."""
     kind = origin.format
-    if kind not in _FORMATS:
-        raise ValueError(f"format: expected {', '.join(_FORMATS)}, got {kind!r}")
+    if kind not in FORMATS:
+        raise ValueError(f"format: expected {', '.join(FORMATS)}, got {kind!r}")
     if kind in ("json", "csv") and origin.schema is None:
         raise ValueError(f"schema: expected the columns of format: {kind}, got none")
     if kind in ("text", "raw") and origin.schema is not None:

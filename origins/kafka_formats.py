@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Fields: TypeAlias = "Mapping[str, Any]"
 Fit: TypeAlias = "Callable[[Any], Any]"
 MISSING = "the message has no value"
+FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
+"""What the value of a message may be."""
+CODED = ("avro", "protobuf")
+"""The formats that a schema describes."""
 BROKEN = (
     ValueError, ArithmeticError, LookupError, TypeError, EOFError, AttributeError, RecursionError, MemoryError,
     struct.error,

@@ -23,7 +23,7 @@ from origins.files.json_in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.kafka_client import Cluster, Partition
-from origins.kafka_formats import MISSING, BatchDecoder, Coding, decode_values, to_whole
+from origins.kafka_formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
 from origins.lazy import F, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
@@ -99,14 +99,14 @@ class KafkaRows(BatchRows):
     def size(self) -> int | None:
         if self._messages is None:
             return None
-        packs = _PACKED if self.format.name in ("avro", "protobuf") else 1
+        packs = _PACKED if self.format.name in CODED else 1
         return sum(packs * len(each.value() or b"") + len(each.key() or b"") for each in self._messages)
 
     @cached_property
     def _frame(self) -> DataFrame:
         name = self.format.name
         metadata = {each: METADATA[each][1] for each in self.format.metadata}
-        if name in ("avro", "protobuf"):
+        if name in CODED:
             return self._decode(metadata)
         raw = self._load_by_spark() if self._messages is None else self._load_here(self._messages)
         raw = raw.withColumn(PLACE, F.expr(_PLACE))
@@ -161,7 +161,7 @@ class KafkaRows(BatchRows):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         kinds, name = to_arrow_schema(self._own, timezone="UTC"), self.format.name
-        if name in ("avro", "protobuf"):
+        if name in CODED:
             columns, whys = decode_values(self.format.load(), values, kinds)
             if any(whys):
                 return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from origins.errors import has_condition
@@ -53,6 +53,11 @@ def unquote_name(name: str) -> str:
 def quote_text(value: str) -> str:
     """The value as a SQL string literal."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quote_map(entries: Mapping[str, str]) -> str:
+    """A map of texts as SQL."""
+    return f"map({', '.join(quote_text(each) for entry in entries.items() for each in entry)})"
 
 
 def relative_name_sql(root: str, path: str) -> str:

@@ -13,13 +13,11 @@ from typing import Any, Protocol, TypeAlias
 
 from origins.errors import OriginError
 from origins.kafka_avro import AvroCoding
-from origins.kafka_formats import Coding, NoColumns
+from origins.kafka_formats import CODED, Coding, NoColumns
 from origins.kafka_protobuf import ProtobufCoding
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema behind the schemas that it refers to."""
-CODED = ("avro", "protobuf")
-"""The formats that a schema describes."""
 PATIENCE = 10.0
 """So many seconds an answer of the registry may take."""
 _OPTIONS = ("url", "username", "password", "token", "ca")

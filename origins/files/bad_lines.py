@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from origins.lazy import T
-from origins.names import HIDDEN, quote_name, quote_text
+from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from origins.schema import sql_type
 from origins.secret import EXCERPT
 
@@ -99,8 +99,7 @@ def complete_parser_options(options: Mapping[str, str]) -> Mapping[str, str]:
 
 def as_map(options: Mapping[str, str]) -> str:
     """The same as SQL."""
-    pairs = (f"{quote_text(name)}, {quote_text(value)}" for name, value in complete_parser_options(options).items())
-    return f"map({', '.join(pairs)})"
+    return quote_map(complete_parser_options(options))
 
 
 _DIGITS = 38

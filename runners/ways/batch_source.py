@@ -77,14 +77,6 @@ class BatchReader:
         origin = plan.batch.origin
         return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
 
-    def estimate_size(self, plan: PlannedBatch, read: BatchRows | None = None) -> int | None:
-        """About how many bytes the batch's rows are behind all stages; None where that is not known. `read` are the
-        rows as they are read, which may know more than their plan."""
-        if any(step.stage.changes_rows for step in self.find_chain(plan).steps):
-            return None
-        size = plan.batch.span.bytes
-        return read.size() if size is None and read is not None else size
-
     def fetch_rows(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> BatchRows:
         """A batch's rows as they are read."""
         return self.find_origin(batch).fetch(spark, [strip_lane_prefix(batch)], places=places)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, Identity, Label, Misfit, OpenDestination, Unsure, Written
+from destinations.destination import Deadline, Destination, Label, Misfit, OpenDestination, Written, find_or_assume
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
@@ -176,20 +176,12 @@ class Inquiry:
                 self.opened[name].fence(spark, token)
                 reach("after-fence", name)
         for name in task.names:
-            written = self._find_write(spark, Label(batch=task.plan.batch, destination=name), task.identities[name])
+            label = Label(batch=task.plan.batch, destination=name)
+            written = find_or_assume(self.opened[name], spark, label, task.identities[name], self.assume)
             reach("after-ask", name)
             if written is not None:
                 found[name] = written
         return Answers(found=found)
-
-    def _find_write(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        try:
-            return self.opened[label.destination].find(spark, label, identity)
-        except Unsure as error:
-            if not self.assume:
-                raise
-            log.warning("%s  By --assume it counts as %s.", error.message, self.assume)
-            return Written(rows=None) if self.assume == "delivered" else None
 
     def count(self, spark: SparkSession, task: CountSpan) -> Counted:
         """Count the rows of a batch that was delivered by a process that is gone."""

@@ -97,7 +97,7 @@ class Grouped(Way[Commit, GroupWritten]):
             return Declined(
                 reason=f"a stage uses :{labels.differing[0]}, which differs between the batches", remember=True
             )
-        return FrameRows(rows, sum_sizes(map(work.reading.estimate_size, plans))), tallies
+        return FrameRows(rows, sum_sizes(batch.size for batch in batches)), tallies
 
 
 def _batches(batches: Sequence[Candidate]) -> Sequence[Batch]:

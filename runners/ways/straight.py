@@ -96,7 +96,7 @@ def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSessio
     """The rows of a straight batch as Spark reads them, and their counter."""
     assert batch.plan is not None
     frame, tally = reading.read_straight_frame(spark, batch.plan, batch.rows)
-    return FrameRows(frame, reading.estimate_size(batch.plan, batch.rows)), tally
+    return FrameRows(frame, batch.size), tally
 
 
 def list_prepare_reasons(batch: Candidate) -> Iterator[str]:

@@ -72,12 +72,18 @@ class Candidate:
     """Whether the rows that stages filter are stored."""
 
     @property
+    def size(self) -> int | None:
+        """About how many bytes its rows are behind all stages, by the plan or as they are read; None where that is not
+        known."""
+        if self.plan is None or self.changing:
+            return None
+        planned = self.plan.batch.span.bytes
+        return self.rows.size() if planned is None and self.rows is not None else planned
+
+    @property
     def is_small(self) -> bool:
         """Whether it is a batch whose rows are surely few, behind all stages as well."""
-        size = None if self.plan is None else self.plan.batch.span.bytes
-        if size is None and self.plan is not None and self.rows is not None:
-            size = self.rows.size()
-        return size is not None and size <= self.thresholds.small_bytes and not self.changing
+        return self.size is not None and self.size <= self.thresholds.small_bytes
 
     @property
     def changing(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,19 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Producer
-
 from tests.benchmarks import peers
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
 from tests.benchmarks.idle import watch
+from tests.benchmarks.landing import SCHEMA, make_order
 from tests.kafka.broker import Broker
 from tests.kafka.jars import list_spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SCHEMA = "id long, email string, amount string, at timestamp"
 PARTITIONS, A_TURN, WARM, ROWS = 8, 20, 5, 1_000
 BACKLOG = 2_000_000
 PLAIN, WHERRY, SINK = "plain Spark", "Wherry", "Structured Streaming"
@@ -84,20 +81,10 @@ def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
         broker.kill()
 
 
-def send(broker: Broker, topic: str, rows: int, first: int = 0) -> None:
+def send(broker: Broker, topic: str, rows: int) -> None:
     """Send orders, one partition after the other."""
-    producer = Producer(
-        {"bootstrap.servers": broker.servers, "linger.ms": 50, "queue.buffering.max.messages": 1_000_000}
-    )
-    for row in range(first, first + rows):
-        value = {"id": row, "email": f"A{row}@x.com", "amount": f"{row % 1_000 / 7:.2f}", "at": "2026-01-01T00:00:00Z"}
-        while True:
-            try:
-                producer.produce(topic, json.dumps(value), partition=row % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(60) == 0
+    for partition in range(PARTITIONS):
+        broker.send(topic, map(make_order, range(partition, rows, PARTITIONS)), partition=partition)
 
 
 def _send_turn(broker: Broker, place: Path) -> tuple[str, int]:
@@ -116,11 +103,9 @@ def _carry(broker: Broker, place: Path) -> Iterator[float]:
 
 def _stream(broker: Broker, spark: SparkSession, place: Path) -> Iterator[float]:
     topic, _ = _send_turn(broker, place)
-    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
     read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.servers)
     read = read.option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", ROWS)
-    write = _parse(read.load()).writeStream.format("delta").trigger(availableNow=True)
-    yield from peers.list_triggers(write.option("checkpointLocation", str(place / "ends")).start(str(place / "table")))
+    yield from peers.stream_into_table(spark, place, _parse(read.load()))
 
 
 def _parse(rows: DataFrame) -> DataFrame:

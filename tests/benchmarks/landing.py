@@ -20,7 +20,8 @@ def land(folder: Path, files: int, rows: int = 1_000, *, first: int = 0, bad: in
     landed = []
     for number in range(first, first + files):
         file = folder / f"{number:05}{names}.json"
-        file.write_text("".join(_line(number * rows + row, row < bad) for row in range(rows)), encoding="utf-8")
+        lines = (f"{make_order(number * rows + row, row < bad)}\n" for row in range(rows))
+        file.write_text("".join(lines), encoding="utf-8")
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
         landed.append(file)
     return landed
@@ -39,11 +40,12 @@ def land_parquet(spark: SparkSession, folder: Path, rows: int, *, files: int = 4
         os.utime(file, (1_700_000_000, 1_700_000_000))
 
 
-def _line(number: int, bad: bool) -> str:
+def make_order(number: int, bad: bool = False) -> str:
+    """An order as JSON."""
     row = {
         "id": number,
         "email": f"A{number}@x.com",
         "amount": "sieben" if bad else f"{number % 1_000 / 7:.2f}",
         "at": "2026-01-01T00:00:00Z",
     }
-    return json.dumps(row) + "\n"
+    return json.dumps(row)

@@ -45,14 +45,19 @@ def plain(spark: SparkSession, table: Path, files: list[Path], transform: Transf
 
 def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
     """Structured Streaming into its Delta sink, one file a trigger, all that is there; what each trigger took."""
-    stream = _stream(spark, place).format("delta").option("checkpointLocation", str(place / "checkpoint"))
-    yield from list_triggers(stream.start(str(place / "table")))
+    yield from stream_into_table(spark, place, _read(spark, place))
+
+
+def stream_into_table(spark: SparkSession, place: Path, rows: DataFrame) -> Iterator[float]:
+    """All that is there of a stream into a table of this folder; what each trigger took."""
+    stream = _write(spark, rows).format("delta").option("checkpointLocation", str(place / "checkpoint"))
+    yield from _list_triggers(stream.start(str(place / "table")))
 
 
 def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:
     """Structured Streaming with `foreachBatch`, one file a trigger; what each trigger took."""
-    stream = _stream(spark, place).foreachBatch(write).option("checkpointLocation", str(place / "checkpoint"))
-    yield from list_triggers(stream.start())
+    stream = _write(spark, _read(spark, place)).foreachBatch(write)
+    yield from _list_triggers(stream.option("checkpointLocation", str(place / "checkpoint")).start())
 
 
 def once(rows: DataFrame, table: Path, number: int) -> None:
@@ -80,14 +85,16 @@ def with_dlt(place: Path, files: list[Path]) -> Iterator[float]:
         yield time.perf_counter() - began
 
 
-def _stream(spark: SparkSession, place: Path) -> Any:
+def _read(spark: SparkSession, place: Path) -> DataFrame:
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(place / "landing"))
+
+
+def _write(spark: SparkSession, rows: DataFrame) -> Any:
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "100000")
-    read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(place / "landing"))
-    return read.writeStream.trigger(availableNow=True)
+    return rows.writeStream.trigger(availableNow=True)
 
 
-def list_triggers(query: Any) -> Iterator[float]:
-    """What each trigger took that had rows."""
+def _list_triggers(query: Any) -> Iterator[float]:
     query.awaitTermination()
     took = [each["durationMs"] for each in query.recentProgress if each["numInputRows"]]
     yield from (each["triggerExecution"] / 1_000 for each in took)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,8 @@ _STARTED = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info"
 class KafkaAddress:
     """Brokers at an address, as a test sends messages to them."""
 
-    servers: str
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
 
     def make_topic(
         self,
@@ -84,13 +85,18 @@ class KafkaAddress:
         admin.create_topics([wanted])[topic].result(30)
         return topic
 
-    def send(self, topic: str, values: Sequence[str | bytes | None], **given: Any) -> None:
+    def send(self, topic: str, values: Iterable[str | bytes | None], **given: Any) -> None:
         """Send these values one after the other, with what `Producer.produce` takes beside them."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "message.max.bytes": 8 << 20})
         for value in values:
-            producer.produce(topic, value, **given)
+            while True:
+                try:
+                    producer.produce(topic, value, **given)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
         assert producer.flush(30) == 0
 
     def allow(self, user: str, *, topic: str = "", group: str = "", operations: Sequence[str]) -> None:
@@ -144,7 +150,8 @@ class Broker(KafkaAddress):
             make_certificates(self.certificates)
             ports.write_text(" ".join(map(str, find_free_ports(4))))
         listener, secure, tls, controller = map(int, ports.read_text().split())
-        self.servers, self.secure_servers = f"127.0.0.1:{listener}", f"127.0.0.1:{secure}"
+        super().__init__(f"127.0.0.1:{listener}")
+        self.secure_servers = f"127.0.0.1:{secure}"
         self.tls_servers = f"127.0.0.1:{tls}"
         if not self._file.exists():
             self._set_up(number, voters or [controller])
@@ -204,7 +211,7 @@ class Brokers(KafkaAddress):
         self.each = [Broker(folder / str(number), number=number, voters=ports) for number in (1, 2, 3)]
         for broker in self.each:
             broker.wait()
-        self.servers = ",".join(broker.servers for broker in self.each)
+        super().__init__(",".join(broker.servers for broker in self.each))
 
     def make_topic(self, *given: Any, **more: Any) -> str:
         """A topic of a test's own, which each of the brokers knows."""

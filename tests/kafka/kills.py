@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tests.kafka.broker import Broker, KafkaAddress
+from tests.kafka.test_kafka_destination import read_messages
 from tests.scenarios.soak import Load, make_parser, run_trial
 
 DEFINITION = """
@@ -55,8 +56,7 @@ class MessageLoad(Load):
         """The topics and the messages. Twice is once."""
         if (self.folder / "ready").exists():
             return
-        brokers = KafkaAddress()
-        brokers.servers = self.servers
+        brokers = KafkaAddress(self.servers)
         for name in ("orders", "carried"):
             brokers.make_topic(PARTITIONS, name=name)
         each = self.rows // self.batches
@@ -92,31 +92,10 @@ class MessageLoad(Load):
         """What must be there in the end."""
         return {**super().expected, "keys": KEYS, "out of order": []}
 
-    def _read_topic(self) -> Iterator[Mapping[str, Any]]:
+    def _read_topic(self) -> Iterable[Mapping[str, Any]]:
         """The committed messages, each partition in its order."""
-        from confluent_kafka import Consumer, TopicPartition
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": "kills",
-                "isolation.level": "read_committed",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-            }
-        )
-        consumer.assign([TopicPartition("carried", partition, 0) for partition in range(PARTITIONS)])
-        ended: set[int | None] = set()
-        try:
-            while len(ended) < PARTITIONS:
-                for message in consumer.consume(10_000, 1.0):
-                    if message.error():
-                        ended.add(message.partition())
-                    else:
-                        yield json.loads(message.value() or b"")
-        finally:
-            consumer.close()
+        messages = read_messages(KafkaAddress(self.servers), "carried")
+        return [json.loads(message.value() or b"") for message in messages]
 
     def _read_table(self) -> Iterable[Mapping[str, Any]]:
         """The rows in the order of the table's versions, and inside one in that of its rows."""
