@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from origins.errors import OriginError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from concurrent.futures import Future
+
+    from confluent_kafka import Consumer, KafkaError, Message
     from confluent_kafka.admin import AdminClient
 
 PATIENCE = 30.0
@@ -188,7 +190,7 @@ class Cluster:
                 asked += [(f"group {name}", ("READ",), answer) for name, answer in of.items()]
             missing = []
             for what, wanted, answer in asked:
-                allowed = answer.result(self.seconds).authorized_operations
+                allowed = self._wait(answer).authorized_operations
                 lacking = [each for each in wanted if operations[each] not in (allowed or ())]
                 missing += [f"{each} on the {what}" for each in lacking if allowed is not None]
             return missing
@@ -202,7 +204,7 @@ class Cluster:
             wanted = ConsumerGroupTopicPartitions(group, told)
             try:
                 for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
-                    told = answer.result(self.seconds).topic_partitions
+                    told = self._wait(answer).topic_partitions
             except KafkaException as error:
                 self._explain_group(group, error.args[0], error)
                 raise
@@ -236,7 +238,7 @@ class Cluster:
             client: Any = importlib.import_module("confluent_kafka.admin")
             asked = [client.ConfigResource(client.ConfigResource.Type.TOPIC, name) for name in topics]
             answers = _make_admin(self).describe_configs(asked, request_timeout=self.seconds)
-            found = {str(topic.name): answer.result(self.seconds) for topic, answer in answers.items()}
+            found = {str(topic.name): self._wait(answer) for topic, answer in answers.items()}
         return {topic: {name: str(entry.value) for name, entry in known.items()} for topic, known in found.items()}
 
     def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
@@ -247,7 +249,7 @@ class Cluster:
 
             wanted = NewTopic(name, num_partitions=1, config=dict(settings))
             try:
-                _make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name].result(self.seconds)
+                self._wait(_make_admin(self).create_topics([wanted], request_timeout=self.seconds)[name])
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -259,7 +261,7 @@ class Cluster:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            return answer.result(self.seconds)
+            return self._wait(answer)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise OriginError(
@@ -287,9 +289,7 @@ class Cluster:
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         with self._explain("list its offsets"):
             answers = _make_admin(self).list_offsets(asked, isolation_level=level, request_timeout=self.seconds)
-            return {
-                Partition(at.topic, at.partition): answer.result(self.seconds).offset for at, answer in answers.items()
-            }
+            return {Partition(at.topic, at.partition): self._wait(answer).offset for at, answer in answers.items()}
 
     @contextmanager
     def _borrow_consumer(self) -> Iterator[Consumer]:
@@ -318,17 +318,50 @@ class Cluster:
             raise OriginError(_MISSING.format(error), hint="pip install 'wherry[kafka]'") from error
         try:
             _make_admin(self).poll(0)
-            _list_words(self).clear()
+            _list_complaints(self).clear()
             yield
         except KafkaException as error:
             known = error.args[0]
-            cause = ConnectionError(known.str()) if known.retriable() or known.code() in list_unreachable() else error
-            raise OriginError(f"Kafka at {self.servers} did not {what}: {known.str()}.", hint=_CHECK) from cause
+            words = self._word_complaints(known.str())
+            away = known.retriable() or known.code() in list_unreachable()
+            cause = ConnectionError(known.str()) if away and self._find_refusal() is None else error
+            raise OriginError(f"Kafka at {self.servers} did not {what}: {words}.", hint=_CHECK) from cause
         except NoAnswer as error:
-            _make_admin(self).poll(0)
-            said = "; ".join(dict.fromkeys(_list_words(self)[-3:])) or "it gave no answer"
-            words = f"Kafka at {self.servers} did not {what}: {said}."
-            raise OriginError(words, hint=_CHECK) from ConnectionError(str(error))
+            words = self._word_complaints() or "it gave no answer"
+            raise OriginError(f"Kafka at {self.servers} did not {what}: {words}.", hint=_CHECK) from ConnectionError(
+                str(error)
+            )
+
+    def _wait(self, answer: Future[Any]) -> Any:
+        """What the brokers answer. Raises `KafkaException` as soon as they refuse this user: the client itself would
+        ask again until its time is over."""
+        from concurrent.futures import TimeoutError as NoAnswer
+
+        from confluent_kafka import KafkaException
+
+        until = time.monotonic() + self.seconds + 1  # the client's own limit is about what it waited for
+        while True:
+            try:
+                return answer.result(0.1)
+            except NoAnswer:
+                refusal = self._find_refusal()
+                if refusal is not None:
+                    raise KafkaException(refusal) from None
+                if time.monotonic() > until:
+                    raise
+
+    def _find_refusal(self) -> KafkaError | None:
+        """What the brokers say where they refuse the user of these settings."""
+        from confluent_kafka import KafkaError
+
+        _make_admin(self).poll(0)
+        refusals = (each for each in _list_complaints(self) if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001 -- its public name
+        return next(refusals, None)
+
+    def _word_complaints(self, *before: str) -> str:
+        """These words, and the last ones of what the client says beside its answers."""
+        _make_admin(self).poll(0)
+        return "; ".join(dict.fromkeys([*before, *(each.str() for each in _list_complaints(self)[-3:])]))
 
 
 def list_unreachable() -> Sequence[int]:
@@ -343,13 +376,12 @@ def list_unreachable() -> Sequence[int]:
 def _make_admin(cluster: Cluster) -> AdminClient:
     from confluent_kafka.admin import AdminClient
 
-    words = _list_words(cluster)
-    own: dict[str, Any] = {"logger": silence_client(), "error_cb": lambda error: words.append(error.str())}
+    own: dict[str, Any] = {"logger": silence_client(), "error_cb": _list_complaints(cluster).append}
     return AdminClient({**dict(cluster.settings), **own})
 
 
 @functools.lru_cache(maxsize=16)
-def _list_words(cluster: Cluster) -> list[str]:
+def _list_complaints(cluster: Cluster) -> list[KafkaError]:
     """What the client says beside its answers."""
     return []
 

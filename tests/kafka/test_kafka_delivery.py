@@ -198,10 +198,9 @@ def test_a_broker_that_is_away_is_waited_for(
 @pytest.mark.spark
 @pytest.mark.parametrize("password", [SecretText("wrong-horse", "${secret:KAFKA}"), "wrong-horse"])
 def test_a_password_is_neither_stored_nor_shown(
-    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Not in the state, and not in the error of a broker that does not know it."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])
     destination = Kafka(servers=kafka.secure_servers, topic=topic, exactly_once=True, options=make_options(password))

@@ -185,10 +185,9 @@ def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
 
 @pytest.mark.parametrize("password", [SecretText("wrong-horse", "${secret:KAFKA}"), "wrong-horse"])
 def test_a_password_is_neither_stored_nor_shown(
-    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    password: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Not in the state, and not in the error of a broker that does not know it."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 6.0)
     topic = kafka.make_topic(1)
     origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
     with pytest.raises(WherryError, match="Authentication failed") as raised:
