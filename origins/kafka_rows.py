@@ -20,7 +20,7 @@ from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
 from origins.files.csv_rows import CsvVerdict
 from origins.files.json_in_process import make_plain_array, parse_rows
-from origins.files.json_lines import LINE, judge_json_text, parse_lines
+from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.kafka_client import Cluster, Partition
 from origins.kafka_formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
@@ -199,28 +199,27 @@ class KafkaRows(BatchRows):
     def _changes(self) -> JsonChanges:
         return JsonChanges(schema=self._own, changes=Changes.of("json", {}, given=True), options={})
 
-    def _split_lines(self, raw: DataFrame, text: str) -> DataFrame:
-        """The text of values as `LINE`, and whether they are empty, beside the facts under other names. What is empty
-        becomes a mark, because parsers leave it out."""
-        is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
-        kept = [f"{each} as {HIDDEN}{each}" for each in _RAW_NAMES]
-        return raw.selectExpr(PLACE, *kept, f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}")
-
     def _parse_json(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
-        wrong, lines = self._changes, self._split_lines(raw, "cast(value as string)")
+        wrong = self._changes
+        lines = raw.selectExpr(PLACE, *_list_kept(), f"cast(value as string) as {LINE}")
         verdict = judge_json_text(wrong)
         rows = {name: quote_name(name) for name in wrong.schema.names}
         rows |= {name: HIDDEN + fact for name, fact in metadata.items()}
-        why = f"if({_IS_EMPTY}, {quote_text(MISSING)}, {verdict.why})"
-        return self._select(parse_lines(lines, wrong), rows, verdict.is_bad, why, prefix=HIDDEN)
+        why = f"if({PARSED} is null, {quote_text(MISSING)}, {verdict.why})"
+        is_bad = f"{PARSED} is null or {verdict.is_bad}"
+        return self._select(parse_lines(lines, wrong, keep_blank=True), rows, is_bad, why, prefix=HIDDEN)
 
     def _parse_csv(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
         """Fields are read as text, so that it is cast that decides what has which type."""
-        lines = self._split_lines(raw, f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')")
+        text = f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')"
+        is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
+        lines = raw.selectExpr(
+            PLACE, *_list_kept(), f"if({is_empty}, '-', {text}) as {LINE}", f"{is_empty} as {_IS_EMPTY}"
+        )
         own, options, line = self._own, self.format.options, quote_name(LINE)
         fields = quote_text(", ".join(f"{quote_name(name)} string" for name in [*own.names, CORRUPT]))
         parsed = F.when(F.expr(ONCE), F.expr(f"from_csv({line}, {fields}, {as_map(options)})"))
-        frame = lines.withColumn(_PARSED, parsed).select("*", f"{_PARSED}.*")
+        frame = lines.withColumn(_FIELDS, parsed).select("*", f"{_FIELDS}.*")
         texts = [each for each in own if not isinstance(each.dataType, T.StringType)]
         typed = {each: f"{HIDDEN}typed_{index}" for index, each in enumerate(texts)}
         casts = [f"case when {ONCE} then {make_typed_field(each, options)} end as {at}" for each, at in typed.items()]
@@ -307,7 +306,7 @@ class KafkaRows(BatchRows):
             asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
             asked["ending"].setdefault(each.topic, {})[str(each.number)] = end
         numbers = {topic: sorted(map(int, known)) for topic, known in asked["starting"].items()}
-        options = {f"kafka.{name}": value for name, value in translate_options(self.options).items()}
+        options = {f"kafka.{name}": value for name, value in {**_POLL, **translate_options(self.options)}.items()}
         reader = self.spark.read.format("kafka").options(**options)
         reader = reader.option("kafka.bootstrap.servers", self.cluster.servers).option("includeHeaders", "true")
         reader = reader.option("kafka.isolation.level", "read_committed").option("failOnDataLoss", "true")
@@ -328,13 +327,20 @@ class KafkaRows(BatchRows):
         return frame.withColumn(_INDEX, F.expr("monotonically_increasing_id() & 8589934591"))
 
 
+_POLL = {"max.poll.records": "10000"}
+"""Spark asks for the ends of a partition after each poll, which drops what the client has fetched ahead."""
 _RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _INDEX = HIDDEN + "index"
 _IS_EMPTY = HIDDEN + "is_empty"
 _WHY = HIDDEN + "why"
-_PARSED = HIDDEN + "fields"
+_FIELDS = HIDDEN + "fields"
 _LINE_END, _LINE_BREAK = r"\r?\n\z", r"[\r\n]"
 _PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row', {_INDEX})"
+
+
+def _list_kept() -> list[str]:
+    """What is known of a message, under names that no column has."""
+    return [f"{each} as {HIDDEN}{each}" for each in _RAW_NAMES]
 
 
 def _as_text(value: str) -> str:

@@ -47,7 +47,8 @@ LINE = HIDDEN + "line"
 """The column with a line as it was found."""
 NO_FILE = HIDDEN + "no_file"
 """The column that is true where that is a whole file, which is neither an object nor an array of them."""
-_PARSED = HIDDEN + "parsed"
+PARSED = HIDDEN + "parsed"
+"""The column with what was parsed of a line."""
 _ROW = HIDDEN + "row"
 _WRONG = HIDDEN + "wrong"
 _AGAIN = HIDDEN + "again"
@@ -55,6 +56,8 @@ _LARGE = r"[eE]\+?[0-9]{2}|[0-9]{39}"
 """What stands in every number that is too large for a `float`."""
 _LITERAL = r'(?<=[:\[,\s])(?:[+-]?(?:Infinity|INF)|"[+-]?(?:Infinity|INF)")(?=\s*[,\]}])'
 _NO_ASCII, _ESCAPE, _MAY_BE_CUT = r"[^\x00-\x7f]", r"\u", CONTROL + r"|\\[bu]"
+_BACKSLASH, _DELETE = quote_text("\\"), quote_text("\x7f")
+"""What is in every line in which a control character may be, because parsers take no other one as it is."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _WHOLE_PAIRS = r"(?s)\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F]).{4}|\\u[dD][89abAB].{2}\\u[dD][c-fC-F].{2})*+\z"
 NO_TEXT = "some bytes are not valid UTF-8, or half of a surrogate pair is missing"
@@ -119,6 +122,8 @@ def is_other_value(line: str, column: T.StructField, options: Mapping[str, str],
         parts.append(f"(({may}) and coalesce(exists(array({again}), {_AGAIN} -> {infinite(_AGAIN)}), false))")
     if any_inside(_AGAIN, kind, cut) != "false":
         may = f"{line} rlike {quote_text(_MAY_BE_CUT)}"
+        if "allowunquotedcontrolchars" not in options:
+            may = f"(contains({line}, {_BACKSLASH}) or contains({line}, {_DELETE})) and {may}"
         as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(kind)), options)
         found = any_inside(_AGAIN, kind, cut)
         parts.append(f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))")
@@ -163,12 +168,13 @@ def judge_surplus(wrong: JsonChanges) -> Verdict:
 def judge_json_text(wrong: JsonChanges) -> Verdict:
     """The verdict on what was `parse_lines`."""
     line, options = quote_name(LINE), wrong.options
-    is_read = "true" if is_whole(options) else f"({_PARSED}.{CORRUPT} is null or {is_array(line)})"
-    is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
+    is_read = "true" if is_whole(options) else f"({PARSED}.{CORRUPT} is null or {is_array(line)})"
+    refusal = _refusal_sql(wrong)
+    is_change = f"{refusal} is not null and not ({_is_broken(options)})"
     why = (
         f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
         f"when {is_read} and {has_more(options)} then {quote_text(surplus_message(options))} "
-        f"when {is_change} then {_WRONG} else {_describe_misfits(wrong.schema, line, options)} end"
+        f"when {is_change} then {refusal} else {_describe_misfits(wrong.schema, line, options)} end"
     )
     stops = "false"
     if wrong.any_stops:
@@ -194,11 +200,11 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
     again = f"from_json({line}, {as_text}, {as_map(options)})"
     misfits = []
     for column in schema:
-        value, typed = f"{_PARSED}.{quote_name(column.name)}", quote_name(column.name)
+        value, typed = f"{PARSED}.{quote_name(column.name)}", quote_name(column.name)
         is_lost = f"{typed} is null and {value} is not null or {is_other_value(line, column, options, typed)}"
         misfits.append((column, as_written(line, column, value), is_lost))
     message = describe_misfits(misfits)
-    return f"coalesce(transform(array({again}), {_PARSED} -> {message})[0], {quote_text(_no_object_message(options))})"
+    return f"coalesce(transform(array({again}), {PARSED} -> {message})[0], {quote_text(_no_object_message(options))})"
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
@@ -206,7 +212,7 @@ def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     deep; a file that is `NO_FILE` stays whole."""
     parser_options = complete_parser_options(options)
     value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
-    frame = files.withColumn(_PARSED, F.when(F.expr(ONCE), value))
+    frame = files.withColumn(PARSED, F.when(F.expr(ONCE), value))
     line = quote_name(LINE)
     values = f"try_cast(try_parse_json({as_array(line)}) as array<variant>)"
     deep = f"if(exists({values}, each -> schema_of_variant(each) not like 'OBJECT%'), null, {values})"
@@ -216,43 +222,47 @@ def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
     return frame.withColumn(LINE, F.explode(F.expr(f"coalesce({_ROW}, array({line}))"))).select(*files.columns, NO_FILE)
 
 
-def parse_lines(lines: DataFrame, wrong: JsonChanges) -> DataFrame:
-    """The columns of the schema beside each `LINE`, and `CORRUPT`, which is NULL unless it is bad.
+def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = False) -> DataFrame:
+    """The columns of the schema beside each `LINE`; `PARSED`, which is NULL for a blank one; and `CORRUPT`, which is
+    NULL unless it is bad.
 
-    Blank lines are left out. A whole file is as many rows as its array has, or a single one if it is bad.
+    Blank lines are left out, unless they are to be kept. A whole file is as many rows as its array has, or one if it
+    is bad.
     """
     schema, options = wrong.schema, wrong.options
     parser_options = complete_parser_options(options)
     value = F.from_json(F.expr(_parsed_text_sql(options)), _parse_schema(schema, options), parser_options)
-    frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), value)).where(f"{_PARSED} is not null")
-    frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
-    line, row = quote_name(LINE), _PARSED
+    frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), value))
+    if not keep_blank:
+        frame = frame.where(f"{PARSED} is not null")
+    line, row = quote_name(LINE), PARSED
     told_of = _parsed_text_sql(options) if is_whole(options) else quote_name(LINE)
     others = [
-        is_other_value(told_of, each, options, f"{_PARSED}.{quote_name(each.name)}") for each in _parse_fields(wrong)
+        is_other_value(told_of, each, options, f"{PARSED}.{quote_name(each.name)}") for each in _parse_fields(wrong)
     ]
-    is_bad = " or ".join([_is_broken(options), f"{_WRONG} is not null", _is_inexact(schema, options), *others])
+    refused = f"{_refusal_sql(wrong)} is not null"
+    is_bad = " or ".join([_is_broken(options), _is_inexact(schema, options), *others, refused])
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
-        rows = f"if({CORRUPT} is null, {_PARSED}.{_ROW}, array(null))"
+        rows = f"if({CORRUPT} is null, {PARSED}.{_ROW}, array(null))"
         frame, row = frame.withColumn(_ROW, F.explode(F.expr(rows))), _ROW
     columns = [
         F.expr(cast_exactly_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
     ]
-    return frame.select(*lines.columns, _PARSED, _WRONG, CORRUPT, *columns)
+    return frame.select(*lines.columns, PARSED, CORRUPT, *columns)
 
 
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
     """SQL that is true where something was parsed that is too fine for its column."""
-    row = "row" if is_whole(options) else _PARSED
+    row = "row" if is_whole(options) else PARSED
     lost = any_of(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
-    return f"coalesce(exists({_PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
+    return f"coalesce(exists({PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
 
 
 def _is_broken(options: Mapping[str, str]) -> str:
     """SQL that is true for what was parsed and is no object, or has values of other types."""
-    is_broken = f"{_PARSED}.{CORRUPT} is not null or {is_no_text(options)} or {has_more(options)}"
-    return f"{is_broken} or exists({_PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
+    is_broken = f"{PARSED}.{CORRUPT} is not null or {is_no_text(options)} or {has_more(options)}"
+    return f"{is_broken} or exists({PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
 
 
 def _parsed_text_sql(options: Mapping[str, str]) -> str:
@@ -335,11 +345,11 @@ class JsonRescue:
             lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
         parser_options = complete_parser_options(self._options)
         kind = T.StructType([*widen_columns(schema), T.StructField(CORRUPT, T.StringType())])
-        frame = lines.withColumn(_PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, parser_options)))
-        frame = frame.where(f"{_PARSED} is not null")
+        frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), F.from_json(line, kind, parser_options)))
+        frame = frame.where(f"{PARSED} is not null")
         steps = {
             _NO_OBJECT: f"{is_file} or {has_more(self._options)} or {is_no_text(self._options)} or "
-            f"({_PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
+            f"({PARSED}.{CORRUPT} is not null and {_is_no_object(line)})",
             _MISFITS: f"if({self._fits_sql(schema)} or {_NO_OBJECT}, {_NOTHING}, {self._misfits_sql(schema)})",
             _PATHS: f"if({_NO_OBJECT}, cast(array() as array<string>), {self._each.strange_paths_sql(line)})",
             _WRONG: f"if({_NO_OBJECT}, null, {self._each.refusal_sql(line, _PATHS)})",
@@ -371,10 +381,10 @@ class JsonRescue:
 
     def _fits_sql(self, schema: T.StructType) -> str:
         inexact = " or ".join(f"{_is_inexact_part(column)} or {self._is_other(column)}" for column in schema)
-        return f"({_PARSED}.{CORRUPT} is null and not coalesce({inexact}, false))"
+        return f"({PARSED}.{CORRUPT} is null and not coalesce({inexact}, false))"
 
     def _is_other(self, column: T.StructField) -> str:
-        return is_other_value(quote_name(LINE), column, self._options, f"{_PARSED}.{quote_name(column.name)}")
+        return is_other_value(quote_name(LINE), column, self._options, f"{PARSED}.{quote_name(column.name)}")
 
     def _misfits_sql(self, schema: T.StructType) -> str:
         line, items = quote_name(LINE), []
@@ -405,14 +415,12 @@ def _filter_kinds_sql(kinds: list[str]) -> str:
 
 
 def _is_inexact_part(column: T.StructField) -> str:
-    return is_inexact(f"{_PARSED}.{quote_name(column.name)}", column.dataType)
+    return is_inexact(f"{PARSED}.{quote_name(column.name)}", column.dataType)
 
 
 def _fitting_value_sql(column: T.StructField) -> str:
     lost = f"{_NO_OBJECT} or exists({_MISFITS}, each -> each.name = {quote_text(column.name)})"
-    return (
-        f"case when not ({lost}) then {cast_exactly_sql(f'{_PARSED}.{quote_name(column.name)}', column.dataType)} end"
-    )
+    return f"case when not ({lost}) then {cast_exactly_sql(f'{PARSED}.{quote_name(column.name)}', column.dataType)} end"
 
 
 def _is_no_object(line: str) -> str:

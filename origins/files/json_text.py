@@ -30,6 +30,10 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _IS_ARRAY = r"^[ \t\r\n]*\["
 _ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
 _OBJECT = "struct<x string>"
+_KEY_END = '":'
+_SPACED = ("'", '" ', '"\t', '"\r', '"\n')
+"""What is in every text in which a key is not in double quotes, or has a blank behind it."""
+_FEW_NAMES = 16
 
 
 def has_tail(value: str, options: str, *, whole_file: bool) -> str:
@@ -39,8 +43,7 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
-    trimmed = f"rtrim({value})"
-    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
+    nested = f"octet_length(substring_index({value}, '}}', 1)) + 1 <> octet_length(rtrim({value}))"
     alone = f"not {is_array(value)} and {_stands_alone_sql(value, options, _OBJECT)}"
     return f"({nested} and not {_matches_sql(value, _ONE_OBJECT)} and not ({alone}))"
 
@@ -96,7 +99,22 @@ def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
     other = r'(?:[^"\\]|\\.)*+' if any_name else f"(?iu:{names})"
     unlike = rf'"(?!(?:{names})"[ \t\r\n]*:){other}"[ \t\r\n]*:'
     escaped = r'"[^"]*\\u[^"]*"[ \t\r\n]*:'
-    return f"{line} rlike {quote_text(f'{unlike}|{escaped}')}"
+    single = r"'[ \t\r\n]*:"
+    return f"{line} rlike {quote_text(f'{unlike}|{escaped}|{single}')}"
+
+
+def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
+    """SQL that is true only for a line whose keys are names of the schema, each of them once: as many quotes are before
+    a colon as names are found. None where a schema has so many names that patterns cost less."""
+    names = {path[-1] for path, _ in walk_types(schema) if path}
+    if len(names) > _FEW_NAMES:
+        return None
+    odd = " and ".join(f"not contains({line}, {quote_text(each)})" for each in _SPACED)
+    keys_of = [quote_text(f'"{name}{_KEY_END}') for name in sorted(names)]
+    found = " + ".join(f"cast(contains({line}, {each}) as int)" for each in keys_of)
+    rest = f"replace({line}, {quote_text(_KEY_END)}, '')"
+    keys = f"(octet_length({line}) - octet_length({rest})) div 2"
+    return f"{keys} = {found} and {odd}"
 
 
 def keys_sql(line: str, options: Mapping[str, str]) -> str:
@@ -236,7 +254,8 @@ class JsonChanges:
         `strange_paths_sql` ones, where they are known."""
         kinds = [kind for kind in _KEYS if getattr(self.changes, kind) not in _TAKEN]
         kinds += ["missing"] if self.asks_missing else []
-        return self._message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
+        message = self._message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
+        return message if self.asks_missing else f"if({self._may_be_refused(line)}, {message}, null)"
 
     def stop_sql(self, line: str, paths: str | None = None) -> str:
         """SQL for what is wrong with the keys of a line so that the run stops; NULL if there is nothing."""
@@ -251,6 +270,16 @@ class JsonChanges:
         """What is `found` of a line, for a whole file: of the first of its objects in which something is."""
         objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
         return f"get(filter(transform({objects}, object -> {found}), said -> said is not null), 0)"
+
+    def _may_be_refused(self, line: str) -> str:
+        """SQL that is true for every line whose keys may be wrong: Spark compiles it, but for a message it does not."""
+        suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
+        if self.asks_doubled:
+            suspect = f"({suspect} or try_parse_json({line}) is null)"
+        is_plain = _has_plain_keys(line, self.schema)
+        if is_plain is None or any(name.startswith("allow") for name in self.options):
+            return suspect
+        return f"not ({is_plain}) and {suspect}"
 
     @property
     def _is_spelled(self) -> str:
