@@ -43,7 +43,8 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
-    nested = f"octet_length(substring_index({value}, '}}', 1)) + 1 <> octet_length(rtrim({value}))"
+    trimmed = f"rtrim({value})"
+    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
     alone = f"not {is_array(value)} and {_stands_alone_sql(value, options, _OBJECT)}"
     return f"({nested} and not {_matches_sql(value, _ONE_OBJECT)} and not ({alone}))"
 
@@ -112,9 +113,7 @@ def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
     odd = " and ".join(f"not contains({line}, {quote_text(each)})" for each in _SPACED)
     keys_of = [quote_text(f'"{name}{_KEY_END}') for name in sorted(names)]
     found = " + ".join(f"cast(contains({line}, {each}) as int)" for each in keys_of)
-    rest = f"replace({line}, {quote_text(_KEY_END)}, '')"
-    keys = f"(octet_length({line}) - octet_length({rest})) div 2"
-    return f"{keys} = {found} and {odd}"
+    return f"substring_index({line}, {quote_text(_KEY_END)}, 1 + {found}) = {line} and {odd}"
 
 
 def keys_sql(line: str, options: Mapping[str, str]) -> str:
