@@ -59,7 +59,9 @@ CASES: dict[str, Case] = {
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--into", type=Path, default=Path("benchmarks"), help="where the figures are written")
+    parser.add_argument(
+        "--into", type=Path, required=True, help="the folder of the figures; what is there is gone on with"
+    )
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; more than once is fine")
     parser.add_argument("--turns", type=int, help="how often each way has its turn")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
