@@ -178,6 +178,7 @@ def test_a_broker_that_is_away_is_waited_for(
 
     def hear(event: Event) -> None:
         if isinstance(event, BatchRests):
+            monkeypatch.undo()
             rested.set()
 
     pipeline = Pipeline(
@@ -392,3 +393,21 @@ def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: 
         shown = CliRunner().invoke(wherry, ["doctor", str(file), "--json"], catch_exceptions=False)
         checks = [check for check in json.loads(shown.stdout)["checks"] if check["name"] == "Kafka"]
         assert (checks[-1]["state"], topic in checks[-1]["found"]) == (state, True)
+
+
+def test_doctor_reads_the_schema_of_a_destination(kafka: Broker, tmp_path: Path) -> None:
+    """It says what is wrong with the file, and what to correct."""
+    file, source, target = tmp_path / "item.avsc", kafka.make_topic(), kafka.make_topic()
+    definition = tmp_path / "orders.yaml"
+    definition.write_text(
+        f'name: orders\norigin: {{kafka: {{servers: "{kafka.servers}", topic: {source}, format: text}}}}\n'
+        f'destinations: [{{kafka: {{servers: "{kafka.servers}", topic: {target}, format: avro, '
+        "schema_file: item.avsc}}]\n"
+    )
+    for content, state in (('{"type": "record", "name": "item", "fields": []}', "ok"), ("{", "problem")):
+        file.write_text(content)
+        shown = CliRunner().invoke(wherry, ["doctor", str(definition), "--json"], catch_exceptions=False)
+        (check,) = [each for each in json.loads(shown.stdout)["checks"] if target in each["found"]]
+        assert check["state"] == state
+    assert "expected an Avro schema" in check["found"]
+    assert check["advice"] == "Correct what schema_file names."

@@ -491,7 +491,7 @@ def test_an_open_transaction_of_another_lane_hides_no_label(
     mine = make_label()
     written = opened.write(spark, FrameRows(spark.range(3)), [mine])
     with monkeypatch.context() as hurry:
-        hurry.setattr("origins.kafka_client.PATIENCE", 2.0)
+        hurry.setattr("origins.kafka_client.PATIENCE", 5.0)
         with pytest.raises(ConnectionError, match="A transaction of another lane is open"):
             opened.find(spark, mine, identity)
     stranger.abort_transaction(30)
@@ -519,14 +519,15 @@ def test_a_broker_that_stays_away_is_an_error_that_passes(
     exactly_once: bool, kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So the run tries the batch again; nothing is there that was not acknowledged."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     topic = kafka.make_topic()
     opened, _ = open_for(spark, make(kafka, topic, exactly_once=exactly_once), spark.range(1))
     kafka.kill()
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     try:
         with pytest.raises(ConnectionError, match="Kafka at") as raised:
             opened.write(spark, FrameRows(spark.range(1)), [label := make_label()])
     finally:
+        monkeypatch.undo()
         kafka.start_again()
     assert classify(raised.value).transient
     opened.write(spark, FrameRows(spark.range(1)), [label])

@@ -23,6 +23,7 @@ from pyspark import cloudpickle
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from destinations.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
 from origins.kafka import Kafka
 from origins.kafka_avro import AvroCoding
@@ -446,6 +447,26 @@ def test_a_schema_file_that_is_missing_is_named(tmp_path: Path) -> None:
     origin = make_kafka(schema_file=str(tmp_path / "orders.avsc"))
     with pytest.raises(OriginError, match=r"cannot be read from .*orders.avsc: No such file"):
         origin.columns(None, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "expected an Avro schema"),
+        ('"string"', "expected a record, got another type"),
+        ('{"type": "record", "name": "a", "fields": [{"name": "b", "type": "c"}]}', "expected an Avro schema"),
+        (None, "No such file"),
+    ],
+)
+def test_a_schema_file_that_is_no_schema_is_named(content: str | None, problem: str, tmp_path: Path) -> None:
+    """By the destination too, with the option."""
+    file = tmp_path / "orders.avsc"
+    if content is not None:
+        file.write_text(content)
+    destination = KafkaDestination(servers="here:9092", topic="orders", format="avro", schema_file=str(file))
+    with pytest.raises(OriginError, match=problem) as raised:
+        destination.load_coding()
+    assert "schema_file" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize("package", ["fastavro", "google.protobuf"])

@@ -167,17 +167,18 @@ def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next run goes on where the last one was."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     topic = kafka.make_topic(1)
     kafka.send(topic, [f'{{"id": {number}}}' for number in range(4)])
     pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
     pipeline.run()
     kafka.send(topic, ['{"id": 4}'])
     kafka.kill()
+    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
     try:
         with pytest.raises(WherryError, match="Kafka at"):
             pipeline.run()
     finally:
+        monkeypatch.undo()
         kafka.start_again()
     pipeline.run()
     assert read_ids(tmp_path) == list(range(5))
