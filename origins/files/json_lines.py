@@ -169,12 +169,11 @@ def judge_json_text(wrong: JsonChanges) -> Verdict:
     """The verdict on what was `parse_lines`."""
     line, options = quote_name(LINE), wrong.options
     is_read = "true" if is_whole(options) else f"({PARSED}.{CORRUPT} is null or {is_array(line)})"
-    refusal = _refusal_sql(wrong)
-    is_change = f"{refusal} is not null and not ({_is_broken(options)})"
+    is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
     why = (
         f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
         f"when {is_read} and {has_more(options)} then {quote_text(surplus_message(options))} "
-        f"when {is_change} then {refusal} else {_describe_misfits(wrong.schema, line, options)} end"
+        f"when {is_change} then {_WRONG} else {_describe_misfits(wrong.schema, line, options)} end"
     )
     stops = "false"
     if wrong.any_stops:
@@ -235,13 +234,13 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), value))
     if not keep_blank:
         frame = frame.where(f"{PARSED} is not null")
+    frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
     line, row = quote_name(LINE), PARSED
     told_of = _parsed_text_sql(options) if is_whole(options) else quote_name(LINE)
     others = [
         is_other_value(told_of, each, options, f"{PARSED}.{quote_name(each.name)}") for each in _parse_fields(wrong)
     ]
-    refused = f"{_refusal_sql(wrong)} is not null"
-    is_bad = " or ".join([_is_broken(options), _is_inexact(schema, options), *others, refused])
+    is_bad = " or ".join([_is_broken(options), f"{_WRONG} is not null", _is_inexact(schema, options), *others])
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
         rows = f"if({CORRUPT} is null, {PARSED}.{_ROW}, array(null))"
@@ -249,7 +248,7 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     columns = [
         F.expr(cast_exactly_sql(f"{row}.{quote_name(each.name)}", each.dataType)).alias(each.name) for each in schema
     ]
-    return frame.select(*lines.columns, PARSED, CORRUPT, *columns)
+    return frame.select(*lines.columns, PARSED, _WRONG, CORRUPT, *columns)
 
 
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
