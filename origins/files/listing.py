@@ -272,7 +272,7 @@ class FileBacklog(Backlog):
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> FileBacklog:
         for lane, files in self._lanes.items():
-            planned = files[: len(files) - len(self._list_after(lane, offsets.get(lane)))]
+            planned = files[: self._find_first(lane, offsets.get(lane))]
             self._carried.update({file.name: file for file in planned})
         return FileBacklog(self._terms, self.place, spark, self._carried, before=self)
 
@@ -300,36 +300,38 @@ class FileBacklog(Backlog):
         return [*changed, young] if self._young else changed
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        waiting = self._list_after(lane, start)
+        waiting, first = self._lanes[lane], self._find_first(lane, start)
         most_files = min(most for most in (limits.files, self._terms.max_files, len(waiting)) if most is not None)
         most_bytes = math.inf if limits.bytes is None else limits.bytes
         files: list[File] = []
         size = 0
-        for file in waiting:
+        for number in range(first, len(waiting)):
+            file = waiting[number]
             if files and (len(files) >= most_files or size + file.size > most_bytes):
                 break
             files.append(file)
             size += file.size
         if not files:
             return None
-        full = len(files) < len(waiting) or len(files) in (limits.files, self._terms.max_files) or size >= most_bytes
+        most = (limits.files, self._terms.max_files)
+        full = first + len(files) < len(waiting) or len(files) in most or size >= most_bytes
         plain = self._terms.plain and not any(file.name.lower().endswith(PACKED) for file in files)
         return replace(make_span(start, files), full=full, bytes=size if plain else None)
 
     def behind(self, lane: str, start: Json) -> str:
-        waiting = self._list_after(lane, start)
+        waiting = self._lanes[lane][self._find_first(lane, start) :]
         size = sum(file.size for file in waiting)
         return f"{len(waiting)} file{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
-    def _list_after(self, lane: str, start: Json) -> Sequence[File]:
-        """What waits behind an offset; one from before this survey is before all of it."""
+    def _find_first(self, lane: str, start: Json) -> int:
+        """The place of the first file behind an offset. An offset from before this survey is before all its files."""
         files = self._lanes[lane]
         if not start:
-            return files
+            return 0
         offset = check_shape(FileOffset, start)
         last = (offset["modified"], offset["file"])
         behind = bisect.bisect_right(files, last, key=lambda file: file[:2])
-        return files[behind:] if behind and files[behind - 1][:2] == last else files
+        return behind if behind and files[behind - 1][:2] == last else 0
 
 
 def make_span(start: Json, files: Sequence[File]) -> Span:

@@ -175,7 +175,7 @@ def quickest_plan(folder: Path, count: int) -> float:
 def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:
     """A plan of a hundred files takes much the same time beside 5,000 carried and waiting files and beside 100,000."""
     land(tmp_path, "first")
-    assert quickest_plan(tmp_path, 100_000) < 5 * quickest_plan(tmp_path, 5_000)
+    assert quickest_plan(tmp_path, 100_000) < 3 * quickest_plan(tmp_path, 5_000)
 
 
 def test_what_changed_after_it_was_carried_is_told(tmp_path: Path) -> None:
