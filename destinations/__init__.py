@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from destinations.discard import Discard
     from destinations.dlq import Dlq
     from destinations.files import Files
-    from destinations.kafka import Kafka
+    from destinations.kafka.kafka import Kafka
     from destinations.log import Log
     from destinations.memory import Memory
     from destinations.python import Python
@@ -43,7 +43,7 @@ KINDS = {
     "delta": "destinations.delta.delta:Delta",
     "discard": "destinations.discard:Discard",
     "files": "destinations.files:Files",
-    "kafka": "destinations.kafka:Kafka",
+    "kafka": "destinations.kafka.kafka:Kafka",
     "log": "destinations.log:Log",
     "memory": "destinations.memory:Memory",
     "python": "destinations.python:Python",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from origins.errors import OriginError, WherryError
     from origins.files.files import Files
     from origins.generate import Generate
-    from origins.kafka import Kafka
+    from origins.kafka.kafka import Kafka
     from origins.memory import Crash, End, Memory, Pause
     from origins.origin import PLACE, Backlog, Origin, Progress
 else:
@@ -34,6 +34,6 @@ KINDS = {
     "delta": "origins.delta:Delta",
     "files": "origins.files.files:Files",
     "generate": "origins.generate:Generate",
-    "kafka": "origins.kafka:Kafka",
+    "kafka": "origins.kafka.kafka:Kafka",
     "memory": "origins.memory:Memory",
 }

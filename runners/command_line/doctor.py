@@ -60,8 +60,8 @@ def examine(state: Path) -> list[DoctorCheck]:
 def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the origins of a pipeline need beside Spark."""
     from origins.errors import WherryError
-    from origins.kafka import Kafka
-    from origins.kafka_rows import PACKAGE
+    from origins.kafka.kafka import Kafka
+    from origins.kafka.rows import PACKAGE
 
     for origin in pipeline.every_origin:
         if not isinstance(origin, Kafka):
@@ -100,7 +100,7 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
 
 def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the destinations of a pipeline need beside Spark, and those of its DLQ."""
-    from destinations.kafka import Kafka
+    from destinations.kafka.kafka import Kafka
     from origins.errors import WherryError
 
     for destination in (*pipeline.every_destination, *pipeline.dlq.given_destinations):

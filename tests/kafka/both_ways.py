@@ -11,10 +11,10 @@ import json
 import sys
 from datetime import datetime, timezone
 
-from origins import kafka_rows
 from origins.batch import Batch, Limits
-from origins.kafka import Kafka
-from origins.kafka_rows import METADATA
+from origins.kafka import rows as kafka_rows
+from origins.kafka.kafka import Kafka
+from origins.kafka.rows import METADATA
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
 from runners.spark.start import start

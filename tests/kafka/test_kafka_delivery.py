@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from destinations.dead_letters import dlq_schema
 from destinations.dlq import Dlq
-from destinations.kafka import Kafka
+from destinations.kafka.kafka import Kafka
 from origins.crash_points import watch_points
 from origins.errors import WherryError
-from origins.kafka import Kafka as KafkaOrigin
+from origins.kafka.kafka import Kafka as KafkaOrigin
 from origins.memory import Memory
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
@@ -168,7 +168,7 @@ def test_a_broker_that_is_away_is_waited_for(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run tries the batch again while `run.retry` allows it, and each row is there once."""
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka.client.PATIENCE", 2.0)
     topic, rested = kafka.make_topic(), threading.Event()
 
     def kill(point: str, of: str, rows: Any) -> Any:

@@ -25,8 +25,8 @@ from destinations.conformance import (
     start_paused_write,
 )
 from destinations.destination import Demands, Destination, DestinationError, Identity, Label, Misfit, Unsure
-from destinations.kafka import Kafka, OpenKafka
-from destinations.kafka_producer import ProducerFenced
+from destinations.kafka.kafka import Kafka, OpenKafka
+from destinations.kafka.producer import ProducerFenced
 from origins.batch_rows import FrameRows, TableRows
 from runners.model.error_kinds import classify
 from tests.kafka.broker import PASSWORD, Broker, KafkaAddress, make_options, make_tls_options
@@ -491,7 +491,7 @@ def test_an_open_transaction_of_another_lane_hides_no_label(
     mine = make_label()
     written = opened.write(spark, FrameRows(spark.range(3)), [mine])
     with monkeypatch.context() as hurry:
-        hurry.setattr("origins.kafka_client.PATIENCE", 5.0)
+        hurry.setattr("origins.kafka.client.PATIENCE", 5.0)
         with pytest.raises(ConnectionError, match="A transaction of another lane is open"):
             opened.find(spark, mine, identity)
     stranger.abort_transaction(30)
@@ -522,7 +522,7 @@ def test_a_broker_that_stays_away_is_an_error_that_passes(
     topic = kafka.make_topic()
     opened, _ = open_for(spark, make(kafka, topic, exactly_once=exactly_once), spark.range(1))
     kafka.kill()
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka.client.PATIENCE", 2.0)
     try:
         with pytest.raises(ConnectionError, match="Kafka at") as raised:
             opened.write(spark, FrameRows(spark.range(1)), [label := make_label()])

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from destinations.conformance import make_label
-from destinations.kafka import Kafka as ToKafka
-from destinations.kafka import OpenKafka
-from origins import kafka_client
+from destinations.kafka.kafka import Kafka as ToKafka
+from destinations.kafka.kafka import OpenKafka
 from origins.batch_rows import FrameRows
-from origins.kafka import Kafka
-from origins.kafka_client import Cluster, Partition
+from origins.kafka import client as kafka_client
+from origins.kafka.client import Cluster, Partition
+from origins.kafka.kafka import Kafka
 from tests.kafka.broker import Brokers
 from tests.kafka.test_kafka_destination import read_values as read_sent
 from tests.kafka.test_kafka_origin import plan, read_all, read_values

@@ -23,11 +23,10 @@ from pyspark import cloudpickle
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from destinations.kafka import Kafka as KafkaDestination
+from destinations.kafka.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
-from origins.kafka import Kafka
-from origins.kafka_avro import AvroCoding
-from origins.kafka_formats import (
+from origins.kafka.avro import AvroCoding
+from origins.kafka.formats import (
     BatchDecoder,
     Coding,
     NoColumns,
@@ -37,8 +36,9 @@ from origins.kafka_formats import (
     list_misfits,
     make_fit,
 )
-from origins.kafka_protobuf import ProtobufCoding
-from origins.kafka_rows import make_array, parse_plain_csv, send_by_value
+from origins.kafka.kafka import Kafka
+from origins.kafka.protobuf import ProtobufCoding
+from origins.kafka.rows import make_array, parse_plain_csv, send_by_value
 from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
 
 UTC = dt.timezone.utc

@@ -17,10 +17,10 @@ from destinations.memory import Memory
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
-from origins.kafka_client import Ends, Partition
-from origins.kafka_protobuf import ProtobufCoding
-from origins.kafka_rows import translate_options
+from origins.kafka.client import Ends, Partition
+from origins.kafka.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
+from origins.kafka.protobuf import ProtobufCoding
+from origins.kafka.rows import translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from runners.command_line.doctor import examine_origins
@@ -753,7 +753,7 @@ def test_a_large_batch_without_the_jar_says_what_to_write(
     kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The line stands in the error."""
-    monkeypatch.setattr("origins.kafka_rows.FEW", 0)
+    monkeypatch.setattr("origins.kafka.rows.FEW", 0)
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     span = plan(make_origin(kafka, topic))

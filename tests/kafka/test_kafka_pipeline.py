@@ -20,8 +20,8 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.dlq import Dlq
 from origins.errors import WherryError
-from origins.kafka import Kafka
-from origins.kafka_client import Cluster, Partition
+from origins.kafka.client import Cluster, Partition
+from origins.kafka.kafka import Kafka
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
 from runners.crashes.crash_trial import CrashTrial
@@ -173,7 +173,7 @@ def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
     pipeline.run()
     kafka.send(topic, ['{"id": 4}'])
     kafka.kill()
-    monkeypatch.setattr("origins.kafka_client.PATIENCE", 2.0)
+    monkeypatch.setattr("origins.kafka.client.PATIENCE", 2.0)
     try:
         with pytest.raises(WherryError, match="Kafka at"):
             pipeline.run()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from origins.errors import OriginError
-from origins.schema_registry import SchemaRegistry
+from origins.kafka.schema_registry import SchemaRegistry
 from tests.kafka.registry import LATER, ORDER, PASSWORD, USER, Registry
 
 

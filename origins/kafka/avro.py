@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from origins.kafka_formats import (
+from origins.kafka.formats import (
     BROKEN,
     Fields,
     NoColumns,

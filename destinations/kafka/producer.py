@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from destinations.destination import DestinationError, Written
-from origins.kafka_client import Cluster, list_unreachable, silence_client
+from origins.kafka.client import Cluster, list_unreachable, silence_client
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException, Message, Producer

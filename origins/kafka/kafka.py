@@ -18,14 +18,14 @@ from origins.batch_rows import BatchRows
 from origins.errors import OriginError
 from origins.files.options import check_options, complete_options
 from origins.json_shape import check_shape
-from origins.kafka_avro import AvroCoding
-from origins.kafka_client import Cluster, Ends, Partition
-from origins.kafka_formats import CODED, FORMATS, Coding, make_fit
-from origins.kafka_rows import HEADERS, METADATA, KafkaRows, MessageFormat
+from origins.kafka.avro import AvroCoding
+from origins.kafka.client import Cluster, Ends, Partition
+from origins.kafka.formats import CODED, FORMATS, Coding, make_fit
+from origins.kafka.rows import HEADERS, METADATA, KafkaRows, MessageFormat
+from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
 from origins.schema import check_schema, parse_schema
-from origins.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

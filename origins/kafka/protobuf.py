@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from origins.kafka_formats import (
+from origins.kafka.formats import (
     BROKEN,
     Fields,
     Fit,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from destinations.dead_letters import SCHEMA as DEAD_LETTERS
 from destinations.destination import Demands, Rule, make_message
 from destinations.files import CSV, TIMES
-from origins.kafka_formats import Coding, RowEncoder, list_misfits
-from origins.kafka_rows import send_by_value
+from origins.kafka.formats import Coding, RowEncoder, list_misfits
+from origins.kafka.rows import send_by_value
 from origins.lazy import F, T
 from origins.nack import make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text

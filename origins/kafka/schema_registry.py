@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from origins.errors import OriginError
-from origins.kafka_avro import AvroCoding
-from origins.kafka_formats import CODED, Coding, NoColumns
-from origins.kafka_protobuf import ProtobufCoding
+from origins.kafka.avro import AvroCoding
+from origins.kafka.formats import CODED, Coding, NoColumns
+from origins.kafka.protobuf import ProtobufCoding
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema behind the schemas that it refers to."""

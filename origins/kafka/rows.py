@@ -12,7 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from origins import kafka_avro, kafka_formats, kafka_protobuf
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
@@ -22,8 +21,9 @@ from origins.files.csv_rows import CsvVerdict
 from origins.files.json_in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
-from origins.kafka_client import Cluster, Partition
-from origins.kafka_formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
+from origins.kafka import avro, formats, protobuf
+from origins.kafka.client import Cluster, Partition
+from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
 from origins.lazy import F, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
@@ -423,7 +423,7 @@ def send_by_value() -> None:
     """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
     from pyspark import cloudpickle
 
-    for module in (kafka_avro, kafka_formats, kafka_protobuf):
+    for module in (avro, formats, protobuf):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 

@@ -25,17 +25,17 @@ from destinations.destination import (
     Written,
     make_other_place_error,
 )
-from destinations.kafka_messages import CSV_OPTIONS, MessageColumns, TopicLimits
-from destinations.kafka_producer import OWN, OutgoingMessage, ProducerFenced, Sender
+from destinations.kafka.messages import CSV_OPTIONS, MessageColumns, TopicLimits
+from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
-from origins.kafka_avro import AvroCoding
-from origins.kafka_client import Cluster
-from origins.kafka_formats import CODED, FORMATS, Coding
+from origins.kafka.avro import AvroCoding
+from origins.kafka.client import Cluster
+from origins.kafka.formats import CODED, FORMATS, Coding
+from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 from origins.schema import make_empty_frame
-from origins.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -1,0 +1,5 @@
+"""Rows out of the messages of Kafka."""
+
+from origins.kafka.kafka import Kafka
+
+__all__ = ["Kafka"]
