@@ -50,7 +50,7 @@ FILTERED_SCHEMA = (
 _SHOWN = (
     "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
 )
-_MOST_LISTED = 1_000
+MOST_LISTED = 1_000
 """So many ids are listed in a query. More are looked for among all rows."""
 _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
@@ -192,11 +192,18 @@ def read_dead_letters(
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
-    few = ids is not None and len(ids) <= _MOST_LISTED
-    named = f" WHERE id IN ({', '.join(map(quote_text, ids or ['']))})" if few else ""
+    few = ids is not None and len(ids) <= MOST_LISTED
+    named = f" WHERE {match_ids(ids or [''])}" if few else ""
     rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}}{named} ORDER BY {_NEWEST}{limited}")
     shown = [_decode_row(row) for row in reversed(rows) if ids is None or row["id"] in ids]
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
+
+
+def match_ids(ids: Collection[str]) -> str:
+    """SQL that is true for the rows with these ids. It names their plans too, since a file holds rows of few plans."""
+    plans = {each.rpartition("/")[0] for each in ids}
+    condition = f"id IN ({', '.join(map(quote_text, sorted(ids)))})"
+    return condition if "" in plans else f"plan IN ({', '.join(map(quote_text, sorted(plans)))}) AND {condition}"
 
 
 def query_dlq(

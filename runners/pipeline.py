@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
+    from runners.operations.explain_row import RefusedRow
     from runners.operations.found_rows import FoundRows
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
@@ -312,6 +313,16 @@ class Pipeline(PipelineSpec):
 
         pipeline, choice = self._definition().pipeline, choice or Choice()
         return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
+
+    def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
+        """The row of the DLQ with this id: why it was refused, and by which stage, then and now.
+
+        Its `try_again` passes it through the stages of today, and reads the rows beside it. Writes nothing. With
+        `reveal` protected columns are shown as they are. Raises `Refusal` for an id that is not there.
+        """
+        from runners.operations.explain_row import load_refused_row
+
+        return load_refused_row(self._definition(), letter, reveal=reveal)
 
     def _definition(self) -> Definition:
         """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""

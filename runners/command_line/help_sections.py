@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,8 @@ SELECTION, VALUES, EXPERTS = "Selection", "Values for the definition", "For expe
 """The headings of options; those of a command itself stand under none of these."""
 _FIRST = "Options"
 _FILE = "The definition; optional if a folder holds one."
+_ROW_ID = re.compile(r"[0-9a-f]{32}/\d+")
+"""How a row of the DLQ is called."""
 _WIDEST = 26
 """So wide an option may be before its text begins a line of its own."""
 
@@ -106,8 +109,9 @@ def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], Se
 
 
 def is_file(word: str) -> bool:
-    """Whether a word of a command line means a definition, and not a command, a run or a setting."""
-    return word.endswith((".yaml", ".yml")) or "/" in word or Path(word).exists()
+    """Whether a word of a command line means a definition, and not a command, a run, a refused row or a setting."""
+    is_path = "/" in word and not _ROW_ID.fullmatch(word)
+    return word.endswith((".yaml", ".yml")) or is_path or Path(word).exists()
 
 
 def _write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:

@@ -23,6 +23,7 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit_finding import Audit, DestinationProof, Finding
+    from runners.operations.explain_row import RefusedRow, RowTrial
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
     from runners.running.replay import SortedLetters
@@ -171,3 +172,69 @@ def _describe_leaving(leaving: int | None, condition: str | None) -> tuple[str, 
     if leaving is None:
         return "", "merges the new rows; an old row whose keys are not in the file any more stays"
     return f"{leaving:,}", f"replaces the rows where {escape_line(str(condition))}"
+
+
+_HEADING = len("as read")
+
+
+def format_refused_row(row: RefusedRow) -> str:
+    """A row of the DLQ, with what is known of it without Spark."""
+    letter, stage = row.letter, row.stage
+    file = f", file {letter['part']}" if letter["part"] else ""
+    shown = _show_value(letter["row"])
+    original = "was not kept" if letter["original"] is None else _show_value(letter["original"])
+    then = _show_value(stage.then) if stage.then else "" if stage.known else "The ledger no longer has that definition."
+    now = _show_value(stage.now) if stage.now else ""
+    others = f"{row.refuser} refused {format_count(row.alike, 'other row', 'other rows')} with {letter['code']}"
+    named: list[tuple[str, Sequence[str]]] = [
+        ("refused", [f"{show_moment(letter['nacked_at'])} by {row.refuser}, {letter['code']}"]),
+        ("from", [f"lane {letter['lane']}, batch {letter['number']}, row {row.position}{file}"]),
+        ("why", [letter["message"], *(f"{name} is {_show_value(value)}" for name, value in row.values.items())]),
+        ("row", [shown]),
+        ("as read", ["the same" if original == shown else original]),
+        ("then", [then] if then else []),
+        ("now", [_compare_stages(then, now)] if then or now else []),
+        ("alike", [others]),
+        ("earlier", [f"row {letter['replays']}, which was replayed"] if letter["replays"] else []),
+    ]
+    safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
+    return f"{escape_line(letter['id'])} {row.state}\n\n{format_sections(safe, least=_HEADING)}"
+
+
+def _compare_stages(then: str, now: str) -> str:
+    if not now:
+        return "The definition has no stage of this name."
+    return "the same" if now == then else now
+
+
+def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
+    """The rows beside it, and what the definition of today does with it; below that what to type next."""
+    beside = [
+        f"{each.position}  {'this row' if each.position == row.position else _show_value(each.row)}"
+        for each in trial.neighbours
+    ]
+    named = [
+        ("beside", beside or [f"not shown: {trial.why_alone}"]),
+        ("today", [_describe_today(trial)]),
+    ]
+    safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
+    hint = f'wherry dlq replay {file} --id {row.letter["id"]} --reason "…"'
+    waits = trial.passes and row.state == "waiting"
+    return format_sections(safe, least=_HEADING) + (f"\n\n{paint_hint(f'Deliver it:  {hint}')}" if waits else "")
+
+
+def _describe_today(trial: RowTrial) -> str:
+    today = trial.today
+    if today is None:
+        return f"it cannot be tried: {trial.why_not}"
+    if today.outcome == "rejected":
+        return f"{today.stage} would refuse it: {today.message}"
+    if today.outcome == "changed":
+        return f"it would pass up to {today.stage}, which makes other rows"
+    filters = ", ".join(dict.fromkeys(each for each in [today.stage, *today.filtered_for.values()] if each))
+    goes = f"it would go to {', '.join(today.destinations)}" if today.destinations else ""
+    return "; ".join(each for each in (goes, f"{filters} would filter it" if filters else "") if each)
+
+
+def _show_value(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -247,6 +247,29 @@ def summarise(choice: Choice, json: bool, **given: Any) -> None:
     click.echo(printing.as_json({"causes": causes}) if json else printing_state.format_summary(causes))
 
 
+@dlq.command("explain")
+@partial(with_definition, rest="letter")
+@click.argument("letter", metavar="ID", required=False)
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@as_json
+def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: Any) -> None:
+    """Explain one refused row, and try it again.
+
+    For example:  wherry dlq explain orders.yaml 5f0c9a/17
+
+    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows beside it, and
+    passes the row through the stages of today. Writes nothing.
+    """
+    if not letter:
+        raise click.MissingParameter(param_hint="ID", param_type="argument")
+    row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
+    if json:
+        click.echo(printing.as_json(row.json(row.try_again())))
+        return
+    click.echo(printing_state.format_refused_row(row))
+    click.echo(printing_state.format_row_trial(row, row.try_again(), str(given["file"])))
+
+
 @dlq.command("discard")
 @with_definition
 @with_choice_options

@@ -119,12 +119,12 @@ def with_file(text: str, file: object) -> str:
     return _COMMAND.sub(lambda match: f"{match['command']} {shlex.quote(str(file))}", text)
 
 
-def format_sections(named: Iterable[tuple[str, Sequence[str]]]) -> str:
-    """Headings in a column of their own, with sentences beside them."""
+def format_sections(named: Iterable[tuple[str, Sequence[str]]], *, least: int = 0) -> str:
+    """Headings in a column of their own, at least so wide, with sentences beside them."""
     rows = [
         (heading if at == 0 else "", sentence) for heading, sentences in named for at, sentence in enumerate(sentences)
     ]
-    width = max((len(heading) for heading, _ in rows), default=0) + 2
+    width = max([least, *(len(heading) for heading, _ in rows)]) + 2
     return "\n".join(
         _wrap_text(sentence, paint(heading, "bold") + " " * (width - len(heading)), " " * width)
         for heading, sentence in rows

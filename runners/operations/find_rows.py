@@ -6,7 +6,6 @@ written.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 from collections import Counter
@@ -23,7 +22,7 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
 from origins.batch import JSON, Batch, Span
-from origins.errors import OriginError, WherryError, list_spark_errors
+from origins.errors import WherryError, list_spark_errors
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
@@ -54,7 +53,6 @@ from runners.operations.pipeline_access import open_session
 from runners.operations.preview import READ, BatchPreview
 from runners.operations.row_condition import MATCHES, RowCondition
 from runners.operations.trial import TracedRow, TrialRun
-from runners.running.opening import find_recorded_schema, find_schema, survey_origin
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.batch_source import strip_lane_prefix
@@ -124,7 +122,7 @@ class _RowSearch:
     def search(self) -> FoundRows:
         """Batches first, then destinations and the DLQ."""
         pipeline = self.definition.pipeline
-        schemas = {name: schema for name, origin in self._origins.items() if (schema := self._find_schema(origin))}
+        schemas = {name: schema for name, origin in self._origins.items() if (schema := self.trial.find_schema(origin))}
         searched = self._check_where(schemas)
         candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
         matching: list[_Candidate] = []
@@ -168,14 +166,6 @@ class _RowSearch:
     @functools.cached_property
     def _origins(self) -> Mapping[str, Origin]:
         return {origin.name or "origin": origin for origin in self.definition.pipeline.every_origin}
-
-    def _find_schema(self, origin: Origin) -> str | None:
-        """As the next run would read it; where the place of the origin is gone, as the last run did."""
-        schema = recorded = find_recorded_schema(origin, self.trial.journal)
-        with contextlib.suppress(OriginError):
-            backlog = survey_origin(self.definition.pipeline, origin, self.trial.journal, self.spark)
-            schema = find_schema(origin, recorded, self.spark, backlog)
-        return origin.complete_schema(schema) if schema else None
 
     def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
         """The origins whose rows have the columns of the condition. Raises `Refusal` where none has."""

@@ -6,6 +6,7 @@ it left every stage; what became of it is asked at the end, in one query for eac
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from origins.batch import JSON, Batch
-from origins.errors import WherryError
+from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE, Origin, Progress
@@ -153,6 +154,14 @@ class TrialRun:
             if span is not None:
                 return line, source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
         return None
+
+    def find_schema(self, origin: Origin) -> str | None:
+        """As the next run would read the origin; where its place is gone, as the last run did."""
+        schema = recorded = find_recorded_schema(origin, self.journal)
+        with contextlib.suppress(OriginError):
+            backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
+            schema = find_schema(origin, recorded, self.spark, backlog)
+        return origin.complete_schema(schema) if schema else None
 
     def trace_batch(
         self,

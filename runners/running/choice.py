@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from destinations.dead_letters import SCHEMA, lacks_replays, query_dlq
+from destinations.dead_letters import MOST_LISTED, SCHEMA, lacks_replays, match_ids, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.errors import has_condition, list_spark_errors
@@ -75,7 +75,9 @@ class Choice:
         not there, and for a `where` that Spark does not understand.
         """
         try:
-            where = f" WHERE (\n{self.where}\n)" if self.where else ""
+            conditions = [match_ids(self.ids)] if 0 < len(self.ids) <= MOST_LISTED else []
+            conditions += [f"(\n{self.where}\n)"] if self.where else []
+            where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
             query = _LETTERS.replace("{where}", where.replace("{", "{{").replace("}", "}}"))
             query = query.replace("{replays}", "NULL AS replays" if lacks_replays(dlq) else "replays")
             rows = query_dlq(dlq, spark, query, in_sparks_words=bool(self.where))

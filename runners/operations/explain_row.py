@@ -1,0 +1,318 @@
+"""One refused row explained: why, by which stage then and now, between which rows, and what it would do today."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from destinations.dead_letters import match_ids, query_dlq, read_dead_letters
+from destinations.delta.delta import Delta
+from destinations.destination import Destination
+from origins.batch import JSON, Batch, Span
+from origins.errors import WherryError, list_spark_errors
+from origins.names import get_last_part
+from origins.origin import Origin
+from runners.definitions.definition import Definition
+from runners.model.error_kinds import classify
+from runners.model.masking import without
+from runners.model.pipeline_state import REPLAY, is_aside
+from runners.model.planned_batch import PlannedBatch
+from runners.model.text import summarise_error
+from runners.operations.pipeline_access import open_state
+from runners.running.choice import Choice
+from runners.running.opening import make_chain
+from runners.running.replay import leave_to_backfills, sort
+from runners.state.journal import Journal, list_decided
+from runners.state.location import find_dlq
+from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.stage_chain import name_destinations
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from runners.operations.trial import TracedRow, TrialRun
+
+BESIDE = 2
+"""How many rows are shown before the row in its file, and behind it."""
+_FACTS = "SELECT position, definition, plan, origin FROM {{table}} WHERE {ids}"
+_ALIKE = "SELECT code, stage, destination, count(*) AS n FROM {table} GROUP BY code, stage, destination"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageHistory:
+    """The stage that refused a row, as definitions have it."""
+
+    then: JSON = None
+    """None where the ledger no longer has the definition, or where a table demanded the stage."""
+    now: JSON = None
+    """None where the definition of today has no stage of this name."""
+    known: bool = False
+    """Whether the ledger still has the definition that refused the row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighbourRow:
+    """A row of the same file."""
+
+    position: int
+    """Its place in the batch, from 1."""
+    row: JSON
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowTrial:
+    """What needs Spark: the rows beside it, and what the definition of today does with it."""
+
+    today: TracedRow | None = None
+    why_not: str = ""
+    """Why the row cannot be tried."""
+    neighbours: Sequence[NeighbourRow] = ()
+    why_alone: str = ""
+    """Why no row beside it can be shown."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether a destination wants the row today."""
+        return self.today is not None and bool(self.today.destinations)
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {
+            "today": self.today.json() if self.today else None,
+            "why_not": self.why_not or None,
+            "neighbours": [each.json() for each in self.neighbours],
+            "why_alone": self.why_alone or None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedRow:
+    """A row of the DLQ with what is known of it without Spark. Protected columns are masked."""
+
+    pipeline: str
+    letter: Mapping[str, JSON]
+    """The row as `wherry dlq show --json` has it."""
+    position: int
+    """Its place in the batch, from 1."""
+    stage: StageHistory
+    alike: int
+    """How many other rows have the same code from the same stage or destination."""
+    definition: Definition = field(repr=False)
+    as_read: JSON = field(default=None, repr=False)
+    """The row as it was read, with the values of protected columns."""
+    origin: str = ""
+    plan: str = ""
+
+    @property
+    def values(self) -> Mapping[str, JSON]:
+        """What stood in the columns that the message names."""
+        row, words = self.letter["row"], set(re.findall(r"\w+", str(self.letter["message"])))
+        return {name: value for name, value in row.items() if name in words} if isinstance(row, Mapping) else {}
+
+    @property
+    def state(self) -> str:
+        """What became of it since."""
+        return "replayed" if self.letter["replayed"] else "discarded" if self.letter["discarded"] else "waiting"
+
+    @property
+    def refuser(self) -> str:
+        """The stage, or the destination that refused it."""
+        return str(self.letter["stage"] or self.letter["destination"])
+
+    def json(self, trial: RowTrial) -> dict[str, JSON]:
+        """As `wherry dlq explain --json` prints it."""
+        stage = {"then": self.stage.then, "now": self.stage.now, "known": self.stage.known}
+        facts = {"position": self.position, "values": dict(self.values), "definition": stage, "alike": self.alike}
+        return {**self.letter, **facts, **trial.json()}
+
+    def try_again(self) -> RowTrial:
+        """Read the rows beside it, and pass it through the stages of today. Nothing is written."""
+        from runners.operations.trial import TrialRun
+
+        trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
+        origins = {each.name or "origin": each for each in self.definition.pipeline.every_origin}
+        origin = origins.get(self.origin)
+        if origin is None:
+            gone = f"the origin '{self.origin}' no longer exists"
+            return RowTrial(why_not=gone, why_alone=gone)
+        today, why_not = self._pass_stages(trial, origin, dlq)
+        neighbours, why_alone = self._read_beside(trial, origin)
+        return RowTrial(today=today, why_not=why_not, neighbours=neighbours, why_alone=why_alone)
+
+    def _pass_stages(self, trial: TrialRun, origin: Origin, dlq: Destination) -> tuple[TracedRow | None, str]:
+        from runners.running.dead_letter_rows import DeadLetterRows
+
+        pipeline, id_ = self.definition.pipeline, str(self.letter["id"])
+        destinations = name_destinations(pipeline.every_destination)
+        lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
+        chosen = Choice(ids=(id_,)).list_letters(dlq, lambda: trial.spark)
+        found = sort(leave_to_backfills(chosen, trial.journal, destinations), lines)
+        if found.left:
+            return None, next(iter(found.left))
+        schema = trial.find_schema(origin)
+        if schema is None or not isinstance(dlq, Delta):
+            return None, "the origin has no schema yet"
+        (span,) = found.spans[self.origin]
+        line = trial.make_chain(origin, schema)
+        line = replace(line, branches={name: line.branches[name] for name in found.wanted[str(span.end)]})
+        batch = self._make_batch(f"{REPLAY}{self.origin}", 0, span, schema)
+        plan = PlannedBatch(batch=batch, destinations=tuple(line.branches), straight=False, pins=line.pins(trial.spark))
+        _, rows = trial.trace_batch(DeadLetterRows(name=self.origin, dlq=dlq), line, plan, shown=1)
+        return rows[0], ""
+
+    def _read_beside(self, trial: TrialRun, origin: Origin) -> tuple[Sequence[NeighbourRow], str]:
+        """The rows before it and behind it in its file, where the file is still as it was."""
+        settled = next((each for each in trial.journal.list_settled() if each.plan == self.plan), None)
+        if settled is None or is_aside(settled.lane) or not origin.repeatable:
+            return (), "its batch cannot be read again"
+        schema = trial.find_schema(origin)
+        if schema is None:
+            return (), "the origin has no schema yet"
+        span = Span(
+            start=settled.span["start"],
+            end=settled.span["end"],
+            parts=tuple(settled.span["parts"]),
+            label=settled.span["label"],
+        )
+        batch = strip_lane_prefix(self._make_batch(settled.lane, settled.number, span, schema))
+        try:
+            origin.check(trial.spark, batch)
+            return self._collect_beside(trial.spark, origin, batch)
+        except list_spark_errors(WherryError, OSError) as error:
+            if classify(error).is_session_lost:
+                raise
+            protection = self.definition.pipeline.protection
+            message = (
+                error.message
+                if isinstance(error, WherryError)
+                else protection.mask_error(error, summarise_error(error))
+            )
+            return (), str(without(self.definition.pipeline.secrets, message))
+
+    def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        from origins.nack import REFUSED
+        from origins.names import HIDDEN
+        from origins.origin import PLACE
+        from stages.rows import encode_struct
+
+        frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
+        order = F.array_position(F.lit(list(origin.parts(batch))), F.col(PLACE)["part"])
+        nth = F.row_number().over(Window.orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"]))
+        columns = [name for name in list_columns(batch) if name in frame.columns]
+        row = encode_struct("", frame.select(*columns).schema.json())
+        raw = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
+        near = frame.select(nth.alias(at), F.col(PLACE)["part"].alias("part"), raw.alias("raw"), row.alias("row"))
+        near = near.where(F.col(at).between(self.position - BESIDE, self.position + BESIDE))
+        found = {each[at]: each for each in near.collect()}
+        own = found.get(self.position)
+        if own is None or not self._is_same(own["row"], own["raw"]):
+            return (), "its file was changed since it was read"
+        return [
+            NeighbourRow(position=number, row=self._mask_beside(each["row"], each["raw"]))
+            for number, each in sorted(found.items())
+            if each["part"] == own["part"]
+        ], ""
+
+    def _mask_beside(self, row: str, raw: str | None) -> JSON:
+        protection = self.definition.pipeline.protection
+        if raw is not None:
+            return protection.mask_nack({"stage": "origin", "message": "", "row": {"raw": raw}})["row"]
+        return protection.mask_row(json.loads(row))
+
+    def _is_same(self, row: str, raw: str | None) -> bool:
+        """Whether this is what was read then, as far as it has the same columns."""
+        now, then = json.loads(row) if raw is None else {"raw": raw}, self.as_read
+        return not isinstance(then, Mapping) or all(now[name] == each for name, each in then.items() if name in now)
+
+    def _make_batch(self, lane: str, number: int, span: Span, schema: str) -> Batch:
+        return Batch(
+            pipeline=self.pipeline,
+            run=str(self.letter["run"]),
+            origin=self.origin,
+            lane=lane,
+            number=number,
+            plan=self.plan,
+            span=span,
+            schema=schema,
+            time=datetime.now(timezone.utc),
+            definition=self.definition.hash,
+        )
+
+
+def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) -> RefusedRow:
+    """A row of the DLQ with what is known of it without Spark, unless the DLQ is in a catalog.
+
+    Raises `Refusal` for an id that is not there.
+    """
+    pipeline = definition.pipeline
+    journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
+    Choice(ids=(id_,)).list_letters(dlq, spark)
+    decided = list_decided(journal)
+    (own,) = read_dead_letters(dlq, spark, ids=[id_], replayed=decided.replayed, discarded=decided.discarded)
+    (facts,) = query_dlq(dlq, spark, _FACTS.format(ids=match_ids([id_])))
+    letter = own if reveal else pipeline.protection.mask_nack(own)
+    by = ("code", "stage", "destination")
+    alike = sum(each["n"] for each in query_dlq(dlq, spark, _ALIKE) if all(each[name] == own[name] for name in by))
+    return RefusedRow(
+        pipeline=pipeline.name,
+        letter=letter,
+        position=facts["position"],
+        stage=_find_stage(definition, journal, str(facts["definition"]), str(own["stage"]), facts["origin"]),
+        alike=alike - 1,
+        definition=definition,
+        as_read=own["original"],
+        origin=facts["origin"],
+        plan=facts["plan"],
+    )
+
+
+def _find_stage(definition: Definition, journal: Journal, hash_: str, stage: str, origin: str) -> StageHistory:
+    bodies = [journal.state.opened, *(entry.body for entry in journal.tail if entry.kind == "open")]
+    texts = {str(body.get("hash")): str(body.get("definition")) for body in bodies} | {definition.hash: definition.text}
+    then = json.loads(texts[hash_]) if hash_ in texts else None
+    return StageHistory(
+        then=None if then is None else name_stages(then, origin).get(stage),
+        now=name_stages(json.loads(definition.text), origin).get(stage),
+        known=then is not None,
+    )
+
+
+def name_stages(definition: Mapping[str, Any], origin: str) -> Mapping[str, JSON]:
+    """The stages that rows of this origin pass, as a definition in JSON has them, by their names in a run."""
+    found: dict[str, JSON] = {}
+    names: Counter[str] = Counter()
+
+    def add(stages: Sequence[Mapping[str, JSON]], prefix: str) -> None:
+        for stage in stages:
+            name = prefix + str(stage.get("name") or next(iter(stage)))
+            names[name] += 1
+            found[name if names[name] == 1 else f"{name}#{names[name]}"] = stage
+
+    for each in definition.get("origins", ()):
+        own = each.get("name") or next(iter(each))
+        if origin == own or origin.startswith(f"{own}/"):
+            add(each.get("stages", ()), "")
+    add(definition.get("origin", {}).get("stages", ()), "")
+    add(definition.get("stages", ()), "")
+    for each in definition["destinations"]:
+        add(each.get("stages", ()), f"{_name_destination(each)}/")
+    return found
+
+
+def _name_destination(destination: Mapping[str, Any]) -> str:
+    """The name of a destination as a definition has it: its own, or the last part of its place."""
+    options = next(iter(destination.values()))
+    place = next((options[name] for name in ("path", "table", "topic") if options.get(name)), "")
+    return str(destination.get("name") or get_last_part(str(place)) or next(iter(destination)))

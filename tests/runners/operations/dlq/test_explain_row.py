@@ -1,0 +1,195 @@
+"""What is known of one refused row without Spark."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runners.command_line import cli
+from runners.definitions.definition import Definition, load
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.operations.explain_row import RowTrial, load_refused_row, name_stages
+from runners.operations.trial import TracedRow
+from runners.pipeline import Pipeline
+from runners.running.opening import make_chain
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.ways.stage_chain import name_destinations
+from tests.runners.running.letterbox import letters, post
+
+ORDERS = """
+name: orders
+origin: {memory: {schema: "id long, amount string"}, name: origin}
+stages:
+  - require: {positive: "amount > 0"}
+  - cast: {amount: int}
+destinations: [{memory: {}}]
+state: state
+"""
+
+
+@pytest.fixture
+def definition(tmp_path: Path) -> Definition:
+    """A definition whose state has two rows that `require` refused, and one that `cast` did."""
+    made = read(tmp_path, ORDERS)
+    record_opening(made)
+    refused = letters(1, 2, stage="require", code="positive", message="positive: amount > 0 is false")
+    rows = [{**each, "row": '{"id": 7, "amount": "-1"}', "definition": made.hash} for each in refused]
+    post(tmp_path / "state" / "dlq", [*rows, *letters(3, definition="gone", part="landing/a.csv")])
+    return made
+
+
+def read(folder: Path, text: str) -> Definition:
+    (folder / "orders.yaml").write_text(text)
+    return load(folder / "orders.yaml")
+
+
+def record_opening(definition: Definition) -> None:
+    """Let the ledger know a definition, as a run that opens does."""
+    journal = Journal(StateLocation.of(definition.pipeline).open_ledger(None))
+    body = {"pipeline": "orders", "definition": definition.text, "hash": definition.hash}
+    journal.ledger.append([Entry(kind="open", body=body)], after=journal.state.seq)
+
+
+def test_a_row_is_explained_with_the_values_that_its_rule_saw(definition: Definition) -> None:
+    """The message names the rule alone."""
+    row = load_refused_row(definition, "p/1")
+    assert (row.refuser, row.state, row.position, row.alike) == ("require", "waiting", 1, 1)
+    assert row.values == {"amount": "-1"}
+    assert row.stage.then == row.stage.now == {"require": {"positive": "amount > 0"}}
+
+
+def test_a_stage_is_shown_as_it_was_and_as_it_is(definition: Definition, tmp_path: Path) -> None:
+    """Also when it left the definition."""
+    changed = read(tmp_path, ORDERS.replace("amount > 0", "amount > -5"))
+    stage = load_refused_row(changed, "p/1").stage
+    assert (stage.then, stage.now) == (
+        {"require": {"positive": "amount > 0"}},
+        {"require": {"positive": "amount > -5"}},
+    )
+    without = read(tmp_path, ORDERS.replace('  - require: {positive: "amount > 0"}\n', ""))
+    assert load_refused_row(without, "p/1").stage.now is None
+
+
+def test_a_definition_that_the_ledger_lost_is_not_guessed(definition: Definition) -> None:
+    """The stage of today is shown alone."""
+    stage = load_refused_row(definition, "p/3").stage
+    assert (stage.known, stage.then, stage.now) == (False, None, {"cast": {"amount": "int"}})
+
+
+def test_an_id_that_is_missing_is_named(definition: Definition) -> None:
+    """The hint says where ids are shown."""
+    with pytest.raises(Refusal, match="The DLQ has no row p/9"):
+        load_refused_row(definition, "p/9")
+
+
+def test_a_rule_may_have_a_quote_in_its_name(definition: Definition, tmp_path: Path) -> None:
+    """Rows of the same rule are counted."""
+    post(tmp_path / "state" / "dlq", letters(7, 8, 9, code="it's", stage="a 'b'"))
+    assert load_refused_row(definition, "p/8").alike == 2
+
+
+def test_protected_values_are_masked(definition: Definition, tmp_path: Path) -> None:
+    """In the row, and in the values beside the message."""
+    hidden = read(tmp_path, f"{ORDERS}protect: [amount]\n")
+    row = load_refused_row(hidden, "p/1")
+    assert "-1" not in json.dumps([dict(row.letter), dict(row.values)])
+    assert load_refused_row(hidden, "p/1", reveal=True).values == {"amount": "-1"}
+
+
+MANY = """
+name: orders
+origins:
+  - memory: {schema: "id long"}
+    name: shop
+    stages: [{filter: "id > 0"}]
+  - memory: {schema: "id long"}
+    name: web
+    stages: [{filter: "id > 1"}, {with_columns: {id: "id + 1"}}]
+stages:
+  - filter: "id > 2"
+  - cast: {id: int}
+    name: narrow
+  - filter: "id > 3"
+destinations:
+  - memory: {}
+    name: first
+    stages: [{cast: {id: long}}, {cast: {id: int}}]
+  - files: {path: out/second}
+    stages: [{filter: "id > 4"}]
+"""
+
+
+@pytest.mark.parametrize("text", [ORDERS, MANY])
+def test_stages_have_the_names_that_a_run_gives_them(text: str, tmp_path: Path) -> None:
+    """For each origin, as the chain of its stages is numbered and named."""
+    made = read(tmp_path, text)
+    for origin in made.pipeline.every_origin:
+        chain = make_chain(made.pipeline, origin, name_destinations(made.pipeline.every_destination))
+        names = [step.name.removeprefix("memory/") for step in chain.steps]
+        assert list(name_stages(json.loads(made.text), origin.name or "origin")) == names
+
+
+TODAY = TracedRow(row={"id": 7}, outcome="wanted", destinations=["memory"])
+
+
+@pytest.mark.parametrize(
+    ("trial", "line"),
+    [
+        (RowTrial(today=TODAY), "it would go to memory"),
+        (
+            RowTrial(today=replace(TODAY, filtered_for={"b": "b/filter"})),
+            "it would go to memory; b/filter would filter it",
+        ),
+        (RowTrial(today=replace(TODAY, outcome="filtered", stage="f", destinations=[])), "f would filter it"),
+        (RowTrial(today=replace(TODAY, outcome="rejected", stage="cast", message="no")), "cast would refuse it: no"),
+        (
+            RowTrial(today=replace(TODAY, outcome="changed", stage="sql")),
+            "it would pass up to sql, which makes other rows",
+        ),
+        (RowTrial(why_not="it is gone"), "it cannot be tried: it is gone"),
+    ],
+)
+def test_a_person_reads_what_would_become_of_it_today(
+    definition: Definition,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    trial: RowTrial,
+    line: str,
+) -> None:
+    """A row that would pass comes with the command that delivers it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: trial)
+    assert cli.execute(["dlq", "explain", "orders.yaml", "p/1"]) == 0
+    shown = capsys.readouterr().out
+    assert f"today    {line}\n" in shown
+    assert 'amount is "-1"' in shown
+    assert ("wherry dlq replay orders.yaml --id p/1" in shown) == trial.passes
+
+
+def test_an_id_is_not_taken_for_a_file(
+    definition: Definition,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """The definition may be left out."""
+    plan = "0123456789abcdef" * 2
+    post(tmp_path / "state" / "dlq", letters(4, plan=plan))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=TODAY))
+    assert cli.execute(["dlq", "explain", f"{plan}/4", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["id"], shown["position"], shown["today"]["destinations"]) == (f"{plan}/4", 4, ["memory"])
+    assert cli.execute(["dlq", "explain", "orders.yaml"]) == 2
+    assert "Missing argument ID" in capsys.readouterr().err
+
+
+def test_python_asks_the_same(definition: Definition) -> None:
+    """Through the pipeline."""
+    assert Pipeline.of(definition.pipeline).explain_dead_letter("p/2").letter["id"] == "p/2"

@@ -1,0 +1,79 @@
+"""`dlq explain`: a refused row beside its neighbours, and what the stages of today do with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from runners.pipeline import Pipeline
+from runners.running.choice import Choice
+from runners.running.replay import Replay
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+MENDED = ORDERS.replace(
+    "stages:\n", "stages:\n  - with_columns: {amount: \"case amount when 'two' then '2.00' else amount end\"}\n"
+)
+
+
+def find_id(pipeline: Pipeline, number: int) -> str:
+    """The id of the refused row that has this number."""
+    return next(str(each["id"]) for each in pipeline.dead_letters() if dict(each["row"]).get("id") == number)
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.connect
+def test_a_refused_row_is_tried_with_the_stages_of_today(place: Place) -> None:
+    """It is refused until a stage mends it; nothing is written, and the replay does what was said."""
+    place.land("1.json", [order(1), order(2, amount="two"), "{", order(3), order(4, amount="-1.00")])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    two = find_id(pipeline, 2)
+    before = list_files(place.folder)
+    trial = pipeline.explain_dead_letter(two).try_again()
+    assert trial.today is not None
+    assert (trial.today.outcome, trial.today.stage, trial.passes) == ("rejected", "cast", False)
+    assert [(each.position, dict(each.row).get("id")) for each in trial.neighbours] == [
+        (1, 1),
+        (2, 2),
+        (3, None),
+        (4, 3),
+    ]
+    assert trial.neighbours[2].row == {"raw": "{"}
+    mended = place.load(MENDED)
+    trial = mended.explain_dead_letter(two).try_again()
+    assert trial.today is not None
+    assert (trial.today.outcome, list(trial.today.destinations), trial.passes) == ("wanted", ["orders"], True)
+    assert {name: each for name, each in list_files(place.folder).items() if "pipeline.yaml" not in name} == {
+        name: each for name, each in before.items() if "pipeline.yaml" not in name
+    }
+    mended.replay(Replay(choice=Choice(ids=(two,)), reason="two is a number"))
+    row = mended.explain_dead_letter(two)
+    assert row.state == "replayed"
+    unread = next(str(each["id"]) for each in mended.dead_letters() if each["code"] == "PARSE")
+    trial = mended.explain_dead_letter(unread).try_again()
+    assert (trial.today, "could not read" in trial.why_not) == (None, True)
+    assert [each.position for each in trial.neighbours] == [1, 2, 3, 4, 5]
+
+
+def test_rows_of_a_changed_file_are_not_shown_beside_it(place: Place) -> None:
+    """The row itself is tried all the same, and one that is refused again names the row before."""
+    place.land("1.json", [order(1), order(2, amount="two")])
+    pipeline = place.load(ORDERS)
+    pipeline.run()
+    two = find_id(pipeline, 2)
+    pipeline.replay(Replay(choice=Choice(ids=(two,)), reason="a test"))
+    again = next(str(each["id"]) for each in pipeline.dead_letters(waiting=True))
+    row = pipeline.explain_dead_letter(again)
+    trial = row.try_again()
+    assert (row.letter["replays"], trial.why_alone) == (two, "its batch cannot be read again")
+    place.land("1.json", [order(1), order(2, amount="2.00"), order(3)])
+    trial = pipeline.explain_dead_letter(two).try_again()
+    assert (list(trial.neighbours), "1.json" in trial.why_alone) == ([], True)
+    assert trial.today is not None
+    assert trial.today.outcome == "rejected"
