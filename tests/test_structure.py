@@ -45,6 +45,7 @@ LATE = {
     "origins/files/files.py",
     "runners/crashes/pytest_crashes.py",
     "runners/model/text.py",
+    "runners/operations/explain_row.py",
     "runners/operations/pytest_cases.py",
     "runners/running/aggregates.py",
     "runners/running/opening.py",
