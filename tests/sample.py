@@ -1,10 +1,12 @@
 """A sample of what takes long, chosen by a number that is printed, so that the same choice can be run again.
 
 Of the tests marked `long`, most of which kill a process with a Spark of its own, a few are run. `--long all` runs them
-all. Of the variants, each of which shows one more case of what others show, 20 of a hundred are run. `--variants 100`
+all. Of the variants, each of which shows one more case of what others show, 10 of a hundred are run. `--variants 100`
 runs them all. Variants are the tests marked `variant`, and all cases and classes but the first where a test with Spark
 has several. The mark `every_case` keeps these. With `--share 30` only so many of a hundred are run of all others. Files
 that are asked for by name are run whole.
+
+Tests that need a server of their own, such as a store or a broker, get the mark `server`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
+SERVERS = {"s3_server", "azurite", "_broker", "brokers", "shared_cluster", "screen"}
+"""The fixtures that start a program beside the tests."""
 SEED = 7
 """Everybody runs the same sample, so that a failure belongs to the change that was made."""
 
@@ -23,7 +27,7 @@ SEED = 7
 def pytest_addoption(parser: pytest.Parser) -> None:
     """How many, and which."""
     parser.addoption("--long", default="2", help="how many of the tests marked `long` are run: a number, or all")
-    parser.addoption("--variants", type=int, default=20, help="how many of a hundred variants are run")
+    parser.addoption("--variants", type=int, default=10, help="how many of a hundred variants are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
     parser.addoption("--seed", type=int, default=SEED, help="the number that chooses them; by default always the same")
 
@@ -33,6 +37,12 @@ def pytest_report_header(config: pytest.Config) -> str:
     said = config.option
     some = f"{said.long} of the long tests, {said.variants} of a hundred variants, {said.share} of a hundred others"
     return f"sample: {some}, chosen by --seed {said.seed}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a server."""
+    if SERVERS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.server)
 
 
 @pytest.hookimpl(trylast=True)

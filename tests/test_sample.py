@@ -15,7 +15,7 @@ import pytest
 def test_killed(moment): pass
 
 @pytest.mark.variant
-@pytest.mark.parametrize("case", range(5))
+@pytest.mark.parametrize("case", range(10))
 def test_one_more(case): pass
 
 @pytest.mark.parametrize("number", range(10))
@@ -35,19 +35,19 @@ def test_a_number_chooses_the_same_ones_again() -> None:
     [
         (["--long", "2", "--seed", "7"], 2 + 1 + 10),
         (["--long", "all"], 6 + 1 + 10),
-        (["--variants", "100"], 2 + 5 + 10),
+        (["--variants", "100"], 2 + 10 + 10),
         (["--long", "1", "--share", "20"], 1 + 1 + 2),
-        (["test_many.py"], 6 + 5 + 10),
+        (["test_many.py"], 6 + 10 + 10),
     ],
 )
 def test_some_are_run_and_the_others_are_said_to_be_left_out(
     pytester: pytest.Pytester, options: list[str], passed: int
 ) -> None:
-    """Of six that are long, five variants and ten others; whoever names a file gets it whole."""
+    """Of six that are long, ten variants and ten others; whoever names a file gets it whole."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest(*options, "-W", "ignore")
-    result.assert_outcomes(passed=passed, deselected=21 - passed)
+    result.assert_outcomes(passed=passed, deselected=26 - passed)
 
 
 def test_with_spark_the_first_case_and_class_of_a_function_is_run(pytester: pytest.Pytester) -> None:

@@ -716,6 +716,7 @@ FORMATS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
     """In each format, with a password or a certificate, and also 5 MiB in one: the same refusals and places."""

@@ -153,6 +153,7 @@ def test_places_are_right_where_spark_reads_a_file_in_parts(place: Place, monkey
     assert place.ids("tables/orders") == [number for number in range(20_000) if number not in [*bad, 4, 7]]
 
 
+@pytest.mark.long
 def test_of_many_that_are_not_as_the_others_a_lane_is_copied_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -220,6 +220,7 @@ def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
     return files
 
 
+@pytest.mark.long
 def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
     """Each row is a file of its own, of which the table's log says the least and the highest value of each column."""
     kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
