@@ -41,8 +41,18 @@ origin: {files: {path: "*.json", format: json, schema: "id long", metadata: [fil
 destinations: [delta: {path: tables/orders}]
 """
 
-RUN = "3f9a"
-"""The run that examples speak of."""
+REFUSES = """
+name: orders
+origin: {files: {path: "*.json", format: json, schema: "id string"}}
+stages: [{cast: {id: long}}]
+destinations: [delta: {path: tables/orders}]
+dlq: {window: 0}
+"""
+
+RUN, ROW = "3f9a", "5f0c9a/17"
+"""The run and the refused row that examples speak of."""
+EXPLAINS_A_ROW = ("dlq", "explain")
+"""The command that wants a row that a run refused."""
 REDOES_A_FILE = ("redo",)
 """The command that wants a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
@@ -91,9 +101,12 @@ def typed(words: tuple[str, ...]) -> list[str]:
         if RUN in example
         else ""
     )
+    row = (
+        json.loads(invoked(["dlq", "show", "orders.yaml", "--json"]).stdout)["rows"][0]["id"] if ROW in example else ""
+    )
     sure = ["--yes"] if any("--yes" in parameter.opts for parameter in command(words).params) else []
     planned = ["--plan"] if words == ("schedule",) else []
-    return [*shlex.split(example.replace(RUN, run)), *sure, *planned]
+    return [*shlex.split(example.replace(RUN, run).replace(ROW, row)), *sure, *planned]
 
 
 @pytest.mark.spark
@@ -130,6 +143,10 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
             with monkeypatch.context() as patch:
                 edit_a_file(tmp_path / "files", patch)
                 yield words
+        elif words == EXPLAINS_A_ROW:
+            with monkeypatch.context() as patch:
+                refuse_a_row(tmp_path / "refused", patch)
+                yield words
         else:
             with being_run() if words == CHANGES_A_RUN else nullcontext():
                 yield words
@@ -143,6 +160,15 @@ def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     invoked(["run", "orders.yaml"])
     (folder / "monday.json").write_text('{"id": 2}\n{"id": 3}\n')
+
+
+def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go to a folder with a pipeline that has refused a row."""
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(REFUSES)
+    (folder / "monday.json").write_text('{"id": "one"}\n')
+    monkeypatch.chdir(folder)
+    invoked(["run", "orders.yaml"])
 
 
 @contextmanager
