@@ -193,17 +193,21 @@ def read_dead_letters(
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
     few = ids is not None and len(ids) <= MOST_LISTED
-    named = f" WHERE {match_ids(ids or [''])}" if few else ""
+    named = f" WHERE {match_ids(ids or ())}" if few else ""
     rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}}{named} ORDER BY {_NEWEST}{limited}")
     shown = [_decode_row(row) for row in reversed(rows) if ids is None or row["id"] in ids]
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
 
 
 def match_ids(ids: Collection[str]) -> str:
-    """SQL that is true for the rows with these ids. It names their plans too, since a file holds rows of few plans."""
-    plans = {each.rpartition("/")[0] for each in ids}
-    condition = f"id IN ({', '.join(map(quote_text, sorted(ids)))})"
-    return condition if "" in plans else f"plan IN ({', '.join(map(quote_text, sorted(plans)))}) AND {condition}"
+    """SQL that is true for the rows with these ids. It names their plans too, since a file holds rows of few plans.
+
+    No row has an id with a quote or a backslash, which Spark and deltalake write differently.
+    """
+    possible = sorted(each for each in ids if not {"'", "\\"}.intersection(each)) or [""]
+    plans = sorted({each.rpartition("/")[0] for each in possible})
+    condition = f"id IN ({', '.join(map(quote_text, possible))})"
+    return condition if "" in plans else f"plan IN ({', '.join(map(quote_text, plans))}) AND {condition}"
 
 
 def query_dlq(

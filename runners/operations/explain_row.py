@@ -13,18 +13,16 @@ from typing import TYPE_CHECKING, Any
 from destinations.dead_letters import match_ids, query_dlq, read_dead_letters
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
-from origins.batch import JSON, Batch, Span
+from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
-from origins.names import get_last_part
-from origins.origin import Origin
+from origins.names import HIDDEN, get_last_part
+from origins.origin import PLACE, Origin
 from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
-from runners.model.masking import without
 from runners.model.pipeline_state import REPLAY, is_aside
 from runners.model.planned_batch import PlannedBatch
-from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_state
-from runners.running.choice import Choice
+from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chain
 from runners.running.replay import leave_to_backfills, sort
 from runners.state.journal import Journal, list_decided
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 BESIDE = 2
 """How many rows are shown before the row in its file, and behind it."""
-_FACTS = "SELECT position, definition, plan, origin FROM {{table}} WHERE {ids}"
+_DEFINITION = "SELECT definition FROM {{table}} WHERE {ids}"
 _ALIKE = "SELECT code, stage, destination, count(*) AS n FROM {table} GROUP BY code, stage, destination"
 
 
@@ -101,16 +99,24 @@ class RefusedRow:
     pipeline: str
     letter: Mapping[str, JSON]
     """The row as `wherry dlq show --json` has it."""
-    position: int
-    """Its place in the batch, from 1."""
+    choice: Letter
+    """The same as a replay sorts it."""
     stage: StageHistory
     alike: int
     """How many other rows have the same code from the same stage or destination."""
     definition: Definition = field(repr=False)
     as_read: JSON = field(default=None, repr=False)
     """The row as it was read, with the values of protected columns."""
-    origin: str = ""
-    plan: str = ""
+
+    @property
+    def plan(self) -> str:
+        """The plan of its batch, which is in its id."""
+        return self.choice.id.rpartition("/")[0]
+
+    @property
+    def position(self) -> int:
+        """Its place in the batch, from 1, which is in its id too."""
+        return int(self.choice.id.rpartition("/")[2])
 
     @property
     def values(self) -> Mapping[str, JSON]:
@@ -140,71 +146,65 @@ class RefusedRow:
 
         trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
         origins = {each.name or "origin": each for each in self.definition.pipeline.every_origin}
-        origin = origins.get(self.origin)
-        if origin is None:
-            gone = f"the origin '{self.origin}' no longer exists"
-            return RowTrial(why_not=gone, why_alone=gone)
-        today, why_not = self._pass_stages(trial, origin, dlq)
-        neighbours, why_alone = self._read_beside(trial, origin)
+        origin = origins.get(self.choice.origin)
+        schema = trial.find_schema(origin) if origin else None
+        if origin is None or schema is None:
+            why = f"the origin '{self.choice.origin}' " + ("has no schema yet" if origin else "no longer exists")
+            return RowTrial(why_not=why, why_alone=why)
+        today, why_not = self._pass_stages(trial, origin, schema, dlq)
+        neighbours, why_alone = self._read_beside(trial, origin, schema)
         return RowTrial(today=today, why_not=why_not, neighbours=neighbours, why_alone=why_alone)
 
-    def _pass_stages(self, trial: TrialRun, origin: Origin, dlq: Destination) -> tuple[TracedRow | None, str]:
+    def _pass_stages(
+        self, trial: TrialRun, origin: Origin, schema: str, dlq: Destination
+    ) -> tuple[TracedRow | None, str]:
         from runners.running.dead_letter_rows import DeadLetterRows
 
-        pipeline, id_ = self.definition.pipeline, str(self.letter["id"])
+        pipeline, name = self.definition.pipeline, self.choice.origin
         destinations = name_destinations(pipeline.every_destination)
         lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
-        chosen = Choice(ids=(id_,)).list_letters(dlq, lambda: trial.spark)
-        found = sort(leave_to_backfills(chosen, trial.journal, destinations), lines)
+        found = sort(leave_to_backfills([self.choice], trial.journal, destinations), lines)
         if found.left:
             return None, next(iter(found.left))
-        schema = trial.find_schema(origin)
-        if schema is None or not isinstance(dlq, Delta):
-            return None, "the origin has no schema yet"
-        (span,) = found.spans[self.origin]
+        assert isinstance(dlq, Delta)  # another DLQ could not have been read
+        (span,) = found.spans[name]
         line = trial.make_chain(origin, schema)
-        line = replace(line, branches={name: line.branches[name] for name in found.wanted[str(span.end)]})
-        batch = self._make_batch(f"{REPLAY}{self.origin}", 0, span, schema)
+        line = replace(line, branches={each: line.branches[each] for each in found.wanted[str(span.end)]})
+        batch = Batch(
+            pipeline=self.pipeline,
+            run=str(self.letter["run"]),
+            origin=name,
+            lane=f"{REPLAY}{name}",
+            number=0,
+            plan=self.plan,
+            span=span,
+            schema=schema,
+            time=datetime.now(timezone.utc),
+            definition=self.definition.hash,
+        )
         plan = PlannedBatch(batch=batch, destinations=tuple(line.branches), straight=False, pins=line.pins(trial.spark))
-        _, rows = trial.trace_batch(DeadLetterRows(name=self.origin, dlq=dlq), line, plan, shown=1)
+        _, rows = trial.trace_batch(DeadLetterRows(name=name, dlq=dlq), line, plan, shown=1)
         return rows[0], ""
 
-    def _read_beside(self, trial: TrialRun, origin: Origin) -> tuple[Sequence[NeighbourRow], str]:
+    def _read_beside(self, trial: TrialRun, origin: Origin, schema: str) -> tuple[Sequence[NeighbourRow], str]:
         """The rows before it and behind it in its file, where the file is still as it was."""
         settled = next((each for each in trial.journal.list_settled() if each.plan == self.plan), None)
         if settled is None or is_aside(settled.lane) or not origin.repeatable:
             return (), "its batch cannot be read again"
-        schema = trial.find_schema(origin)
-        if schema is None:
-            return (), "the origin has no schema yet"
-        span = Span(
-            start=settled.span["start"],
-            end=settled.span["end"],
-            parts=tuple(settled.span["parts"]),
-            label=settled.span["label"],
-        )
-        batch = strip_lane_prefix(self._make_batch(settled.lane, settled.number, span, schema))
+        batch = strip_lane_prefix(trial.make_batch(settled, self.choice.origin, schema))
         try:
             origin.check(trial.spark, batch)
             return self._collect_beside(trial.spark, origin, batch)
-        except list_spark_errors(WherryError, OSError) as error:
+        except list_spark_errors(WherryError) as error:
             if classify(error).is_session_lost:
                 raise
-            protection = self.definition.pipeline.protection
-            message = (
-                error.message
-                if isinstance(error, WherryError)
-                else protection.mask_error(error, summarise_error(error))
-            )
-            return (), str(without(self.definition.pipeline.secrets, message))
+            return (), trial.mask_error(error)
 
     def _collect_beside(self, spark: SparkSession, origin: Origin, batch: Batch) -> tuple[Sequence[NeighbourRow], str]:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         from origins.nack import REFUSED
-        from origins.names import HIDDEN
-        from origins.origin import PLACE
         from stages.rows import encode_struct
 
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
@@ -236,20 +236,6 @@ class RefusedRow:
         now, then = json.loads(row) if raw is None else {"raw": raw}, self.as_read
         return not isinstance(then, Mapping) or all(now[name] == each for name, each in then.items() if name in now)
 
-    def _make_batch(self, lane: str, number: int, span: Span, schema: str) -> Batch:
-        return Batch(
-            pipeline=self.pipeline,
-            run=str(self.letter["run"]),
-            origin=self.origin,
-            lane=lane,
-            number=number,
-            plan=self.plan,
-            span=span,
-            schema=schema,
-            time=datetime.now(timezone.utc),
-            definition=self.definition.hash,
-        )
-
 
 def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) -> RefusedRow:
     """A row of the DLQ with what is known of it without Spark, unless the DLQ is in a catalog.
@@ -258,23 +244,21 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
     """
     pipeline = definition.pipeline
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
-    Choice(ids=(id_,)).list_letters(dlq, spark)
+    (choice,) = Choice(ids=(id_,)).list_letters(dlq, spark)
     decided = list_decided(journal)
     (own,) = read_dead_letters(dlq, spark, ids=[id_], replayed=decided.replayed, discarded=decided.discarded)
-    (facts,) = query_dlq(dlq, spark, _FACTS.format(ids=match_ids([id_])))
+    (hash_,) = (each["definition"] for each in query_dlq(dlq, spark, _DEFINITION.format(ids=match_ids([id_]))))
     letter = own if reveal else pipeline.protection.mask_nack(own)
     by = ("code", "stage", "destination")
     alike = sum(each["n"] for each in query_dlq(dlq, spark, _ALIKE) if all(each[name] == own[name] for name in by))
     return RefusedRow(
         pipeline=pipeline.name,
         letter=letter,
-        position=facts["position"],
-        stage=_find_stage(definition, journal, str(facts["definition"]), str(own["stage"]), facts["origin"]),
+        choice=choice,
+        stage=_find_stage(definition, journal, str(hash_), choice.stage, choice.origin),
         alike=alike - 1,
         definition=definition,
         as_read=own["original"],
-        origin=facts["origin"],
-        plan=facts["plan"],
     )
 
 

@@ -21,7 +21,7 @@ from destinations.dead_letters import format_moment, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
-from origins.batch import JSON, Batch, Span
+from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
@@ -36,7 +36,7 @@ from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
-from runners.model.text import format_count, summarise_error
+from runners.model.text import format_count
 from runners.operations.found_rows import (
     SHOWN,
     BatchMatches,
@@ -181,7 +181,7 @@ class _RowSearch:
                 nothing.where(F.expr(self.condition.text)).isLocal()  # analyses, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
-                problem = problem or self._mask(error)
+                problem = problem or self.trial.mask_error(error)
                 columns += [f"{', '.join(kind.names)}" + (f" (of {name})" if len(schemas) > 1 else "")]
         if schemas and not found:
             raise Refusal(
@@ -199,7 +199,9 @@ class _RowSearch:
         for name, schema in schemas.items():
             origin = self._origins[name]
             own = [each for each in settled if pipeline.owns(origin, each.lane)]
-            found += [_Candidate(origin=origin, batch=self._make_batch(each, name, schema), at=each.at) for each in own]
+            found += [
+                _Candidate(origin=origin, batch=self.trial.make_batch(each, name, schema), at=each.at) for each in own
+            ]
             found += [
                 _Candidate(origin=origin, batch=plan.batch)
                 for plan in state.open_plans
@@ -214,26 +216,11 @@ class _RowSearch:
                 each.origin.check(self.spark, strip_lane_prefix(each.batch))
                 there.append(each)
             except (WherryError, OSError) as error:
-                unread.append(each.leave_out(self._mask(error)))
+                unread.append(each.leave_out(self.trial.mask_error(error)))
         return there, unread
 
     def _is_meant(self, settled: Settled) -> bool:
         return self.since is None or datetime.fromisoformat(settled.at) >= self.since
-
-    def _make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
-        span = settled.span
-        return Batch(
-            pipeline=self.definition.pipeline.name,
-            run=settled.run,
-            origin=origin,
-            lane=settled.lane,
-            number=settled.number,
-            plan=settled.plan,
-            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
-            schema=schema,
-            time=datetime.fromisoformat(settled.at),
-            definition=self.definition.hash,
-        )
 
     def _count_matching(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int, list[UnreadBatch]]:
         """The batches that have matching rows, in one query; how many rows cannot be compared; and the batches that
@@ -254,11 +241,11 @@ class _RowSearch:
                 raise
             if kind.is_row:
                 raise Refusal(
-                    f"--where fails at a row: {self._mask(error)}",
+                    f"--where fails at a row: {self.trial.mask_error(error)}",
                     hint="Write a condition that every row can answer, for example with try_cast.",
                 ) from error
             if len(candidates) == 1:
-                return [], 0, [candidates[0].leave_out(self._mask(error))]
+                return [], 0, [candidates[0].leave_out(self.trial.mask_error(error))]
             parts = [self._count_matching([each]) for each in candidates]
             found = [each for own, _, _ in parts for each in own]
             lost = [each for _, _, own in parts for each in own]
@@ -289,7 +276,7 @@ class _RowSearch:
         try:
             files = self._count_by_file(table)
         except list_spark_errors() as error:
-            return DestinationMatches(rows=None, why=self._mask(error))
+            return DestinationMatches(rows=None, why=self.trial.mask_error(error))
         if not files:
             return DestinationMatches(rows=0)
         account = destination.account(lambda: self.spark, self.definition.pipeline.name)
@@ -434,14 +421,6 @@ class _RowSearch:
     @functools.cached_property
     def _decided(self) -> DecidedLetters:
         return list_decided(self.trial.journal)
-
-    def _mask(self, error: BaseException) -> str:
-        """What is shown of an error: ours is about files, and a foreign one may quote values."""
-        if isinstance(error, WherryError) and error.__cause__ is None:
-            message = error.message
-        else:
-            message = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
-        return str(without(self.definition.pipeline.secrets, message))
 
 
 def _collect_newest(found: DataFrame, at: str, *ties: str) -> list[Mapping[str, Any]]:

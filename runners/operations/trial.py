@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from origins.batch import JSON, Batch
+from origins.batch import JSON, Batch, Span
 from origins.errors import OriginError, WherryError
 from origins.files.changes import find_schema_stop
 from origins.names import HIDDEN, quote_name
@@ -28,7 +28,7 @@ from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.batch_timing import BatchSizing
 from runners.model.causes import CauseCounter, Causes
-from runners.model.entry import EndedBody, ErrorBody
+from runners.model.entry import EndedBody, ErrorBody, Settled
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
@@ -162,6 +162,30 @@ class TrialRun:
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
             schema = find_schema(origin, recorded, self.spark, backlog)
         return origin.complete_schema(schema) if schema else None
+
+    def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
+        """A batch that was settled, to be read again with this schema."""
+        span = settled.span
+        return Batch(
+            pipeline=self.definition.pipeline.name,
+            run=settled.run,
+            origin=origin,
+            lane=settled.lane,
+            number=settled.number,
+            plan=settled.plan,
+            span=Span(start=span["start"], end=span["end"], parts=tuple(span["parts"]), label=span["label"]),
+            schema=schema,
+            time=datetime.fromisoformat(settled.at),
+            definition=self.definition.hash,
+        )
+
+    def mask_error(self, error: BaseException) -> str:
+        """What is shown of an error: ours is about files, and a foreign one may quote values."""
+        if isinstance(error, WherryError) and error.__cause__ is None:
+            message = error.message
+        else:
+            message = self.definition.pipeline.protection.mask_error(error, summarise_error(error))
+        return str(without(self.definition.pipeline.secrets, message))
 
     def trace_batch(
         self,

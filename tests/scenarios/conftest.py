@@ -44,6 +44,11 @@ run: {batch: {files: 1}}
 """
 
 
+def list_files(folder: Path) -> dict[str, bytes]:
+    """What is in a folder, to see whether something was written."""
+    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 @dataclass
 class Place:
     """A folder of a test's own, with a definition in it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, order
 
 pytestmark = pytest.mark.spark
 
@@ -21,10 +19,6 @@ MENDED = ORDERS.replace(
 def find_id(pipeline: Pipeline, number: int) -> str:
     """The id of the refused row that has this number."""
     return next(str(each["id"]) for each in pipeline.dead_letters() if dict(each["row"]).get("id") == number)
-
-
-def list_files(folder: Path) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.connect

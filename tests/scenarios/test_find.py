@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +16,7 @@ from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from runners.spark.session import obtain
-from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.conftest import ORDERS, Place, list_files, order
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -35,10 +34,6 @@ MENDED = TWO.replace(
   - cast: {amount: "decimal(10,2)"}
 """,
 )
-
-
-def list_files(folder: Path) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.mark.connect

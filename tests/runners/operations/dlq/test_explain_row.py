@@ -85,6 +85,8 @@ def test_an_id_that_is_missing_is_named(definition: Definition) -> None:
     """The hint says where ids are shown."""
     with pytest.raises(Refusal, match="The DLQ has no row p/9"):
         load_refused_row(definition, "p/9")
+    with pytest.raises(Refusal, match="The DLQ has no row it's/1"):
+        load_refused_row(definition, "it's/1")
 
 
 def test_a_rule_may_have_a_quote_in_its_name(definition: Definition, tmp_path: Path) -> None:
