@@ -43,8 +43,10 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
-    trimmed = f"rtrim({value})"
-    nested = f"locate('}}', {trimmed}) <> char_length({trimmed})"
+    nested = " and ".join(
+        f"octet_length(substring_index({text}, '}}', 1)) <> octet_length({text}) - 1"
+        for text in (value, f"rtrim({value})")
+    )
     alone = f"not {is_array(value)} and {_stands_alone_sql(value, options, _OBJECT)}"
     return f"({nested} and not {_matches_sql(value, _ONE_OBJECT)} and not ({alone}))"
 
@@ -110,10 +112,16 @@ def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
     names = {path[-1] for path, _ in walk_types(schema) if path}
     if len(names) > _FEW_NAMES:
         return None
-    odd = " and ".join(f"not contains({line}, {quote_text(each)})" for each in _SPACED)
+    odd = " and ".join(f"not ({_contains_sql(line, each)})" for each in _SPACED)
     keys_of = [quote_text(f'"{name}{_KEY_END}') for name in sorted(names)]
     found = " + ".join(f"cast(contains({line}, {each}) as int)" for each in keys_of)
     return f"substring_index({line}, {quote_text(_KEY_END)}, 1 + {found}) = {line} and {odd}"
+
+
+def _contains_sql(line: str, text: str) -> str:
+    """SQL that looks for a rare last character first, since a search stops wherever the first one is."""
+    found = f"contains({line}, {quote_text(text)})"
+    return found if text[-1] in " '" else f"contains({line}, {quote_text(text[-1])}) and {found}"
 
 
 def keys_sql(line: str, options: Mapping[str, str]) -> str:

@@ -130,6 +130,7 @@ def test_the_statement_of_a_finding_undoes_what_it_is_about(place: Place, change
     assert (codes(place), sorted(map(str, place.rows("tables/orders")))) == ([], before)
 
 
+@pytest.mark.variant
 def test_later_batches_are_put_back_behind_a_restore(place: Place) -> None:
     """By the second command of the finding."""
     land(place, 1, 2)

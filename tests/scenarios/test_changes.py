@@ -217,6 +217,7 @@ def test_lanes_change_while_no_batch_is_lost_or_carried_twice(place: Place) -> N
     assert place.ids("tables/orders") == list(range(1, 9))
 
 
+@pytest.mark.variant
 def test_a_destination_that_cannot_say_is_assumed_to_have_what_a_person_says(place: Place) -> None:
     """The table was restored under an open batch, so neither yes nor no is sure."""
     cases: list[tuple[Literal["delivered", "missing"], list[int]]] = [("delivered", [1]), ("missing", [1, 2])]

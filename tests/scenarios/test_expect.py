@@ -168,6 +168,7 @@ def test_a_batch_that_is_only_reported_is_delivered_but_for_the_rows_that_fail(p
     assert [row["code"] for row in place.refused()] == [BETWEEN]
 
 
+@pytest.mark.variant
 def test_a_suite_of_fifty_rules_costs_few_jobs(place: Place) -> None:
     """At most three more of Spark's than another stage does for a batch in which rows fail, none where none do."""
     suite(place, *[(BETWEEN, {"column": "amount", "min_value": -number}) for number in range(50)])

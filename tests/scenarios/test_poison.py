@@ -249,6 +249,7 @@ def test_a_run_that_is_killed_in_the_middle_of_the_search_for_bad_rows_delivers_
     assert place.load().audit().balanced is True
 
 
+@pytest.mark.variant
 @pytest.mark.promise("X2", "X8")
 def test_rows_at_which_an_expression_raises_count_for_the_window(place: Place) -> None:
     """The second one trips it: the batch delivers nothing, and the error shows it in the cause's own words."""
@@ -297,6 +298,7 @@ def test_a_row_at_which_an_expression_raises_is_its_stages_to_deal_with(numbers:
     assert len(calls.read_text()) <= 2 * 9
 
 
+@pytest.mark.variant
 @pytest.mark.promise("CD-16")
 def test_a_row_at_which_a_statement_raises_is_refused_before_it(numbers: Numbers) -> None:
     """As it came to the statement; what is behind it is looked at too. A function of an installed module passes rows by
@@ -395,6 +397,7 @@ RAISING = {
 """What raises for every value of `id` and `BAD`, with the code under which the row is refused."""
 
 
+@pytest.mark.variant
 @pytest.mark.connect
 @pytest.mark.promise("CD-16", "SS-22")
 def test_a_row_is_refused_whatever_an_expression_raises(numbers: Numbers) -> None:

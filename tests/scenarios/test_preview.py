@@ -156,6 +156,7 @@ def test_the_lane_that_failed_is_looked_at_first(place: Place) -> None:
     assert seen(batch, "cast", "refused")[0]["id"] == 9
 
 
+@pytest.mark.variant
 @pytest.mark.connect
 @pytest.mark.promise("SS-25")
 def test_a_row_at_which_an_expression_raises_is_seen_as_refused(place: Place) -> None:

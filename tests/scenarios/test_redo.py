@@ -125,6 +125,7 @@ def test_the_refused_rows_of_the_old_file_are_discarded(place: Place) -> None:
     assert pipeline.audit().problems == []
 
 
+@pytest.mark.variant
 def test_an_old_row_that_a_replay_refused_again_is_discarded(place: Place) -> None:
     """Also if the batch of its file had other files as well; so no replay brings old rows beside the new ones."""
     place.land("1.json", [order(1), order(3, amount="x")])
