@@ -15,10 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from origins.errors import WherryError, list_spark_errors
 from origins.spark_private import JvmAddress, LentJvm, find_jvm, get_jvm_address
@@ -39,9 +39,6 @@ from runners.spark.warm import (
     send,
     short_path,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 EVERY = 1.0
 """So many seconds pass between two looks at the folder, the JVM and the time."""
@@ -73,7 +70,10 @@ class Lendable(Protocol):
         """Return once the JVM answers. Raises an error of Spark's if it is gone."""
 
     def renew(self) -> None:
-        """Make it as it was before it was lent. Raises an error of Spark's, or `WarmError`, if that fails."""
+        """Make it as clean as it was before it was lent. Raises an error of Spark's, or `WarmError`, if that fails."""
+
+    def warm_up(self) -> Iterator[None]:
+        """Make it quick, step by step. It may be lent after each of them. Raises as `renew` does."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -88,7 +88,8 @@ class KeptSpark:
     def __init__(self, conf: Mapping[str, str], packages: Sequence[str]) -> None:
         self._settings = list_settings(conf, packages)
         self._session = start(conf, packages)
-        warm_up(self._session)
+        for _ in self.warm_up():
+            pass
         self._lent = LentJvm()
         self.address = get_jvm_address()
 
@@ -108,8 +109,19 @@ class KeptSpark:
         self._lent.clear(self._session)
         kill_all(list_descendants(self.address.number))
         self._session = build_session(self._settings)
-        warm_up(self._session)
         self._lent.note()
+
+    def warm_up(self) -> Iterator[None]:
+        session = self._session.newSession()
+        with tempfile.TemporaryDirectory(prefix="wherry-warm-") as folder:
+            Path(folder, "rows.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": "3"}\n', encoding="utf-8")
+            rows = session.read.schema("a long, b string").json(f"file:{folder}/rows.json")
+            rows = rows.selectExpr("a", "try_cast(b as int) b").where("a > 0")
+            rows.toArrow()
+            yield
+            rows.write.format("delta").mode("append").save(f"file:{folder}/table")
+            yield
+            session.read.format("delta").load(f"file:{folder}/table").toArrow()
 
     def kill(self) -> None:
         jvm = find_jvm()
@@ -128,17 +140,6 @@ class KeptSpark:
             timer.start()
             jvm.wait()
             timer.cancel()
-
-
-def warm_up(spark: SparkSession) -> None:
-    """Write and read a small table, so that the JVM has loaded what most runs need."""
-    session = spark.newSession()
-    with tempfile.TemporaryDirectory(prefix="wherry-warm-") as folder:
-        Path(folder, "rows.json").write_text('{"a": 1, "b": "x"}\n{"a": 2, "b": "3"}\n', encoding="utf-8")
-        rows = session.read.schema("a long, b string").json(f"file:{folder}/rows.json")
-        rows = rows.selectExpr("a", "try_cast(b as int) b").where("a > 0")
-        rows.write.format("delta").mode("append").save(f"file:{folder}/table")
-        session.read.format("delta").load(f"file:{folder}/table").toArrow()
 
 
 def list_descendants(process: int) -> list[int]:
@@ -183,6 +184,7 @@ class Keeper:
         self._used_by: int | None = None
         self._given_back = self._ends = self._ends_later = False
         self._waiting: list[socket.socket] = []
+        self._warming: Iterator[None] | None = None
 
     def serve(self) -> None:
         """Answer until the Spark is to end."""
@@ -197,11 +199,14 @@ class Keeper:
 
     def step(self) -> None:
         """Hear the process that uses the Spark first: it may have been killed while this one slept."""
-        ready, _, _ = select.select([each for each in (self._lease, self._door) if each is not None], [], [], EVERY)
+        asked = [each for each in (self._lease, self._door) if each is not None]
+        ready, _, _ = select.select(asked, [], [], 0 if self._warming else EVERY)
         if self._lease in ready:
             self._hear_lease()
         elif ready:
             self._open_door()
+        elif self._warming:
+            self._warm_further()
 
     def _goes_on(self) -> bool:
         if self._ends or not self.spark.is_alive():
@@ -220,7 +225,7 @@ class Keeper:
             talk.close()
             return
         talk.settimeout(None)
-        self._lease, self._used_by, self._given_back = talk, question.get("process"), False
+        self._lease, self._used_by, self._given_back, self._warming = talk, question.get("process"), False, None
         self._keep = question.get("keep") or self._keep
 
     def _hear_lease(self) -> None:
@@ -237,16 +242,28 @@ class Keeper:
         if not self._given_back:
             self.spark.kill()
             self._ends = True
-        elif not self._ends_later and self._clean():
-            self._until = self._clock.elapsed() + self._keep
+        elif not self._ends_later and self._work_undisturbed(self.spark.renew):
+            self._until, self._warming = self._clock.elapsed() + self._keep, self.spark.warm_up()
         else:
             self._ends = True
 
-    def _clean(self) -> bool:
-        """Whether the Spark is clean again. A process that asks meanwhile sees the file `cleans`, and waits longer."""
+    def _warm_further(self) -> None:
+        """Do a step of the warming, since no process asks for the Spark."""
+        if not self._work_undisturbed(self._take_step):
+            self._ends = True
+
+    def _take_step(self) -> None:
+        assert self._warming is not None
+        try:
+            next(self._warming)
+        except StopIteration:
+            self._warming = None
+
+    def _work_undisturbed(self, work: Callable[[], None]) -> bool:
+        """Whether this work ends well. A process that asks meanwhile sees the file `cleans`, and waits longer."""
         with contextlib.suppress(OSError):  # the folder is gone
             self._cleans.touch()
-        well = self._within(_RENEWAL, self.spark.renew)
+        well = self._within(_RENEWAL, work)
         with contextlib.suppress(OSError):
             self._cleans.unlink()
         return well

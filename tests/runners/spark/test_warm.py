@@ -64,6 +64,8 @@ class Lent:
         self.renewals = 0
         self.during: Callable[[], object] = lambda: None
         self.freezes = self.stays_at_work = False
+        self.warmed: list[int] = []
+        self.breaks_at: int | None = None
 
     def is_alive(self) -> bool:
         return self.alive.is_set()
@@ -78,6 +80,13 @@ class Lent:
         if self.stays_at_work:
             raise WarmError("it works")
         self.renewals += 1
+
+    def warm_up(self) -> Iterator[None]:
+        for step in range(3):
+            if step == self.breaks_at:
+                raise ConnectionResetError
+            self.warmed.append(step)
+            yield
 
     def kill(self) -> None:
         self.alive.clear()
@@ -263,6 +272,41 @@ def test_a_process_waits_for_a_spark_that_is_being_cleaned(serving: Kept, monkey
     second, answer = serving.borrow()
     assert answer["state"] == "lent"
     second.close()
+
+
+def test_a_spark_is_warmed_while_no_process_asks_for_it(kept: Kept) -> None:
+    """Step by step: a process that asks gets it after the step that is under way."""
+    _lend_and_clean(kept)
+    assert kept.spark.warmed == []
+    kept.keeper.step()
+    kept.keeper.step()
+    assert kept.spark.warmed == [0, 1]
+    with socket.socket(socket.AF_UNIX) as comes, short_path(kept.folder) as place:
+        comes.connect(f"{place}/{SOCKET}")
+        send(comes, {"want": "lease", "token": TOKEN, "process": 7})
+        kept.keeper.step()
+        assert receive(comes)["state"] == "lent"
+    assert kept.spark.warmed == [0, 1]
+
+
+def test_a_jvm_that_ends_while_it_is_warmed_ends_the_keeper(kept: Kept) -> None:
+    """No process gets what is broken."""
+    kept.spark.breaks_at = 1
+    _lend_and_clean(kept)
+    kept.begin()
+    assert kept.has_ended()
+
+
+def _lend_and_clean(kept: Kept) -> None:
+    """A process has used the Spark and given it back."""
+    lease, other = socket.socketpair()
+    kept.keeper.lend(lease, {})
+    other.recv(65_536)
+    other.sendall(GOODBYE)
+    kept.keeper.step()
+    other.close()
+    kept.keeper.step()
+    assert kept.spark.renewals == 1
 
 
 def test_the_jvm_of_a_killed_process_ends(serving: Kept) -> None:
