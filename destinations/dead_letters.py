@@ -24,6 +24,7 @@ from destinations.destination import (
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
+from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import StoreError, open_delta_table
 from origins.secret import cut_text, list_mask_steps, make_mask
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-SCHEMA = (
-    "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
-    "destination string, delivered_to array<string>, code string, message string, row string, row_schema string, "
-    "original string, original_schema string, part string, position bigint, nacked_at timestamp, definition string, "
-    "replays string"
-)
-"""The columns of a DLQ; the README says what each holds."""
 FILTERED_SCHEMA = (
     "pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
     "destination string, code string, message string, row string, row_schema string, original string, "
@@ -56,24 +50,11 @@ _NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
 def dlq_schema() -> StructType:
-    return _parse_columns(SCHEMA)
+    return parse_columns(DLQ_COLUMNS)
 
 
 def filtered_schema() -> StructType:
-    return _parse_columns(FILTERED_SCHEMA)
-
-
-def _parse_columns(schema: str) -> StructType:
-    from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType, TimestampType
-
-    kinds: dict[str, DataType] = {
-        "string": StringType(),
-        "bigint": LongType(),
-        "timestamp": TimestampType(),
-        "array<string>": ArrayType(StringType()),
-    }
-    columns = [column.split(" ", 1) for column in schema.split(", ")]
-    return StructType([StructField(name, kinds[kind]) for name, kind in columns])
+    return parse_columns(FILTERED_SCHEMA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,7 +300,7 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     except Misfit:
         table = dlq.find_table(spark) if isinstance(dlq, OpenDelta) else None
         there = {name.lower() for name in table.read_declared(spark).schema.names} if table else set()
-        missing = [column for column in SCHEMA.split(", ") if column.split(" ")[0] not in there]
+        missing = [column for column in DLQ_COLUMNS.split(", ") if column.split(" ")[0] not in there]
         if table is None or not missing:
             raise
         with table.hold_commits():

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from origins.batch_rows import BatchRows, FrameRows
     from origins.conformance import OriginConformance
     from origins.delta import Delta
+    from origins.dlq import DlqEntries
     from origins.errors import OriginError, WherryError
     from origins.files.files import Files
     from origins.generate import Generate
@@ -24,7 +25,7 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Delta", "Files", "Generate", "Kafka", "Memory"]
+__all__ = ["Delta", "DlqEntries", "Files", "Generate", "Kafka", "Memory"]
 __all__ += ["Crash", "End", "Pause"]
 __all__ += ["PLACE", "Backlog", "Batch", "BatchRows", "FrameRows", "Limits", "Origin", "OriginConformance"]
 __all__ += ["OriginError", "Progress"]
@@ -32,6 +33,7 @@ __all__ += ["Span", "WherryError"]
 
 KINDS = {
     "delta": "origins.delta:Delta",
+    "dlq": "origins.dlq:DlqEntries",
     "files": "origins.files.files:Files",
     "generate": "origins.generate:Generate",
     "kafka": "origins.kafka.kafka:Kafka",

@@ -64,6 +64,8 @@ class Delta(Origin):
     on_rewrite: Literal["stop", "snapshot", "ignore_deletes"] = "stop"
     """Without `changes`, what happens after an update or delete. The choices are an error, the whole table again, or
     to ignore deletes."""
+    is_dlq: bool = field(default=False, repr=False, metadata={"hidden": True})
+    """Whether its rows are entries of a DLQ: one that was there before is never new, whatever became of it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,7 +171,8 @@ class Delta(Origin):
 
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> FrameRows:
         (batch,) = batches
-        return FrameRows(fetch_rows(spark, self.place, batch, named=bool(self.table), places=places))
+        schema = T.StructType.fromJson(json.loads(batch.schema))
+        return FrameRows(fetch_rows(spark, self.place, batch.span, schema, named=bool(self.table), places=places))
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return [read_part(part).path for part in batch.span.parts]
@@ -288,7 +291,8 @@ class DeltaBacklog(Backlog):
         found = self.table.list_versions_after(spark, self.newest)
         if not found:
             return self
-        self.table.check_columns(self.columns_there, found)
+        if not self.origin.is_dlq:
+            self.table.check_columns(self.columns_there, found)
         waiting = self._list_after(next(iter(offsets.values()), None))
         return replace(self, versions=waiting).extend_with(spark, found, kept_before=True)
 
@@ -312,13 +316,17 @@ class DeltaBacklog(Backlog):
             opening = _whole_span(self.table, base)
             return replace(self, opening=opening, versions=behind, newest=newest, notices=(notice,))
         elif rewrites:
-            self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
-            notice = (
-                f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the destinations: "
-                f"{describe_versions(rewrites)} (on_rewrite: ignore_deletes)"
-            )
+            notices: tuple[str, ...] = ()
+            if origin.is_dlq:
+                self.table.check_entries(found)
+            else:
+                self.table.check_appends(found, passes_deletes=origin.on_rewrite == "ignore_deletes")
+                notices = (
+                    f"Wherry ignores deletes in {self.table.name}, and the deleted rows stay in the destinations: "
+                    f"{describe_versions(rewrites)} (on_rewrite: ignore_deletes)",
+                )
             without = [replace(version, added=()) if version.rewrites else version for version in found]
-            return replace(self, versions=[*self.versions, *without], newest=newest, notices=(notice,))
+            return replace(self, versions=[*self.versions, *without], newest=newest, notices=notices)
         return replace(self, versions=[*self.versions, *found], newest=newest)
 
     def behind(self, lane: str, start: Json) -> str:

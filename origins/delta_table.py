@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypedDict
 
-from origins.batch import Batch, Json
+from origins.batch import Json, Span
 from origins.delta_actions import Version, VersionLog, describe_versions
 from origins.errors import OriginError, has_condition
 from origins.files.file_systems import escape_pattern
@@ -26,7 +26,7 @@ from origins.origin import PLACE
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 _DETAILS = ("format", "id", "location", "partitionColumns", "properties", "tableFeatures")
@@ -147,6 +147,21 @@ class DeltaTable:
                             "on_rewrite: snapshot": "Wherry reads the whole table again, as it is after the rewrite.",
                             **(deletes if each.only_deletes else {}),
                         },
+                    ),
+                )
+
+    def check_entries(self, found: Sequence[Version]) -> None:
+        """Raise `OriginError` if one of these versions of a DLQ may have brought entries beside those that it changed.
+        One that only took or changed some brought none."""
+        for at, each in enumerate(found):
+            if each.rewrites and not each.only_deletes and each.operation != "UPDATE":
+                skipped = f"This skips {describe_versions(found[: at + 1])}."
+                raise OriginError(
+                    f"Version {each} of {self.name} replaced entries of the DLQ, and Wherry cannot tell which of them "
+                    "are new. Wherry read none of the waiting entries.",
+                    hint=_describe_remedies(
+                        skip=(self.format_offset_command(each.number), skipped),
+                        start_over="Wherry reads all entries of the DLQ again.",
                     ),
                 )
 
@@ -302,33 +317,57 @@ def read_part(part: Json) -> Part:
     )
 
 
-def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, places: bool) -> DataFrame:
-    """Exactly the rows of the batch, lazily, with the columns of its schema."""
-    schema = T.StructType.fromJson(json.loads(batch.schema))
-    parts = [read_part(part) for part in batch.span.parts]
+def fetch_rows(
+    spark: SparkSession,
+    place: str,
+    span: Span,
+    schema: T.StructType,
+    *,
+    named: bool,
+    places: bool,
+    where: Column | None = None,
+    beside: bool = False,
+) -> DataFrame:
+    """Exactly the rows of the span, lazily, with the columns of the schema; `where` chooses some of them.
+
+    `beside` says that the table may have columns that the schema leaves out.
+    """
+    parts = [read_part(part) for part in span.parts]
     if not parts:
         empty = make_empty_frame(spark, schema)
         return empty.selectExpr("*", f"{_NOWHERE} as {PLACE}") if places else empty
     asked = parts[0].asked
     if "since" in asked:
-        return _read_feed(spark, place, batch, schema, asked, named=named, places=places)
+        return _read_feed(spark, place, span, schema, asked, named=named, places=places)
     if parts[0].version is None:
         location = DeltaTable.find(spark, place, named=True).log.location if named else place
         frame = _read_files(spark, location, {part.path: part.size or 0 for part in parts}, schema)
     else:
         table = DeltaTable.find(spark, place, named=named)
-        location, version = table.log.location, table.version_of(batch.span.end)
+        location, version = table.log.location, table.version_of(span.end)
         frame = read_whole(spark, place, named=named, version=version)
         if "inserted" in asked:
             moment = F.timestamp_millis(F.lit(asked["inserted"]))
             frame = frame.withColumns({CHANGE: F.lit("insert"), COMMIT: F.lit(version).cast("long"), MOMENT: moment})
-        frame = _fit_columns(frame, schema, table.name)
+        frame = fit_columns(frame, schema, table.name, beside=beside)
     paths = [part.path for part in parts]
     is_all = paths == [""]
-    frame = frame.select("*", frame.metadataColumn("_metadata").alias(_FILE))
-    path = relative_name_sql(location, f"{_FILE}.file_path")
+    frame = add_file(frame)
     if parts[0].version is not None and not is_all:
-        frame = frame.where(F.expr(path).isin(paths))
+        frame = frame.where(F.expr(relative_name_sql(location, f"{_FILE}.file_path")).isin(paths))
+    frame = frame if where is None else frame.where(where)
+    return select_columns(frame, schema, location, is_all=is_all, places=places)
+
+
+def add_file(frame: DataFrame) -> DataFrame:
+    """The rows of files or of a table, with a column that says where each stands."""
+    return frame.select("*", frame.metadataColumn("_metadata").alias(_FILE))
+
+
+def select_columns(frame: DataFrame, schema: T.StructType, location: str, *, is_all: bool, places: bool) -> DataFrame:
+    """The columns of the schema, of rows with that column. With `places` each row has its place; with `is_all` all of
+    them are in one part."""
+    path = relative_name_sql(location, f"{_FILE}.file_path")
     block = f"xxhash64({_FILE}.file_path, {_FILE}.file_block_start)" if is_all else f"{_FILE}.file_block_start"
     part = "''" if is_all else path
     place_of = f"named_struct('part', {part}, 'block', {block}, 'row', monotonically_increasing_id())"
@@ -337,11 +376,11 @@ def fetch_rows(spark: SparkSession, place: str, batch: Batch, *, named: bool, pl
 
 
 def _read_feed(
-    spark: SparkSession, place: str, batch: Batch, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
+    spark: SparkSession, place: str, span: Span, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
 ) -> DataFrame:
     """What the versions changed that are asked for. Of one version rows that go stand before those that come."""
     table = DeltaTable.find(spark, place, named=named)
-    first, last = asked["since"], table.version_of(batch.span.end)
+    first, last = asked["since"], table.version_of(span.end)
     if gone := table.log.find_missing_file(first, last):
         raise OriginError(
             f"{gone} is missing, and the change data feed of versions {first} to {last} of {table.name} needs it. A "
@@ -355,7 +394,7 @@ def _read_feed(
     if extra:
         came_later = {name.lower() for name in read_whole(spark, place, named=named).columns}
         frame = frame.drop(*[name for name in frame.columns if name.lower() in extra & came_later])
-    frame = _fit_columns(frame, schema, table.name)
+    frame = fit_columns(frame, schema, table.name)
     columns = [F.col(quote_name(name)).alias(name) for name in schema.names]
     if not places:
         return frame.select(*columns)
@@ -381,11 +420,12 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
     return spark.read.schema(schema).parquet(*[escape_pattern(f"{location.rstrip('/')}/{path}") for path in sizes])
 
 
-def _fit_columns(frame: DataFrame, schema: T.StructType, table: str) -> DataFrame:
-    """A table as of an earlier version, with the columns of today; those that it had not yet are NULL."""
+def fit_columns(frame: DataFrame, schema: T.StructType, table: str, *, beside: bool = False) -> DataFrame:
+    """A table as of an earlier version, with the columns of today; those that it had not yet are NULL. Any other is an
+    error, or stands `beside`."""
     then = {name.lower() for name in frame.columns}
     now = {name.lower() for name in schema.names}
-    if lost := [name for name in frame.columns if name.lower() not in now]:
+    if not beside and (lost := [name for name in frame.columns if name.lower() not in now]):
         raise OriginError(
             f"Column {lost[0]} of {table} was dropped or renamed after these rows were added.",
             hint=_describe_remedies(start_over=_READS_ALL),

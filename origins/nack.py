@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
+DLQ_COLUMNS = (
+    "id string, pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
+    "destination string, delivered_to array<string>, code string, message string, row string, row_schema string, "
+    "original string, original_schema string, part string, position bigint, nacked_at timestamp, definition string, "
+    "replays string"
+)
+"""The columns of a DLQ; `destinations/docs/dlq.md` says what each holds."""
 REFUSED = "_wherry_refused"
 """The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text,
 NULL for a good row. `raw` is what was read, as it was found."""
@@ -75,6 +82,53 @@ def restore(text: Column, schema: T.StructType) -> Column:
         return parsed
     # Taken apart field by field, the text would be parsed anew for each; a lambda binds what was parsed once.
     return F.transform(F.array(parsed), lambda row: _decode_value(row, schema))[0]
+
+
+def find_field(name: str, before: T.StructType) -> T.StructField | None:
+    """The column of this name in any case of letters, in the schema that a row had."""
+    return next((field for field in before if field.name.lower() == name.lower()), None)
+
+
+def convert_value(field: T.StructField, before: T.StructType, row: Column) -> Column:
+    """The column of a row that had another schema; NULL where the row had no such column."""
+    old = find_field(field.name, before)
+    if old is None:
+        return F.lit(None).cast(field.dataType)
+    value = row[old.name]
+    return value if old.dataType == field.dataType else value.try_cast(field.dataType)
+
+
+def describe_misfit(field: T.StructField, before: T.StructType, row: Column) -> Column | None:
+    """Why a value cannot be converted; NULL where it can. None for a column that needs no conversion."""
+    old = find_field(field.name, before)
+    if old is None or old.dataType == field.dataType:
+        return None
+    value = row[old.name]
+    kind = field.dataType.simpleString()
+    message = F.concat(
+        F.lit(f"column {field.name}: "),
+        show_value(value),
+        F.lit(f" is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"),
+    )
+    return F.when(value.isNotNull() & value.try_cast(field.dataType).isNull(), message)
+
+
+def make_refusal(why: Column, raw: Column) -> Column:
+    """The value of `REFUSED` for this reason; NULL where the reason is empty."""
+    refusal = F.struct(F.lit("PARSE").alias("code"), why.alias("message"), raw.alias("raw"))
+    return F.when(why != "", refusal)
+
+
+def parse_columns(columns: str) -> T.StructType:
+    """The schema of columns such as `DLQ_COLUMNS`, without Spark."""
+    kinds: Mapping[str, T.DataType] = {
+        "string": T.StringType(),
+        "bigint": T.LongType(),
+        "timestamp": T.TimestampType(),
+        "array<string>": T.ArrayType(T.StringType()),
+    }
+    named = [column.split(" ", 1) for column in columns.split(", ")]
+    return T.StructType([T.StructField(name, kinds[kind]) for name, kind in named])
 
 
 def _is_plain(kind: T.DataType) -> bool:

@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from destinations.dead_letters import SCHEMA as DEAD_LETTERS
 from destinations.destination import Demands, Rule, make_message
 from destinations.files import CSV, TIMES
 from origins.kafka.formats import Coding, RowEncoder, list_misfits
 from origins.kafka.rows import send_by_value
 from origins.lazy import F, T
-from origins.nack import make_reason
+from origins.nack import DLQ_COLUMNS, make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
 from stages.expressions import suggest_name
 from stages.stage import Stage
@@ -38,7 +37,7 @@ _VALUE = HIDDEN + "value"
 """The column that has a value in Avro or Protobuf, or why there is none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
-_LETTERS = tuple(column.split(" ")[0] for column in DEAD_LETTERS.split(", "))
+_LETTERS = tuple(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 _VALUES = ("row", "row_schema", "original", "original_schema")
 _PART = r"'^([A-Za-z0-9._-]+)/([0-9]+)$'"
 _CAUSES: Mapping[str, Mapping[str, str]] = {

@@ -12,7 +12,8 @@ from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ
-from origins.names import get_last_part
+from origins.dlq import DlqEntries
+from origins.names import get_last_part, make_absolute
 from origins.object_store import canonicalise, find_problem, is_store_url
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
@@ -86,6 +87,7 @@ def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
         _check_names,
         _check_lane_tables,
         _check_state,
+        _check_read_dlqs,
         _check_settings,
         _check_assignment,
         _check_hooks,
@@ -216,6 +218,24 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
             yield "state.schema", f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"
         if not _TABLE_NAME.fullmatch(pipeline.name):
             yield "name", f"names tables in the state's schema: expected a-z, 0-9 and _, got {shorten(pipeline.name)}"
+
+
+def _check_read_dlqs(pipeline: PipelineSpec) -> Iterator[Found]:
+    """An origin that would read what this pipeline refuses, again and again."""
+    for path, component in _list_components(pipeline):
+        if isinstance(component, DlqEntries) and component.place == _find_dlq_place(pipeline):
+            option = "table" if component.table else "path"
+            message = "expected the DLQ of another pipeline, got its own; the rows that it refuses would come back"
+            yield f"{path}.{option}", message
+
+
+def _find_dlq_place(pipeline: PipelineSpec) -> str:
+    given, state = pipeline.dlq.destination, pipeline.state
+    if given is not None:
+        return given.place
+    if isinstance(state, SchemaState):
+        return f"{state.schema}.{pipeline.name}_dlq"
+    return make_absolute(f"{state or f'.wherry/{pipeline.name}'}/dlq")
 
 
 def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:

@@ -16,6 +16,7 @@ from origins.batch import JSON
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
+from origins.dlq import DlqEntries
 from origins.errors import WherryError
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
@@ -257,7 +258,12 @@ def _count_unread_at(pipeline: PipelineSpec, origin: Origin, journal: Journal) -
         waiting = survey_origin(pipeline, origin, journal, cast("SparkSession", None))
         assert isinstance(waiting, FileBacklog)
         return {"files": len(waiting.files)}
-    if isinstance(origin, Delta) and origin.path and is_local(origin.path) and origin.starting_version == "beginning":
+    if (
+        isinstance(origin, Delta | DlqEntries)
+        and origin.path
+        and is_local(origin.path)
+        and origin.starting_version == "beginning"
+    ):
         (lane,) = pipeline.lanes_of(origin)
         offset = journal.state.get_lane(lane).offset
         versions = VersionLog(without_scheme(origin.place)).list_local_after(read_offset(offset)[0] if offset else -1)

@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from destinations.dead_letters import MOST_LISTED, SCHEMA, lacks_replays, match_ids, query_dlq
+from destinations.dead_letters import MOST_LISTED, lacks_replays, match_ids, query_dlq
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.errors import has_condition, list_spark_errors
+from origins.nack import DLQ_COLUMNS
 from origins.names import quote_text
 from origins.protection import Protection
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
@@ -28,7 +29,7 @@ _LETTERS = (
     "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, "
     "nacked_at, {replays} FROM {table}{where} ORDER BY nacked_at, lane, number, position, id"
 )
-_COLUMNS = ", ".join(column.split(" ")[0] for column in SCHEMA.split(", "))
+_COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from destinations.destination import Destination
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
 from origins.errors import WherryError, list_spark_errors
-from origins.nack import REFUSED, restore, show_value
+from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import PLACE, Backlog, Origin, Progress
 from runners.model.text import summarise_error
@@ -26,8 +26,7 @@ from runners.state.journal import DecidedLetters
 from stages.bisection import FAILS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql import SparkSession
 
 _ROW, _ID, _READ = HIDDEN + "row", HIDDEN + "id", HIDDEN + "read"
 
@@ -63,13 +62,11 @@ class DeadLetterRows(Origin):
         original = F.coalesce(F.col("original"), lost.cast("string"))
         frame = wanted.join(kept, _ID, "left")
         frame = frame.select(_ROW, original.alias("original"), restore(original, before).alias(_READ))
-        values = {field.name: _as_today(field, before) for field in now}
-        problems = [why for field in now if (why := _describe_misfit(field, before)) is not None]
-        columns = [value.alias(name) for name, value in values.items()]
+        read = F.col(_READ)
+        problems = [why for field in now if (why := describe_misfit(field, before, read)) is not None]
+        columns = [convert_value(field, before, read).alias(field.name) for field in now]
         if problems:
-            why = F.concat_ws("; ", *problems)
-            said_of_it = F.struct(F.lit("PARSE").alias("code"), why.alias("message"), F.col("original").alias("raw"))
-            columns.append(F.when(why != "", said_of_it).alias(REFUSED))
+            columns.append(make_refusal(F.concat_ws("; ", *problems), F.col("original")).alias(REFUSED))
         if places:
             block = F.lit(0).cast("bigint").alias("block")
             columns.append(F.struct(F.lit("").alias("part"), block, F.col(_ROW).alias("row")).alias(PLACE))
@@ -77,38 +74,6 @@ class DeadLetterRows(Origin):
 
     def parts(self, batch: Batch) -> Sequence[str]:
         return ("",)
-
-
-def _find_field(name: str, before: StructType) -> StructField | None:
-    return next((field for field in before if field.name.lower() == name.lower()), None)
-
-
-def _as_today(field: StructField, before: StructType) -> Column:
-    """A column of today, from the row as it was read."""
-    from pyspark.sql import functions as F
-
-    old = _find_field(field.name, before)
-    if old is None:
-        return F.lit(None).cast(field.dataType)
-    value = F.col(_READ)[old.name]
-    return value if old.dataType == field.dataType else value.try_cast(field.dataType)
-
-
-def _describe_misfit(field: StructField, before: StructType) -> Column | None:
-    """What is said of a value that cannot be converted to the type of today; None for a column that needs none."""
-    from pyspark.sql import functions as F
-
-    old = _find_field(field.name, before)
-    if old is None or old.dataType == field.dataType:
-        return None
-    value = F.col(_READ)[old.name]
-    kind = field.dataType.simpleString()
-    message = F.concat(
-        F.lit(f"column {field.name}: "),
-        show_value(value),
-        F.lit(f" is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"),
-    )
-    return F.when(value.isNotNull() & value.try_cast(field.dataType).isNull(), message)
 
 
 log = logging.getLogger("wherry")

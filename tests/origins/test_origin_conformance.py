@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pytest
@@ -21,12 +21,14 @@ from origins.batch import JSON, Batch, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.conformance import OriginConformance
 from origins.delta import Delta
+from origins.dlq import DlqEntries
 from origins.errors import OriginError
 from origins.files import Files
 from origins.files.listing import list_files
 from origins.generate import Generate
 from origins.memory import Crash, End, Item, Memory
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
+from tests.runners.running.letterbox import letters, post
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,6 +140,36 @@ class TestDelta(OriginConformance):
 
     def more(self) -> None:
         self.append(4)
+
+
+@pytest.mark.connect
+class TestDlq(OriginConformance):
+    """Four batches with a refused row each."""
+
+    rows: Literal["entries", "original"] = "entries"
+
+    @pytest.fixture(autouse=True)
+    def _place(self, tmp_path: Path) -> None:
+        self.folder = tmp_path / "dlq"
+        for number in range(4):
+            self.refuse(number)
+
+    def refuse(self, number: int) -> None:
+        """A batch more."""
+        post(self.folder, letters(1, plan=f"plan-{number}", original=json.dumps({"id": number})))
+
+    def origin(self) -> Origin:
+        return DlqEntries(path=str(self.folder), rows=self.rows)
+
+    def more(self) -> None:
+        self.refuse(4)
+
+
+@pytest.mark.variant
+class TestRefusedRows(TestDlq):
+    """The same as the rows that were read."""
+
+    rows = "original"
 
 
 @pytest.fixture(scope="module")

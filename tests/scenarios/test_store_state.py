@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from destinations.dead_letters import SCHEMA as DLQ
 from origins.errors import WherryError
+from origins.nack import DLQ_COLUMNS as DLQ
 from origins.object_store import ObjectStore, StoreUrl
 from runners.definitions.definition import DefinitionError
 from runners.definitions.pipeline_graph import PipelineGraph

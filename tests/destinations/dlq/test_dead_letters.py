@@ -11,14 +11,14 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 from destinations.conformance import make_label
-from destinations.dead_letters import SCHEMA, CopiedDlq, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
+from destinations.dead_letters import CopiedDlq, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.destination import DestinationError, Identity, OpenDestination, Unsure
 from destinations.discard import Discard
 from origins.batch import Batch
 from origins.batch_rows import FrameRows, TableRows
-from origins.nack import NACK
+from origins.nack import DLQ_COLUMNS, NACK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ def test_the_schema_is_that_of_the_rows(spark: SparkSession) -> None:
     """The table is made for exactly the rows that come."""
     rows = letters(refused(spark, [1]), make_label().batch).frame()
     assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in dlq_schema()]
-    assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == SCHEMA
+    assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == DLQ_COLUMNS
 
 
 @pytest.mark.promise("DQ-02", "DQ-10", "DQ-11", "CD-14")
@@ -204,7 +204,7 @@ def test_a_queue_of_an_earlier_version_is_read_and_gets_the_columns_that_it_lack
 ) -> None:
     """Before, it is read as if they were NULL."""
     dlq = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
-    older = [column for column in SCHEMA.split(", ") if not column.startswith("replays ")]
+    older = [column for column in DLQ_COLUMNS.split(", ") if not column.startswith("replays ")]
     spark.sql(f"create table {dlq.destination.sql_name} ({', '.join(older)}) using delta")
     spark.sql(
         f"insert into {dlq.destination.sql_name} (id, `row`, nacked_at) values ('p/1', '{{}}', timestamp '2026-01-01')"

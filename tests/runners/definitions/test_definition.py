@@ -453,6 +453,31 @@ def test_a_name_that_is_still_in_use_was_not_another_ones(refused: Refuse) -> No
 
 
 @pytest.mark.parametrize(
+    ("more", "own", "other"),
+    [
+        ("", "path: .wherry/orders/dlq", "path: .wherry/returns/dlq"),
+        ("state: ../kept", "path: ../kept/dlq", "path: .wherry/orders/dlq"),
+        ("state: s3://shop/kept", "path: s3://shop/kept/dlq", "path: s3://shop/dlq"),
+        ("state: {schema: main.wherry}", "table: main.wherry.orders_dlq", "table: main.wherry.returns_dlq"),
+        ("dlq: {window: 0, delta: {path: bad}}", "path: bad", "path: .wherry/orders/dlq"),
+    ],
+)
+def test_a_pipeline_reads_no_dlq_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, own: str, other: str
+) -> None:
+    """Wherever it is; that of another pipeline is fine."""
+    monkeypatch.chdir(tmp_path)
+    text = "name: orders\norigin: {{dlq: {{{}}}}}\ndestinations: [{{log: {{}}}}]\n{}\n"
+    file = tmp_path / "orders.yaml"
+    file.write_text(text.format(other, more))
+    load(file)
+    file.write_text(text.format(own, more))
+    option = own.split(":")[0]
+    with pytest.raises(DefinitionError, match=rf"origin\.{option}: expected the DLQ of another pipeline, got its own"):
+        load(file)
+
+
+@pytest.mark.parametrize(
     ("written", "meant"),
     [
         ("landing/*.json", "{here}/landing/*.json"),

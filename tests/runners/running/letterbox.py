@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow
 from deltalake import write_deltalake
 
-from destinations.dead_letters import SCHEMA
+from origins.nack import DLQ_COLUMNS
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 READ = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -43,6 +43,6 @@ def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
 
 def post(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Put them into the queue that lies in the folder."""
-    kinds = [column.split(" ", 1) for column in SCHEMA.split(", ")]
+    kinds = [column.split(" ", 1) for column in DLQ_COLUMNS.split(", ")]
     fields = [(name, _TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]
     write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), pyarrow.schema(fields)), mode="append")

@@ -1,0 +1,311 @@
+"""`dlq`: which entries of another pipeline's DLQ are read, as what, and what becomes of it meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
+
+from origins.batch import JSON, Batch, Limits, Span
+from origins.dlq import DlqEntries
+from origins.errors import OriginError
+from origins.nack import DLQ_COLUMNS, RAW, REFUSED
+from origins.origin import Progress
+from tests.runners.running.letterbox import NOON, READ, letters, post
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+spark_only = pytest.mark.spark
+
+
+def refuse(folder: Path, plan: str, *places: int, **columns: Any) -> None:
+    """Put the refused rows of one batch into the DLQ, in one write at one moment."""
+    moment = NOON + timedelta(hours=len(list(folder.glob("_delta_log/*.json"))))
+    post(folder, letters(*places, **{"plan": plan, "nacked_at": moment, **columns}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A DLQ with the refused rows of three batches: two, one and one."""
+    folder = tmp_path / "dlq"
+    refuse(folder, "a", 1, 2)
+    refuse(folder, "b", 1)
+    refuse(folder, "c", 4)
+    return folder
+
+
+def compact(folder: Path) -> None:
+    """Put the files of the DLQ together, and remove those that it had before."""
+    table = DeltaTable(str(folder))
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def plan(
+    spark: SparkSession, origin: DlqEntries, offset: JSON = None, limits: Limits | None = None
+) -> list[tuple[Span, str]]:
+    """What waits behind an offset, as spans with their schema."""
+    backlog = origin.survey(spark, Progress(offsets={"0": offset} if offset else {}))
+    schema, spans = origin.columns(spark, backlog), []
+    while span := backlog.take("0", offset, limits or Limits()):
+        assert schema is not None
+        spans.append((span, schema))
+        offset = span.end
+    return spans
+
+
+def fetch(spark: SparkSession, origin: DlqEntries, span: Span, schema: str, *, places: bool = False) -> list[Row]:
+    """The rows of a span."""
+    time = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    batch = Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
+    return origin.fetch(spark, [batch], places=places).frame().collect()
+
+
+def read(spark: SparkSession, origin: DlqEntries, offset: JSON = None) -> list[Row]:
+    """All rows behind an offset."""
+    return [row for span, schema in plan(spark, origin, offset) for row in fetch(spark, origin, span, schema)]
+
+
+def ids(rows: Sequence[Row]) -> list[str]:
+    """Their ids, sorted, twice where they are there twice."""
+    return sorted(row["id"] for row in rows)
+
+
+@spark_only
+class TestWhatBecomesOfTheDlq:
+    """An entry is read once, whatever happens to its file."""
+
+    @pytest.mark.connect
+    def test_entries_are_read_once_though_their_files_are_compacted_and_vacuumed_before(
+        self, spark: SparkSession, folder: Path
+    ) -> None:
+        """The entry that was read stands in one file with those that were not."""
+        origin = DlqEntries(path=str(folder))
+        (first, schema), *_ = plan(spark, origin, limits=Limits(rows=2))
+        assert ids(fetch(spark, origin, first, schema)) == ["a/1", "a/2"]
+        compact(folder)
+        refuse(folder, "d", 1)
+        compact(folder)
+        assert ids(read(spark, origin, first.end)) == ["b/1", "c/4", "d/1"]
+
+    @pytest.mark.variant
+    def test_a_planned_batch_stays_the_same_when_its_files_go(self, spark: SparkSession, folder: Path) -> None:
+        """Each row still has a place of its own."""
+        origin = DlqEntries(path=str(folder))
+        ((span, schema),) = plan(spark, origin)
+        refuse(folder, "d", 1)
+        compact(folder)
+        rows = fetch(spark, origin, span, schema, places=True)
+        assert ids(rows) == ["a/1", "a/2", "b/1", "c/4"]
+        assert len({row["_wherry_place"] for row in rows}) == 4
+
+    @pytest.mark.variant
+    def test_the_first_batch_of_a_compacted_dlq_does_not_grow(self, spark: SparkSession, folder: Path) -> None:
+        """It is all that was there; what is refused later is the next batch."""
+        compact(folder)
+        origin = DlqEntries(path=str(folder))
+        ((span, schema),) = plan(spark, origin)
+        refuse(folder, "d", 1)
+        compact(folder)
+        assert ids(fetch(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
+        assert ids(read(spark, origin, span.end)) == ["d/1"]
+
+    @pytest.mark.variant
+    def test_two_writes_of_one_batch_are_told_apart(self, spark: SparkSession, folder: Path) -> None:
+        """A batch that is decided again writes the rows that the DLQ lacks under the same plan."""
+        origin = DlqEntries(path=str(folder))
+        ((span, schema),) = plan(spark, origin)
+        refuse(folder, "a", 3)
+        compact(folder)
+        assert ids(fetch(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
+        assert ids(read(spark, origin, span.end)) == ["a/3"]
+
+    def test_entries_that_are_deleted_leave_the_others_as_they_were(self, spark: SparkSession, folder: Path) -> None:
+        """A replay deletes old entries that were delivered: the rest of their file is not new."""
+        origin = DlqEntries(path=str(folder))
+        ((span, _),) = plan(spark, origin)
+        spark.createDataFrame([("a/1",)], "id string").createOrReplaceTempView("gone")
+        merge = "MERGE INTO delta.`{}` AS kept USING gone ON kept.id = gone.id WHEN MATCHED THEN DELETE"
+        spark.sql(merge.format(folder)).collect()
+        DeltaTable(str(folder)).delete("id = 'b/1'")
+        refuse(folder, "d", 1)
+        assert ids(read(spark, origin, span.end)) == ["d/1"]
+
+    @pytest.mark.variant
+    def test_entries_that_were_changed_are_not_new(self, spark: SparkSession, folder: Path) -> None:
+        """Somebody may mask values."""
+        origin = DlqEntries(path=str(folder))
+        ((span, _),) = plan(spark, origin)
+        spark.sql(f"UPDATE delta.`{folder}` SET message = 'masked' WHERE plan = 'a'").collect()
+        assert read(spark, origin, span.end) == []
+
+    @pytest.mark.variant
+    def test_a_dlq_that_was_written_over_is_an_error(self, spark: SparkSession, folder: Path) -> None:
+        """Which entries are new cannot be told; the error shows the ways on."""
+        origin = DlqEntries(path=str(folder))
+        ((span, _),) = plan(spark, origin)
+        write_deltalake(folder, DeltaTable(str(folder)).to_pyarrow_table(), mode="overwrite")
+        with pytest.raises(OriginError, match=r"cannot tell which of them are new(.|\n)*skip it:(.|\n)*start over:"):
+            plan(spark, origin, span.end)
+
+    @pytest.mark.variant
+    def test_columns_that_come_during_a_run_are_no_error(self, spark: SparkSession, folder: Path) -> None:
+        """A newer Wherry may add columns to a DLQ; an entry of before has NULL in those that this one knows."""
+        older = [name for name in DeltaTable(str(folder)).schema().to_arrow().names if name != "replays"]
+        table = folder.parent / "older"
+        write_deltalake(table, DeltaTable(str(folder)).to_pyarrow_table(columns=older))
+        origin = DlqEntries(path=str(table))
+        backlog = origin.survey(spark, Progress())
+        span = backlog.take("0", None, Limits())
+        assert span is not None
+        columns = [Field("replays", PrimitiveType("string")), Field("later", PrimitiveType("string"))]
+        DeltaTable(str(table)).alter.add_columns(columns)
+        refuse_later = DeltaTable(str(folder)).to_pyarrow_table(filters=[("id", "=", "c/4")])
+        write_deltalake(table, refuse_later, mode="append", schema_mode="merge")
+        later = backlog.again(spark, {"0": span.end}).take("0", span.end, Limits())
+        assert later is not None
+        schema = origin.columns(spark, backlog) or ""
+        assert {row["replays"] for row in fetch(spark, origin, span, schema)} == {None}
+        assert ids(fetch(spark, origin, later, schema)) == ["c/4"]
+
+
+@spark_only
+class TestChoice:
+    """Which entries are read."""
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({"code": "LOOKUP"}, ["s/1"]),
+            ({"code": ["LOOKUP", "CHECK"]}, ["o/1", "s/1"]),
+            ({"stage": ["cast"], "refused_again": False}, ["a/1", "a/2", "b/1", "c/4"]),
+            ({"destination": "orders"}, ["o/1"]),
+            ({"destination": "orders", "code": "LOOKUP"}, []),
+        ],
+    )
+    def test_entries_are_chosen_by_who_refused_them(
+        self, spark: SparkSession, folder: Path, options: dict[str, Any], expected: list[str]
+    ) -> None:
+        """All conditions hold together; of one option one of its names is enough."""
+        refuse(folder, "s", 1, stage="lookup", code="LOOKUP")
+        refuse(folder, "o", 1, stage=None, destination="orders", code="CHECK")
+        refuse(folder, "r", 1, replays="a/1")
+        assert ids(read(spark, DlqEntries(path=str(folder), **options))) == expected
+
+
+@spark_only
+class TestRefusedRows:
+    """The refused rows themselves."""
+
+    @pytest.mark.variant
+    def test_rows_come_back_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
+        """As they were read, or as their stage got them, which a stage before it may have changed."""
+        before = READ.replace('"id"', '"key"').replace("long", "decimal(9,2)")
+        refuse(tmp_path, "a", 1, original='{"id": 7}', row='{"key": 7.50}', row_schema=before)
+        (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="original"))
+        assert (row["id"], row[REFUSED]) == (7, None)
+        (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="refused"))
+        assert (str(row["key"]), row[REFUSED]) == ("7.50", None)
+
+    @pytest.mark.connect
+    def test_a_row_of_another_schema_is_converted_or_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """No value is lost: what does not fit says so, with the row."""
+        text, more = READ.replace("long", "string"), READ.replace('"fields":[', '"fields":[' + _column("note") + ",")
+        cases = [
+            ("same", '{"id": 1}', READ),
+            ("converted", '{"id": "2"}', text),
+            ("no long", '{"id": "two"}', text),
+            ("more", '{"note": "x", "id": 4}', more),
+            ("more, but NULL", '{"note": null, "id": 5}', more),
+            ("raw", '{"raw": "{rubbish"}', RAW),
+            ("not kept", None, None),
+        ]
+        for name, row, schema in cases:
+            refuse(tmp_path, name, 1, original=row, original_schema=schema)
+        found = read(spark, DlqEntries(path=str(tmp_path), rows="original", schema="id long"))
+        good = sorted(row["id"] for row in found if row[REFUSED] is None)
+        bad = {row[REFUSED]["message"]: row[REFUSED]["raw"] for row in found if row[REFUSED] is not None}
+        assert good == [1, 2, 5]
+        assert bad == {
+            "column id: 'two' is not a bigint": '{"id": "two"}',
+            "column note: is not in the schema of this origin": '{"note": "x", "id": 4}',
+            "the other pipeline could not read this row": "{rubbish",
+            "the DLQ does not keep this row as it was read": None,
+        }
+
+    @pytest.mark.variant
+    def test_rows_of_several_schemas_need_a_choice(self, spark: SparkSession, folder: Path) -> None:
+        """The error names them by who refused them; a choice, or a schema, is enough."""
+        refuse(folder, "d", 1, stage="lookup", original_schema=READ.replace("long", "string"), original='{"id": "x"}')
+        with pytest.raises(OriginError, match=r"have 2 schemas(.|\n)*cast:  id bigint(.|\n)*lookup:  id string"):
+            plan(spark, DlqEntries(path=str(folder), rows="original"))
+        assert [row["id"] for row in read(spark, DlqEntries(path=str(folder), rows="original", stage="lookup"))] == [
+            "x"
+        ]
+        every = read(spark, DlqEntries(path=str(folder), rows="original", schema={"id": "string"}))
+        assert sorted(row["id"] for row in every) == ["7", "7", "7", "7", "x"]
+
+    @pytest.mark.variant
+    def test_a_dlq_without_original_rows_says_so(self, spark: SparkSession, tmp_path: Path) -> None:
+        """And names the other form."""
+        refuse(tmp_path, "a", 1, original=None, original_schema=None)
+        with pytest.raises(OriginError, match=r"keeps no rows as they were read(.|\n)*rows: refused"):
+            plan(spark, DlqEntries(path=str(tmp_path), rows="original"))
+
+    @pytest.mark.variant
+    def test_nothing_that_waits_has_no_schema(self, spark: SparkSession, folder: Path) -> None:
+        """The run then waits for the first refused row."""
+        origin = DlqEntries(path=str(folder), rows="original", starting_version="latest")
+        assert origin.columns(spark, origin.survey(spark, Progress())) is None
+
+
+def _column(name: str) -> str:
+    return json.dumps({"name": name, "type": "string", "nullable": True, "metadata": {}})
+
+
+@spark_only
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: None, r"No DLQ was found at .*dlq(.|\n)*once that pipeline has run"),
+        (lambda folder: write_deltalake(folder, pa.table({"id": ["x"]})), "not a DLQ: it has no column plan"),
+    ],
+)
+def test_a_place_without_a_dlq_says_where_one_is(
+    spark: SparkSession, tmp_path: Path, make: Callable[[Path], None], words: str
+) -> None:
+    """An empty place, and a table of something else."""
+    make(tmp_path / "dlq")
+    with pytest.raises(OriginError, match=words):
+        DlqEntries(path=str(tmp_path / "dlq")).survey(spark, Progress())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "path: expected one of path, table"),
+        ({"path": "dlq", "rows": "all"}, "rows: expected entries, refused or original, got 'all'"),
+        ({"path": "dlq", "schema": "id long"}, "schema: expected with rows: refused or rows: original only"),
+        ({"path": "dlq", "code": [""]}, r"code: expected one name or a list of names, got \[''\]"),
+        ({"path": "dlq", "starting_version": -1}, "starting_version: expected beginning, latest or a version, got -1"),
+        ({"path": "dlq", "lanes": 2}, "lanes: expected 1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+    """With what was expected and what came."""
+    with pytest.raises(ValueError, match=words):
+        DlqEntries(**options)
+
+
+def test_entries_have_the_columns_of_a_dlq() -> None:
+    """They need no look at the table."""
+    fields = json.loads(DlqEntries(path="dlq").columns(None, None) or "")["fields"]  # type: ignore[arg-type]
+    assert [field["name"] for field in fields] == [column.split(" ")[0] for column in DLQ_COLUMNS.split(", ")]

@@ -1,0 +1,52 @@
+"""From the DLQ of one pipeline into another: every refused row is carried, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from runners.pipeline import Pipeline
+from runners.running.choice import Choice
+from runners.running.replay import Replay
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+READER = """
+name: {table}
+origin:
+  dlq: {{path: .wherry/orders/dlq, {options}}}
+stages: [{stages}]
+destinations:
+  - delta: {{path: tables/{table}}}
+dlq: {{window: 0}}
+"""
+MEND = "{with_columns: {amount: \"replace(amount, ',', '.')\"}}, {cast: {amount: double}}"
+
+
+def read(place: Place, table: str, options: str, stages: str = "") -> Pipeline:
+    """A pipeline that reads the refused orders into a table."""
+    file = place.folder / f"{table}.yaml"
+    file.write_text(READER.format(options=options, table=table, stages=stages))
+    return Pipeline.load(file)
+
+
+def test_refused_rows_reach_another_pipeline_once_also_after_a_replay(place: Place) -> None:
+    """As entries and as rows; a replay makes no entry new, but what it refuses again is another entry."""
+    place.land("1.json", [order(1), order(2, amount="2,5"), order(3, amount="-3"), order(4, amount="four")])
+    place.load(ORDERS).run()
+    entries = read(place, "entries", "code: [CAST, positive_amount]")
+    mended = read(place, "mended", "rows: original, code: CAST, refused_again: false", MEND)
+    report, again = entries.run(), mended.run()
+    assert (report.read, report.delivered, report.balanced) == (3, {"entries": 3}, True)
+    assert (again.read, again.delivered, again.nacked, again.balanced) == (2, {"mended": 1}, 1, True)
+    assert [(row["id"], row["amount"]) for row in place.rows("tables/mended")] == [(2, 2.5)]
+    place.load().discard_dead_letters(Choice(code="positive_amount"), reason="test orders")
+    place.load().replay(Replay(choice=Choice(code="CAST"), reason="try again"))
+    place.land("2.json", [order(5, amount="5,5")])
+    place.load().run()
+    assert (entries.run().read, mended.run().read) == (3, 1)
+    assert place.ids("tables/mended") == [2, 5]
+    kept, refused = place.rows("tables/entries"), place.refused()
+    assert sorted(row["id"] for row in kept) == sorted(row["id"] for row in refused)
+    assert sum(row["replays"] is not None for row in kept) == 2
+    assert (entries.run().batches, mended.run().batches) == (0, 0)
