@@ -221,9 +221,7 @@ class DlqEntries(Origin):
         rows = [F.when(kind == each, _read_as(text, _parse_payload_schema(each), now)) for each in kinds]
         nothing = F.struct(
             *(F.lit(None).cast(column.dataType).alias(column.name) for column in now),
-            make_refusal(F.lit("the DLQ does not keep this row as it was read"), F.lit(None).cast("string")).alias(
-                REFUSED
-            ),
+            make_refusal(F.lit(_NOT_KEPT), F.lit(None).cast("string")).alias(REFUSED),
         )
         beside = [PLACE] if places else []
         frame = entries.select(F.coalesce(*rows, nothing).alias(_ROW), *beside)
@@ -312,19 +310,17 @@ class _Moved:
 def _find_moved(spark: SparkSession, table: DeltaTable, span: Span) -> _Moved | None:
     """Those of a span, where a later version moved its files; None where none did, or the log cannot tell."""
     paths = {read_part(part).path for part in span.parts}
-    end = table.version_of(span.end)
-    begin = end if paths == {""} else table.version_of(span.start) if span.start else -1
+    is_all, end = paths == {""}, table.version_of(span.end)
+    begin = end if is_all else table.version_of(span.start) if span.start else -1
     versions = table.log.list_after(spark, begin)
-    if not versions or versions[0].number != begin + 1:
-        return None
-    later = [version for version in versions if version.number > end]
-    moved = {path for version in later for path in version.moved}
-    if not moved or (paths != {""} and moved.isdisjoint(paths)):
+    moved = {path for version in versions if version.number > end for path in version.moved}
+    if not moved or (not is_all and moved.isdisjoint(paths)):
         return None
     added = [file for version in versions if not version.rewrites for file in version.added]
-    writes = [_Write.of(file) for file in added if paths == {""} or file.path in paths]
-    known = [write for write in writes if write is not None]
-    return _Moved(writes=known, others=paths == {""}) if len(known) == len(writes) else None
+    meant = [file for file in added if is_all or file.path in paths]
+    is_known = versions[0].number == end + 1 if is_all else paths <= {file.path for file in meant}
+    writes = [write for file in meant if (write := _Write.of(file)) is not None]
+    return _Moved(writes=writes, others=is_all) if is_known and len(writes) == len(meant) else None
 
 
 def _parse_payload_schema(text: str) -> T.StructType:

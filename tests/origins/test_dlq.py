@@ -119,6 +119,18 @@ class TestWhatBecomesOfTheDlq:
         assert ids(read(spark, origin, span.end)) == ["d/1"]
 
     @pytest.mark.variant
+    def test_a_log_that_lost_its_beginning_still_says_which_write_a_file_was(
+        self, spark: SparkSession, folder: Path
+    ) -> None:
+        """The first batch begins at a version, and the log has all versions behind that."""
+        origin = DlqEntries(path=str(folder), starting_version=1)
+        ((span, schema),) = plan(spark, origin)
+        compact(folder)
+        DeltaTable(str(folder)).create_checkpoint()
+        (folder / "_delta_log" / f"{0:020}.json").unlink()
+        assert ids(fetch(spark, origin, span, schema)) == ["b/1", "c/4"]
+
+    @pytest.mark.variant
     def test_two_writes_of_one_batch_are_told_apart(self, spark: SparkSession, folder: Path) -> None:
         """A batch that is decided again writes the rows that the DLQ lacks under the same plan."""
         origin = DlqEntries(path=str(folder))
