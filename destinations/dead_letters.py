@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cached_property
@@ -46,7 +46,9 @@ _SHOWN = (
 )
 MOST_LISTED = 1_000
 """So many ids are listed in a query. More are looked for among all rows."""
-_NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
+_STREAMED = 64
+"""So many batches of deltalake, of some thousand rows each, are in memory at once."""
+NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
 def dlq_schema() -> StructType:
@@ -175,8 +177,14 @@ def read_dead_letters(
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
     few = ids is not None and len(ids) <= MOST_LISTED
     named = f" WHERE {match_ids(ids or ())}" if few else ""
-    rows = query_dlq(dlq, spark, f"SELECT {columns} FROM {{table}}{named} ORDER BY {_NEWEST}{limited}")
-    shown = [_decode_row(row) for row in reversed(rows) if ids is None or row["id"] in ids]
+    query = f"SELECT {columns} FROM {{table}}{named} ORDER BY {NEWEST}{limited}"
+    rows = [
+        row
+        for table in stream_dlq(dlq, spark, query)
+        for row in to_python_rows(table)
+        if ids is None or row["id"] in ids
+    ]
+    shown = [_decode_row(row) for row in reversed(rows)]
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
 
 
@@ -185,10 +193,18 @@ def match_ids(ids: Collection[str]) -> str:
 
     No row has an id with a quote or a backslash, which Spark and deltalake write differently.
     """
-    possible = sorted(each for each in ids if not {"'", "\\"}.intersection(each)) or [""]
-    plans = sorted({each.rpartition("/")[0] for each in possible})
-    condition = f"id IN ({', '.join(map(quote_text, possible))})"
-    return condition if "" in plans else f"plan IN ({', '.join(map(quote_text, plans))}) AND {condition}"
+    possible = sorted(each for each in ids if _is_possible(each)) or [""]
+    return f"{match_plans(possible)} AND id IN ({', '.join(map(quote_text, possible))})"
+
+
+def match_plans(ids: Iterable[str]) -> str:
+    """SQL that is true for all rows of the batches that have rows with these ids."""
+    plans = sorted({each.rpartition("/")[0] for each in ids if _is_possible(each)})
+    return "true" if not plans or "" in plans else f"plan IN ({', '.join(map(quote_text, plans))})"
+
+
+def _is_possible(id_: str) -> bool:
+    return not {"'", "\\"}.intersection(id_)
 
 
 def query_dlq(
@@ -197,13 +213,21 @@ def query_dlq(
     """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it is in a
     folder or an object store, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot
     be read again."""
+    tables = stream_dlq(dlq, spark, query, in_sparks_words=in_sparks_words)
+    return [row for each in tables for row in to_python_rows(each)]
+
+
+def stream_dlq(
+    dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
+) -> Iterator[pyarrow.Table]:
+    """The same in tables, none of them empty. Without Spark no more than one of them must be in memory."""
     if not isinstance(dlq, Delta):
         raise DestinationError(
             f"The DLQ keeps refused rows in {dlq.place}.",
             hint="Only a DLQ of the kind `delta` can be read again.",
         )
-    rows = None if in_sparks_words else _query_local(dlq, query)
-    return _query_through_spark(spark(), dlq, query) if rows is None else rows
+    tables = None if in_sparks_words else _stream_local(dlq, query)
+    yield from _query_through_spark(spark(), dlq, query) if tables is None else tables
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:
@@ -327,7 +351,7 @@ def lacks_replays(dlq: Destination) -> bool:
     return table is not None and "replays" not in {field.name for field in table.schema().fields}
 
 
-def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
+def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
     """The rows of a table in a folder or a store; none when it is not there yet. None when Spark alone can tell."""
     import pyarrow
     from deltalake import QueryBuilder
@@ -339,24 +363,48 @@ def _query_local(dlq: Delta, query: str) -> list[dict[str, Any]] | None:
     try:
         found = open_delta_table(place)
         if found is None:
-            return []
+            return iter(())
         stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
-        rows = pyarrow.RecordBatchReader.from_stream(stream).read_all()  # lets other threads go on meanwhile
+        batches = pyarrow.RecordBatchReader.from_stream(stream)  # lets other threads go on meanwhile
     except (DeltaError, StoreError):  # Spark may have a right that this process has not
         return None
-    except Exception as error:  # deltalake's own word for a file that is gone or broken has no type of its own
-        reason = str(error).splitlines()[0]
-        raise DestinationError(
-            f"The DLQ at {place} cannot be read: {cut_text(reason, 300)}",
-            hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
-        ) from error
-    return to_python_rows(rows)
+    except Exception as error:
+        raise _describe_broken(place, error) from error
+    return _join_batches(place, batches)
 
 
-def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> list[dict[str, Any]]:
+def _join_batches(place: object, batches: pyarrow.RecordBatchReader) -> Iterator[pyarrow.Table]:
+    import pyarrow
+
+    waiting: list[pyarrow.RecordBatch] = []
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:
+            raise _describe_broken(place, error) from error
+        waiting += [batch] if batch is not None and batch.num_rows else []
+        if waiting and (batch is None or len(waiting) == _STREAMED):
+            yield pyarrow.Table.from_batches(waiting)
+            waiting = []
+        if batch is None:
+            return
+
+
+def _describe_broken(place: object, error: Exception) -> DestinationError:
+    """What is said of a table that cannot be read; deltalake's own word for a file that is gone has no type."""
+    reason = str(error).splitlines()[0]
+    return DestinationError(
+        f"The DLQ at {place} cannot be read: {cut_text(reason, 300)}",
+        hint="Put the file back from a backup; `wherry audit FILE` names its batches. Nothing was changed.",
+    )
+
+
+def _query_through_spark(spark: SparkSession, dlq: Delta, query: str) -> Iterator[pyarrow.Table]:
     if TargetTable.find(spark, dlq.sql_name) is None:
-        return []
-    return [row.asDict() for row in spark.sql(query.format(table=dlq.sql_name)).collect()]
+        return
+    found = spark.sql(query.format(table=dlq.sql_name)).toArrow()
+    if found.num_rows:
+        yield found
 
 
 def _decode_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from destinations.dead_letters import query_dlq
+from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
@@ -26,8 +26,10 @@ from runners.state.journal import DecidedLetters
 from stages.bisection import FAILS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+_FEW = 10
+"""So many rows are read in this process."""
 _ROW, _ID, _READ = HIDDEN + "row", HIDDEN + "id", HIDDEN + "read"
 
 
@@ -54,10 +56,9 @@ class DeadLetterRows(Origin):
         (batch,) = batches
         ids = batch.span.parts
         wanted = spark.createDataFrame(list(enumerate(ids)), f"{_ROW} bigint, {_ID} string")
-        kept = spark.sql(f"SELECT id AS {_ID}, original, original_schema FROM {self.dlq.sql_name}")
-        query = f"SELECT original_schema FROM {self.dlq.sql_name} WHERE id = {quote_text(str(ids[0]))}"
-        before = StructType.fromJson(json.loads(spark.sql(query).collect()[0][0]))
+        kept, schema = self._find_rows(spark, [str(each) for each in ids])
         now = StructType.fromJson(json.loads(batch.schema))
+        before = StructType.fromJson(json.loads(schema)) if schema else now
         lost = F.raise_error(F.concat(F.lit(f"{FAILS}the DLQ no longer has this row: "), F.col(_ID)))
         original = F.coalesce(F.col("original"), lost.cast("string"))
         frame = wanted.join(kept, _ID, "left")
@@ -72,8 +73,26 @@ class DeadLetterRows(Origin):
             columns.append(F.struct(F.lit("").alias("part"), block, F.col(_ROW).alias("row")).alias(PLACE))
         return FrameRows(frame.select(*columns))
 
+    def _find_rows(self, spark: SparkSession, ids: Sequence[str]) -> tuple[DataFrame, str]:
+        """The rows with these ids, perhaps among others, and the schema with which they were read; none if they are
+        gone. A Spark that has just begun takes seconds to open the table, so few rows are read without it."""
+        columns = f"id AS {_ID}, original"
+        if len(ids) <= _FEW:
+            query = f"SELECT {columns}, original_schema FROM {{table}} WHERE {match_ids(ids)}"
+            rows = query_dlq(self.dlq, lambda: spark, query)
+            texts = [(row[_ID], row["original"]) for row in rows]
+            return spark.createDataFrame(texts, f"{_ID} string, original string"), _find_schema(rows)
+        condition = match_ids(ids) if len(ids) <= MOST_LISTED else match_plans(ids)
+        first = f"SELECT original_schema FROM {{table}} WHERE {match_ids(ids[:1])}"
+        kept = spark.sql(f"SELECT {columns} FROM {self.dlq.sql_name} WHERE {condition}")
+        return kept, _find_schema(query_dlq(self.dlq, lambda: spark, first))
+
     def parts(self, batch: Batch) -> Sequence[str]:
         return ("",)
+
+
+def _find_schema(rows: Sequence[Mapping[str, Any]]) -> str:
+    return str(rows[0]["original_schema"]) if rows else ""
 
 
 log = logging.getLogger("wherry")
