@@ -55,6 +55,11 @@ def quote_text(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def quote_in_hex(value: str) -> str:
+    """The value as a SQL string for Spark and for deltalake, whose literals differ."""
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
 def quote_map(entries: Mapping[str, str]) -> str:
     """A map of texts as SQL."""
     return f"map({', '.join(quote_text(each) for entry in entries.items() for each in entry)})"

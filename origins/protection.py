@@ -81,7 +81,7 @@ class Protection:
 
     def _list_texts(self, *rows: Json) -> list[str]:
         """The texts that stand in protected columns, the longest first."""
-        held = [text for row in rows for value in self._list_protected(row) for text in _walk_texts(value)]
+        held = [text for row in rows for value in self._list_protected(row) for text in walk_texts(value)]
         return sorted(set(held), key=len, reverse=True)
 
     def _list_protected(self, value: Json, above: str = "") -> Iterator[Json]:
@@ -109,12 +109,13 @@ class Protection:
         }
 
 
-def _walk_texts(value: Json) -> Iterator[str]:
+def walk_texts(value: Json) -> Iterator[str]:
+    """All values in a value, as text, but for NULL, true and false."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from _walk_texts(inner)
+            yield from walk_texts(inner)
     elif value is not None and not isinstance(value, bool):
         yield str(value)
 

@@ -189,17 +189,27 @@ def with_choice_options(command: F) -> F:
     """A command over rows of the DLQ: it is given a `Choice`, by default of all rows."""
 
     @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, **given: Any) -> Any:
+    def choose(*, ids: Sequence[str], of_file: str, in_row: Sequence[str], **given: Any) -> Any:
         from runners.running.choice import Choice
 
-        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "where", "since", "until")}
-        return command(choice=Choice(ids=tuple(ids), file=of_file, **conditions), **given)
+        for value in in_row:
+            _split_pair(value, "--value", "COLUMN=VALUE")
+        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "text", "where", "since", "until")}
+        return command(choice=Choice(ids=tuple(ids), file=of_file, values=tuple(in_row), **conditions), **given)
 
     options = [
         option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
         option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
         option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
         option("--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value there."),
+        option(
+            *("--value", "in_row"),
+            section=SELECTION,
+            multiple=True,
+            metavar="COLUMN=VALUE",
+            help="Take rows with this value there; may be repeated.",
+        ),
+        option("--text", section=SELECTION, default="", metavar="TEXT", help="Take rows with it in a value or reason."),
         option(
             *("--file", "of_file"),
             section=SELECTION,

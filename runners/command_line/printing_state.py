@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from runners.command_line.printing import format_dead_letters
 from runners.model.text import (
     escape_controls,
     escape_line,
@@ -128,6 +129,14 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
             "",
         ]
     return "\n".join(parts).rstrip()
+
+
+def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool = False) -> str:
+    """Refused rows as tables, and how to see more of the last one."""
+    if not rows:
+        return format_dead_letters(rows)
+    hint = with_file(f"wherry dlq explain FILE {escape_line(rows[-1]['id'])}", file)
+    return f"{format_dead_letters(rows, wide=wide)}\n\n{paint_hint(f'Explain a row:  {hint}')}"
 
 
 def format_settings(facts: Mapping[str, JSON]) -> str:

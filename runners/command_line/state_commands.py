@@ -218,7 +218,7 @@ def show_dead_letters(
 ) -> None:
     """Show refused rows: why, where, and the row itself.
 
-    For example:  wherry dlq show orders.yaml --waiting --code CAST
+    For example:  wherry dlq show orders.yaml --waiting --code CAST --text n/a
     """
 
     most = limit if limit or json else 20
@@ -228,7 +228,7 @@ def show_dead_letters(
     elif waiting and not rows:
         click.echo("No such row waits in the DLQ." if not choice.chooses_all else "No row waits in the DLQ.")
     else:
-        click.echo(printing.format_wide(partial(printing.format_dead_letters, rows), wide=wide))
+        click.echo(printing.format_wide(partial(printing_state.format_letters, rows, str(given["file"])), wide=wide))
 
 
 @dlq.command("summary")

@@ -46,9 +46,10 @@ def list_dead_letters(
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     dlq, spark = find_dlq(pipeline)
     ids: set[str] | None = None
-    if waiting or not choice.chooses_all:
-        letters = choice.select_letters(dlq, spark, decided) if waiting else choice.list_letters(dlq, spark)
-        ids = {letter.id for letter in letters[-(limit or 0) :]}
+    if limit and (waiting or not choice.chooses_all):
+        ids = {*choice.list_newest(dlq, spark, limit, but=decided.ids if waiting else frozenset())}
+    elif waiting or not choice.chooses_all:
+        ids = {each.id for each in choice.select_letters(dlq, spark, decided.ids if waiting else ())}
     rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=decided.replayed, discarded=decided.discarded)
     return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
 

@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from destinations.dead_letters import MOST_LISTED, lacks_replays, match_ids, query_dlq
+from destinations.dead_letters import (
+    MOST_LISTED,
+    NEWEST,
+    lacks_replays,
+    match_ids,
+    match_plans,
+    query_dlq,
+    stream_dlq,
+)
 from destinations.destination import Destination
 from origins.batch import JSON
+from origins.batch_rows import to_python_rows
 from origins.errors import has_condition, list_spark_errors
 from origins.nack import DLQ_COLUMNS
-from origins.names import quote_text
-from origins.protection import Protection
+from origins.names import quote_in_hex, quote_text
+from origins.protection import Protection, walk_texts
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
 from runners.model.text import summarise_error
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import SparkSession
 
 _LETTERS = (
-    "SELECT id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, "
-    "nacked_at, {replays} FROM {table}{where} ORDER BY nacked_at, lane, number, position, id"
+    "id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, nacked_at, "
+    "replays"
 )
+_OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
 
@@ -50,6 +65,11 @@ class Choice:
     """Rows that were refused then or later. A time without a zone is in UTC."""
     until: datetime | None = None
     """Rows that were refused before."""
+    values: tuple[str, ...] = ()
+    """Rows that have these values, as they were read or as their stage got them: each is `COLUMN=VALUE`. The value may
+    be a pattern such as `*@shop.example`; `NULL` is one as well."""
+    text: str = ""
+    """Rows that have this text in a value or in their message, in any case of letters."""
 
     @property
     def chooses_all(self) -> bool:
@@ -61,7 +81,14 @@ class Choice:
         moments = {
             name: at and convert_to_utc(at).isoformat() for name, at in (("since", self.since), ("until", self.until))
         }
-        return {**vars(self), "ids": list(self.ids), **moments}
+        return {**vars(self), "ids": list(self.ids), "values": list(self.values), **moments}
+
+    def covers(self, moment: datetime) -> bool:
+        """Whether rows can be chosen that were refused then."""
+        at = convert_to_utc(moment)
+        return (not self.since or at >= convert_to_utc(self.since)) and (
+            not self.until or at < convert_to_utc(self.until)
+        )
 
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
@@ -75,13 +102,61 @@ class Choice:
         Without Spark where there is no `where` and the DLQ lies on this machine. Raises `Refusal` for an id that is
         not there, and for a `where` that Spark does not understand.
         """
+        tables = self.stream_rows(dlq, spark, _LETTERS, then=_OLDEST_FIRST)
+        return [Letter.of(row) for table in tables for row in to_python_rows(table)]
+
+    def list_newest(
+        self, dlq: Destination, spark: Callable[[], SparkSession], most: int, *, but: frozenset[str] = frozenset()
+    ) -> list[str]:
+        """The ids of the chosen rows that were refused last, the newest first; none of them is one of `but`."""
+        order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged else ""
+        names = [each.split(" ")[0] for each in NEWEST.split(", ")]
+        tables = self.stream_rows(dlq, spark, ", ".join(["id", *names]), then=order)
+        rows = (row for table in tables for row in to_python_rows(table) if row["id"] not in but)
+        return [row["id"] for row in heapq.nlargest(most, rows, key=itemgetter(*names))]
+
+    def stream_rows(
+        self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
+    ) -> Iterator[pyarrow.Table]:
+        """These columns of the chosen rows, in tables of bounded size. `where` is a further condition, and `then`
+        stands behind all of them. Raises as `list_letters` does."""
+        if self.file:
+            found = (part for table in self._query(dlq, spark, "DISTINCT part") for part in table["part"].to_pylist())
+            parts = [part for part in found if _is_file(part or "", self.file)]
+            if len(parts) <= MOST_LISTED:
+                listed = f"part IN ({', '.join(map(quote_in_hex, parts))})" if parts else "false"
+                where = f"{where} AND {listed}" if where else listed
+                yield from replace(self, file="").stream_rows(dlq, spark, columns, where=where, then=then)
+                return
+        if self.ids:
+            self._check_ids(dlq, spark)
+        conditions = [*self._list_conditions(), *([where] if where else [])]
+        if not self._judged:
+            yield from self._query(dlq, spark, columns, conditions, then)
+            return
+        import pyarrow as pa
+
+        ids = frozenset() if self._names_ids else frozenset(self.ids)
+        beside = [each for each in self._judged if each not in columns.split(", ")]
+        for table in self._query(dlq, spark, ", ".join([columns, *beside]), conditions, then):
+            rows = [row for row in to_python_rows(table) if self._is_meant(row, ids)]
+            if rows:
+                yield pa.Table.from_pylist(rows, pa.schema([*table.schema][: len(table.schema) - len(beside)]))
+
+    def _query(
+        self,
+        dlq: Destination,
+        spark: Callable[[], SparkSession],
+        columns: str,
+        conditions: Sequence[str] = (),
+        then: str = "",
+    ) -> Iterator[pyarrow.Table]:
+        if lacks_replays(dlq):
+            columns = re.sub(r"\breplays\b", "CAST(NULL AS STRING) AS replays", columns)
+        where = f" WHERE {' AND '.join(conditions)}".replace("{", "{{").replace("}", "}}") if conditions else ""
+        query = f"SELECT {columns} FROM {{table}}{where} {then}"
         try:
-            conditions = [match_ids(self.ids)] if 0 < len(self.ids) <= MOST_LISTED else []
-            conditions += [f"(\n{self.where}\n)"] if self.where else []
-            where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-            query = _LETTERS.replace("{where}", where.replace("{", "{{").replace("}", "}}"))
-            query = query.replace("{replays}", "NULL AS replays" if lacks_replays(dlq) else "replays")
-            rows = query_dlq(dlq, spark, query, in_sparks_words=bool(self.where))
+            yield from stream_dlq(dlq, spark, query, in_sparks_words=bool(self.where))
         except list_spark_errors() as error:
             if not self.where or has_condition(error, "DELTA_MISSING"):
                 raise
@@ -89,8 +164,13 @@ class Choice:
                 f"--where is not valid for the DLQ: {summarise_error(error)}",
                 hint=f"Write a condition in Spark's SQL over the columns of the DLQ: {_COLUMNS}.",
             ) from error
-        letters = [Letter.of(row) for row in rows]
-        unknown = set(self.ids) - {letter.id for letter in letters}
+
+    def _check_ids(self, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
+        """Raises `Refusal` for an id that is not there."""
+        conditions = [match_ids(self.ids) if self._names_ids else match_plans(self.ids)]
+        conditions += [f"(\n{self.where}\n)"] if self.where else []
+        tables = self._query(dlq, spark, "id", conditions)
+        unknown = set(self.ids).difference(*(table["id"].to_pylist() for table in tables))
         if unknown:
             more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
             raise Refusal(
@@ -98,18 +178,131 @@ class Choice:
                 f"{' that meets --where' if self.where else ''}.",
                 hint="See the ids:  wherry dlq show FILE",
             )
-        return [letter for letter in letters if self._is_meant(letter)]
 
-    def _is_meant(self, letter: Letter) -> bool:
+    @property
+    def _names_ids(self) -> bool:
+        """Whether its ids can be listed in a query."""
+        return 0 < len(self.ids) <= MOST_LISTED
+
+    @property
+    def _judged(self) -> Sequence[str]:
+        """The columns by which rows must be judged here, since SQL does not say all that is meant."""
+        asked = {
+            "id": bool(self.ids) and not self._names_ids,
+            "part": bool(self.file),
+            "message": bool(self.column or self.text),
+            **dict.fromkeys(("`row`", "original"), bool(self.values or self.text)),
+        }
+        return [name for name, is_asked in asked.items() if is_asked]
+
+    def _list_conditions(self) -> Iterator[str]:
+        """SQL that is true for every chosen row, and for few others."""
+        if self.ids:
+            yield match_ids(self.ids) if self._names_ids else match_plans(self.ids)
+        if self.code:
+            yield f"code = {quote_in_hex(self.code)}"
+        if self.stage:
+            yield f"(stage = {quote_in_hex(self.stage)} OR destination = {quote_in_hex(self.stage)})"
+        if self.since:
+            yield f"nacked_at >= {_write_moment(self.since)}"
+        if self.until:
+            yield f"nacked_at < {_write_moment(self.until)}"
+        if self.where:
+            yield f"(\n{self.where}\n)"
+        if self.column and _is_same_in_json(self.column):
+            yield _contain(("message",), (self.column.lower(),))
+        if self.text and _is_same_in_json(self.text):
+            yield _contain(("message", "`row`", "original"), (self.text.lower(),))
+        for value in self.values:
+            if pieces := _list_pieces(value.partition("=")[2]):
+                yield _contain(("`row`", "original"), pieces)
+
+    def _is_meant(self, row: Mapping[str, JSON], ids: Container[str]) -> bool:
+        """Whether a row is chosen, as far as SQL does not say it."""
         return (
-            (not self.ids or letter.id in self.ids)
-            and self.code in ("", letter.code)
-            and self.stage in ("", letter.stage, letter.destination)
-            and (not self.since or convert_to_utc(letter.nacked_at) >= convert_to_utc(self.since))
-            and (not self.until or convert_to_utc(letter.nacked_at) < convert_to_utc(self.until))
-            and (not self.file or _is_file(letter.part, self.file))
-            and (not self.column or self.column.lower() in map(str.lower, parse_message(letter.message).columns))
+            (not ids or row["id"] in ids)
+            and (not self.file or _is_file(row["part"] or "", self.file))
+            and (not self.column or self.column.lower() in map(str.lower, parse_message(row["message"] or "").columns))
+            and (not (self.values or self.text) or self._has_values(row))
         )
+
+    def _has_values(self, row: Mapping[str, JSON]) -> bool:
+        payloads = [_read_payload(row[name]) for name in ("row", "original") if row[name] is not None]
+        if not all(any(_has_value(each, value) for each in payloads) for value in self.values):
+            return False
+        return not self.text or any(
+            self.text.lower() in text.lower() for each in (row["message"], *payloads) for text in walk_texts(each)
+        )
+
+
+class _Number(str):
+    """A number, as JSON has it."""
+
+
+def _read_payload(text: str) -> JSON:
+    return json.loads(text, parse_int=_Number, parse_float=_Number)
+
+
+def _has_value(payload: JSON, wanted: str) -> bool:
+    """Whether a row has this `COLUMN=VALUE`."""
+    column, _, value = wanted.partition("=")
+    return any(_is_value(each, value) for each in _find_values(payload, column.lower()))
+
+
+def _find_values(row: JSON, column: str) -> Iterator[JSON]:
+    """What stands in this column, or field such as `buyer.email`; also in each of a list."""
+    if isinstance(row, list):
+        for each in row:
+            yield from _find_values(each, column)
+    elif isinstance(row, Mapping):
+        for name, value in row.items():
+            if name.lower() == column:
+                yield from value if isinstance(value, list) else [value]
+            elif column.startswith(f"{name.lower()}."):
+                yield from _find_values(value, column[len(name) + 1 :])
+
+
+def _is_value(value: JSON, wanted: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return wanted.lower() == ("null" if value is None else str(value).lower())
+    if isinstance(value, _Number) and _parse_number(value) == _parse_number(wanted):
+        return True
+    return isinstance(value, str) and (value == wanted or fnmatchcase(value, wanted))
+
+
+def _parse_number(text: str) -> Decimal | None:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        return None
+
+
+def _list_pieces(wanted: str) -> Sequence[str]:
+    """Texts of which a row as JSON has one at least if it has this value; none where that cannot be told."""
+    digits = wanted.removeprefix("-")
+    if re.fullmatch("0|[1-9][0-9]*", digits):
+        return digits, f"{digits[0]}.{digits[1:].rstrip('0') or '0'}e"  # a large number may be written as 1.7E7
+    if re.fullmatch(r"[1-9][0-9]{0,6}\.[0-9]*[1-9]", digits):
+        return (digits,)
+    if "[" in wanted or wanted.lower() in ("null", "true", "false") or _parse_number(wanted) is not None:
+        return ()
+    piece = max(re.split(r"[*?]", wanted), key=len)
+    return (piece.lower(),) if piece and _is_same_in_json(piece) else ()
+
+
+def _is_same_in_json(text: str) -> bool:
+    """Whether each value that contains this text does so in JSON too, and in small letters the same way for all."""
+    return all(each.isprintable() and each < "\u0100" and each not in '"\\' for each in text)
+
+
+def _contain(columns: Sequence[str], pieces: Sequence[str]) -> str:
+    """SQL that is true where one of the columns contains one of the pieces, which are in small letters."""
+    every = [f"contains(lower({column}), {quote_in_hex(piece)})" for column in columns for piece in pieces]
+    return f"({' OR '.join(every)})"
+
+
+def _write_moment(moment: datetime) -> str:
+    return f"CAST('{convert_to_utc(moment).isoformat()}' AS TIMESTAMP)"
 
 
 def _is_file(part: str, wanted: str) -> bool:

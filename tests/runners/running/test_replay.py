@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -27,6 +28,9 @@ from stages.filter import Filter
 from stages.sql import Sql
 from tests.runners.running.letterbox import NOON, READ, letters, post
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b": Memory(name="b")})}
 
@@ -93,6 +97,88 @@ def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, foun
     post(tmp_path / "dlq", letters(3, message="no"))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
     assert places(choice.list_letters(queue, no_spark)) == found
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Delta:
+    """Rows with all kinds of values; the last one could not be read."""
+    rows: list[tuple[Json, Json]] = [
+        ({"id": 7, "mail": "Anna@shop.example", "price": 10.50, "buyer": {"city": "Köln"}}, {"id": "seven"}),
+        ({"id": 70, "mail": None, "price": 1, "paid": True, "tags": ["new", "7"]}, {"id": 70}),
+        ({"id": 8, "mail": "bob@home.example", "items": [{"sku": "a-7"}, {"sku": 'say "x"'}]}, None),
+        ({"raw": '{"id": 7, rubbish'}, {"raw": '{"id": 7, rubbish'}),
+    ]
+    for place, (row, original) in enumerate(rows, start=1):
+        text = json.dumps(row, ensure_ascii=False).replace('"price": 1,', '"price": 1.25E7,')  # as Spark writes it
+        texts = {"row": text, "original": original and json.dumps(original)}
+        post(tmp_path / "dlq", letters(place, message="id is 'seven', not a number" if place == 1 else "no", **texts))
+    return Delta(path=str(tmp_path / "dlq"), name="dlq")
+
+
+VALUES = [
+    (("id=7",), [1]),
+    (("ID=7.0",), [1]),
+    (("id=seven",), [1]),
+    (("id=70",), [2]),
+    (("price=10.5",), [1]),
+    (("price=10.50",), [1]),
+    (("price=-10.5",), []),
+    (("price=12500000",), [2]),
+    (("mail=*@shop.example",), [1]),
+    (("mail=anna@shop.example",), []),
+    (("mail=null",), [2]),
+    (("paid=true",), [2]),
+    (("buyer.city=Köln",), [1]),
+    (("tags=new",), [2]),
+    (("items.sku=[ab]-7",), [3]),
+    (('items.sku=say "x"',), [3]),
+    (("id=7*",), [1, 2]),
+    (("id=7*", "paid=true"), [2]),
+    (("raw=*rubbish",), [4]),
+    (("mail=7",), []),
+    (("none=7",), []),
+]
+TEXTS = [("seven", [1]), ("NOT A NUMBER", [1]), ("KÖLN", [1]), ("shop.", [1]), ('"x"', [3]), ("id", [1, 4]), ("12", [])]
+
+
+@pytest.mark.parametrize(("values", "found"), VALUES)
+def test_rows_are_chosen_by_the_values_that_they_have(sales: Delta, values: tuple[str, ...], found: list[int]) -> None:
+    """As they were read or as the stage got them; a column in any case of letters, a value as it is or as a pattern."""
+    assert places(Choice(values=values).list_letters(sales, no_spark)) == found
+
+
+@pytest.mark.parametrize(("text", "found"), TEXTS)
+def test_rows_are_chosen_by_a_text_anywhere(sales: Delta, text: str, found: list[int]) -> None:
+    """In a value or in the message, in any case of letters; the names of columns do not count."""
+    assert places(Choice(text=text).list_letters(sales, no_spark)) == found
+
+
+def test_the_newest_chosen_rows_are_found_without_the_others(sales: Delta) -> None:
+    """Also where only some of them wait, and where SQL does not say all that is chosen."""
+    every = ["p/4", "p/3", "p/2", "p/1"]
+    assert Choice(code="CAST").list_newest(sales, no_spark, 2) == every[:2]
+    assert Choice().list_newest(sales, no_spark, 2, but=frozenset({"p/4", "p/2"})) == ["p/3", "p/1"]
+    assert Choice(values=("id=7*",)).list_newest(sales, no_spark, 1, but=frozenset({"p/2"})) == ["p/1"]
+
+
+@pytest.mark.spark
+def test_spark_chooses_the_same_rows(sales: Delta, spark: SparkSession) -> None:
+    """A DLQ in a catalog, and a condition in SQL, need it; quotes and backslashes mean the same there."""
+    folder = Path(str(sales.path))
+    odd = 'it\'s \\ "{x}"'
+    message = f"column fare: '{odd}' is not an int"
+    post(folder, letters(5, code=odd, destination=odd, stage=None, message=message, part="a/b.csv"))
+    moments = NOON + timedelta(minutes=2), datetime(2026, 1, 1, 12, 4)
+    cases = [
+        (Choice(values=("id=7*",), text="köln"), [1]),
+        (Choice(values=('items.sku=say "x"', "mail=bob*")), [3]),
+        (Choice(code=odd, stage=odd, text=odd), [5]),
+        (Choice(file="b.csv", column="FARE"), [5]),
+        (Choice(since=moments[0], until=moments[1], ids=("p/2", "p/3", "p/5")), [2, 3]),
+    ]
+    for choice, found in cases:
+        assert places(choice.list_letters(sales, no_spark)) == found
+        assert places(replace(choice, where="id > ''").list_letters(sales, lambda: spark)) == found
 
 
 def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:

@@ -176,6 +176,24 @@ def test_the_same_options_choose_rows_for_each_command(
     assert "expected a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
 
 
+def test_protected_values_can_be_searched_and_stay_masked(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Somebody who knows the value finds its row; a search that is no `COLUMN=VALUE` is refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(f"{DEFINITION}protect: [mail]\n")
+    row = json.dumps({"id": 9, "mail": "anna@shop.example"})
+    post(tmp_path / "state" / "dlq", letters(9, row=row, original=row, message="no such mail anna@shop.example"))
+    for search in (["--value", "mail=anna@shop.example"], ["--text", "ANNA@shop"]):
+        assert cli.execute(["dlq", "show", "orders.yaml", *search]) == 0
+        shown = capsys.readouterr().out
+        assert "id p/9" in shown
+        assert "anna" not in shown
+        assert shown.endswith("Explain a row:  wherry dlq explain orders.yaml p/9\n")
+    assert cli.execute(["dlq", "show", "orders.yaml", "--value", "mail"]) == 2
+    assert "expected COLUMN=VALUE, got 'mail'" in capsys.readouterr().err
+
+
 DEFINITION = """
 name: orders
 origin: {memory: {schema: "id long"}, name: origin}
