@@ -203,6 +203,14 @@ class Pipeline(PipelineSpec):
 
         return summarise(self._definition().pipeline, choice or Choice())
 
+    def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> dict[str, JSON]:
+        """How many rows the last runs refused by cause, or the last days, and what is new or gone; with the share of
+        the rows that were read. Needs no Spark where `dead_letters` needs none."""
+        from runners.operations.dlq import compare_causes
+        from runners.running.choice import Choice
+
+        return compare_causes(self._definition().pipeline, choice or Choice(), by=by)
+
     def preview(
         self,
         *,

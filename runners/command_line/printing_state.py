@@ -12,6 +12,7 @@ from runners.model.text import (
     escape_line,
     format_batches,
     format_count,
+    format_percent,
     format_sections,
     name_batch,
     paint,
@@ -117,18 +118,54 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
         return "The DLQ has no rows."
     parts = []
     for cause in causes:
-        where = cause["stage"] if cause["destination"] is None else f"{cause['stage']} for {cause['destination']}"
         first, last = (show_moment(cause[name])[:16] for name in ("first", "last"))
         row = [f"{cause['rows']:,}", f"{cause['waiting']:,}", first, last]
         example = cause["example"]
         parts += [
-            escape_line(f"{cause['code']}, {where}"),
+            escape_line(_name_cause(cause)),
             table(["rows", "waiting", "first (UTC)", "last (UTC)"], [row]),
             *(f"  {line}" for line in Causes.of(cause["forms"]).describe(placed=False)),
             escape_line(f"  {json.dumps(example['row'], ensure_ascii=False)}"),
             "",
         ]
     return "\n".join(parts).rstrip()
+
+
+def format_comparison(compared: Mapping[str, JSON]) -> str:
+    """A line for each cause, with a chart of the last runs or days; nothing where there are not two to compare."""
+    by, periods, causes = compared["by"], compared["periods"], compared["causes"]
+    if len(periods) < 2 or not causes:
+        return ""
+    last = periods[-1]
+    under_way = ", and is under way" if last["under_way"] else ""
+    read = "" if last["read"] is None else f" It read {format_count(last['read'])}."
+    rows = [
+        [
+            _name_cause(cause),
+            f"{cause['now']:,}",
+            f"{cause['before']:,}",
+            format_percent(cause),
+            f"{_draw_chart(cause['counts'])}  {cause['change'] or ''}".rstrip(),
+        ]
+        for cause in causes
+    ]
+    head = ["cause", f"last {by}", "before", "of rows read", f"the last {len(periods)} {by}s"]
+    began = f"The last {by} began at {show_moment(last['began'])} (UTC){under_way}.{read}"
+    return f"{began}\n\n{table(head, rows)}"
+
+
+def _draw_chart(counts: Sequence[int]) -> str:
+    """A bar for each count; a point for none."""
+    most = max(counts)
+    return "".join(_BARS[-(-len(_BARS) * count // most) - 1] if count else "·" for count in counts)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def _name_cause(cause: Mapping[str, JSON]) -> str:
+    where = [each for each in (cause["stage"], cause["destination"]) if each]
+    return f"{cause['code']}, {' for '.join(where)}"
 
 
 def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool = False) -> str:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -233,18 +233,24 @@ def show_dead_letters(
 
 @dlq.command("summary")
 @with_definition
+@option("--by", type=click.Choice(["run", "day"]), default="run", metavar="run|day", help="Compare runs, or days.")
 @with_choice_options
 @as_json
-def summarise(choice: Choice, json: bool, **given: Any) -> None:
-    """Count refused rows by cause.
+def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: Any) -> None:
+    """Count refused rows by cause, and compare the last runs.
 
-    For example:  wherry dlq summary orders.yaml
+    For example:  wherry dlq summary orders.yaml --by day
 
     Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
-    of a cause by column and by the form of the value.
+    of a cause by column and by the form of the value. A chart shows what each run refused, and what is new or gone.
     """
-    causes = load_for_reading(**given).dead_letter_causes(choice)
-    click.echo(printing.as_json({"causes": causes}) if json else printing_state.format_summary(causes))
+    pipeline = load_for_reading(**given)
+    causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
+    if json:
+        click.echo(printing.as_json({"causes": causes, "compared": compared}))
+        return
+    parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
+    click.echo("\n\n".join(filter(None, parts)))
 
 
 @dlq.command("explain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import TypedDict, cast
 
@@ -41,7 +41,7 @@ class ParsedMessage:
     problem: str
     """The message without the values. Of a message that names no column, its form."""
 
-    @property
+    @cached_property
     def form(self) -> str:
         """The forms of the values."""
         return ", ".join(map(_find_form_shown, self.values))
@@ -238,10 +238,12 @@ class CauseCounter:
         files: Iterable[str | None] = (),
         sample: str = "",
         waiting: int | None = None,
+        rank: str = "",
     ) -> None:
         """Count rows with this code, stage, destination and message, whose values are masked already.
 
-        A file in front of the message does not tell causes apart.
+        A file in front of the message does not tell causes apart. The example of a cause is the message of the lowest
+        `rank`, and of the first of these.
         """
         named = [file for file in files if file]
         message = _drop_file(str(refusal["message"]), named)
@@ -253,9 +255,10 @@ class CauseCounter:
         if group is None and len(self._found) >= self.most:
             self.others += rows
             return
-        if group is None:
+        if group is None or rank < group.rank:
             cause = Cause(code=code, stage=stage, destination=destination, form=parsed.form, sample=sample)
-            group = self._found[key] = _Group(cause.put_message(message))
+            group = self._found.setdefault(key, _Group(cause))
+            group.cause, group.rank = cause.put_message(message), rank
         group.add(rows, named, waiting)
 
     def put_messages(self, messages: Mapping[str, str]) -> None:
@@ -276,7 +279,7 @@ class CauseCounter:
                 group.cause,
                 rows=group.rows,
                 files=len(group.files),
-                first_files=tuple(group.files)[:_NAMED],
+                first_files=tuple(sorted(group.files)[:_NAMED]),
                 waiting=group.waiting,
             )
             for group in self._found.values()
@@ -293,6 +296,7 @@ def _drop_file(message: str, files: Iterable[str]) -> str:
 @dataclass
 class _Group:
     cause: Cause
+    rank: str = ""
     rows: int = 0
     files: dict[str, None] = field(default_factory=dict)
     waiting: int | None = None

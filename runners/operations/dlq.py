@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from destinations.dead_letters import format_moment, read_dead_letters
 from destinations.destination import Destination
@@ -25,12 +27,13 @@ from runners.model.text import format_count
 from runners.operations.pipeline_access import open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
-from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided
+from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided, list_settled_ever
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
 from runners.state.takeover import is_run
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import SparkSession
 
 
@@ -71,34 +74,160 @@ def summarise_causes(
     `forms` groups the rows of a cause by column and form of the value. A row that a replay refused again counts once,
     as it was refused last.
     """
-    letters = choice.list_letters(dlq, spark)
-    replaced = {letter.replays for letter in letters}
-    causes: dict[tuple[JSON, ...], dict[str, JSON]] = {}
-    counters: dict[tuple[JSON, ...], CauseCounter] = {}
-    for letter in (each for each in letters if each.id not in replaced):
-        where = {"code": letter.code, "stage": letter.stage, "destination": letter.destination}
-        key = tuple(where.values())
-        cause = causes.setdefault(key, {**where, "rows": 0, "waiting": 0, "first": None})
-        waits = letter.id not in decided
-        cause.update(
-            rows=cause["rows"] + 1,
-            waiting=cause["waiting"] + waits,
-            first=cause["first"] or format_moment(letter.nacked_at),
-            last=format_moment(letter.nacked_at),
-        )
-        if waits or not cause["waiting"]:
-            cause["example"] = letter.id
-        message = protection.mask_message(letter.message)
-        counter = counters.setdefault(key, CauseCounter())
-        counter.add({**where, "message": message}, files=[letter.part], sample=letter.id, waiting=int(waits))
-    for counter in counters.values():
-        mask_causes(dlq, spark, counter, protection)
-    examples = read_examples(dlq, spark, [cause["example"] for cause in causes.values()], protection)
-    for key, cause in causes.items():
-        example = examples[cause["example"]]
-        cause["example"] = {name: example[name] for name in ("id", "message", "row", "stage")}
-        cause["forms"] = counters[key].count().json()
-    return sorted(causes.values(), key=lambda cause: (-cause["waiting"], -cause["rows"], cause["code"]))
+    again = choice.stream_rows(dlq, spark, "id, replays", where="replays IS NOT NULL")
+    replaced = frozenset(each for table in again for each in table["replays"].to_pylist())
+    done = decided.ids
+    causes: dict[_CauseKey, _CauseCount] = {}
+    for table in choice.stream_rows(dlq, spark, ", ".join(_COUNTED)):
+        columns = _list_columns(table, _COUNTED)
+        rows = [row for row in zip(*columns, strict=True) if row[0] not in replaced]
+        for row in rows:
+            key, waits = row[1:4], row[0] not in done
+            cause = causes.get(key) or causes.setdefault(key, _CauseCount())
+            cause.add(row[4:8], row[0], waits=waits)
+        alike = Counter((*row[1:4], *row[8:], row[0] not in done) for row in rows)
+        samples = {(*row[1:4], *row[8:], row[0] not in done): row[0] for row in rows}
+        for group, count in alike.items():
+            *where, message, part, waits = group
+            refusal = dict(zip(_BY, where, strict=True)) | {"message": protection.mask_message(message or "")}
+            causes[group[:3]].counter.add(
+                refusal, count, [part], samples[group], waiting=count if waits else 0, rank=message or ""
+            )
+    for each in causes.values():
+        mask_causes(dlq, spark, each.counter, protection)
+    examples = read_examples(dlq, spark, [each.example for each in causes.values()], protection)
+    found = [each.describe(key, examples[each.example]) for key, each in causes.items()]
+    return sorted(found, key=lambda cause: (-cause["waiting"], -cause["rows"], str(cause["code"])))
+
+
+_BY = ("code", "stage", "destination")
+_COUNTED = ("id", *_BY, "nacked_at", "lane", "number", "position", "message", "part")
+_CauseKey: TypeAlias = tuple[str, str, str | None]
+_Place: TypeAlias = tuple[int, str, int, int]
+"""By what refused rows are ordered: the moment, the lane, the number of the batch and the place in it."""
+
+
+def _list_columns(table: pyarrow.Table, names: Sequence[str]) -> list[list[Any]]:
+    """The values of these columns; of a time, its microseconds since 1970."""
+    import pyarrow as pa
+
+    found = []
+    for column in map(table.column, names):
+        if pa.types.is_timestamp(column.type):
+            column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+        found.append(column.to_pylist())
+    return found
+
+
+@dataclass
+class _CauseCount:
+    """The rows of one cause, as far as they were counted."""
+
+    counter: CauseCounter = field(default_factory=CauseCounter)
+    rows: int = 0
+    waiting: int = 0
+    first: int = 0
+    newest: tuple[bool, _Place, str] = (False, (0, "", 0, 0), "")
+    """Whether it waits, its place and its id."""
+    last: int = 0
+
+    @property
+    def example(self) -> str:
+        return self.newest[2]
+
+    def add(self, place: _Place, id_: str, *, waits: bool) -> None:
+        moment = place[0]
+        self.first = moment if not self.rows else min(self.first, moment)
+        self.last = max(self.last, moment)
+        self.rows += 1
+        self.waiting += waits
+        self.newest = max(self.newest, (waits, place, id_))
+
+    def describe(self, key: _CauseKey, example: Mapping[str, JSON]) -> dict[str, JSON]:
+        return {
+            **dict(zip(_BY, key, strict=True)),
+            "rows": self.rows,
+            "waiting": self.waiting,
+            "first": format_moment(_parse_micros(self.first)),
+            "last": format_moment(_parse_micros(self.last)),
+            "example": {name: example[name] for name in ("id", "message", "row", "stage")},
+            "forms": self.counter.count().json(),
+        }
+
+
+def _parse_micros(micros: int) -> datetime:
+    return datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=micros)
+
+
+MOST_PERIODS = 20
+"""So many runs or days are compared: the last ones."""
+
+
+@dataclass
+class _Period:
+    """A run, or a day: when it began, and what was read and refused in it."""
+
+    began: str
+    read: int | None = None
+    refused: int = 0
+    under_way: bool = False
+
+    def include(self, at: str, read: int | None = None) -> None:
+        self.began = min(self.began, at)
+        self.read = self.read if read is None else (self.read or 0) + read
+
+
+def compare_causes(
+    pipeline: PipelineSpec, choice: Choice = Choice(), *, by: Literal["run", "day"] = "run"
+) -> dict[str, JSON]:
+    """How many of the chosen rows each run refused, or each day, by cause; the oldest first. A replay is no such run.
+
+    `{"by", "periods": [{"run" or "day", "began", "read", "refused", "under_way"}], "causes": [{"code", "stage",
+    "destination", "now", "before", "share", "change", "counts"}]}`. `now` is the last period, and `before` the one
+    before it. `share` is that of the rows that the last one read; None where it is not known. `change` is `new` for a
+    cause that no earlier period has, and `gone` for one that only the last lacks, unless that is under way.
+    """
+    journal, (dlq, spark) = StateLocation.of(pipeline).open_journal(pipeline), find_dlq(pipeline)
+    periods: dict[str, _Period] = {}
+    for each in list_settled_ever(journal):
+        read, at = each.counts.get("read"), datetime.fromisoformat(each.at)
+        if read and not is_replay(each.lane) and choice.covers(at):
+            name = each.run if by == "run" else each.at[:10]
+            periods.setdefault(name, _Period(each.at)).include(each.at, read)
+    counted: Counter[tuple[_CauseKey, str]] = Counter()
+    for table in choice.stream_rows(dlq, spark, ", ".join((*_BY, "run", "lane", "nacked_at"))):
+        *causes, runs, lanes, micros = _list_columns(table, (*_BY, "run", "lane", "nacked_at"))
+        moments = {each: format_moment(_parse_micros(each)) for each in {*micros}}
+        for (*cause, run, lane, at), count in Counter(zip(*causes, runs, lanes, micros, strict=True)).items():
+            if not is_replay(lane):
+                name = run if by == "run" else moments[at][:10]
+                period = periods.setdefault(name, _Period(moments[at]))
+                period.include(moments[at])
+                period.refused += count
+                counted[(cause[0], cause[1], cause[2]), name] += count
+    for name in (datetime.now(timezone.utc).date().isoformat(), *(owner["run"] for owner in journal.state.owners)):
+        if name in periods:
+            periods[name].under_way = True
+    last = sorted(periods, key=lambda name: (periods[name].began, name))[-MOST_PERIODS:]
+    found = [
+        _compare_cause(key, [counted[key, name] for name in last], periods[last[-1]])
+        for key in dict.fromkeys(key for key, name in counted if name in last)
+    ]
+    return {
+        "by": by,
+        "periods": [{by: name, **vars(periods[name])} for name in last],
+        "causes": sorted(found, key=lambda cause: (-cause["now"], -cause["before"], -sum(cause["counts"]), str(cause))),
+    }
+
+
+def _compare_cause(key: _CauseKey, counts: Sequence[int], last: _Period) -> dict[str, JSON]:
+    *earlier, now = counts
+    before = earlier[-1] if earlier else 0
+    gone = before and not now and not last.under_way
+    change = "new" if earlier and not any(earlier) else "gone" if gone else None
+    share = now / last.read if last.read else None
+    facts = {"now": now, "before": before, "share": share, "change": change, "counts": list(counts)}
+    return {**dict(zip(_BY, key, strict=True)), **facts}
 
 
 def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from runners.state.journal import Journal, list_decided
 from runners.state.location import StateLocation
 from runners.state.process_locks import StateLock, identify_host
 from tests.runners.running.letterbox import letters, post
-from tests.runners.state.ledger.test_progress import plan
+from tests.runners.state.ledger.test_progress import plan, settle
 
 
 @pytest.fixture
@@ -192,6 +193,100 @@ def test_protected_values_can_be_searched_and_stay_masked(
         assert shown.endswith("Explain a row:  wherry dlq explain orders.yaml p/9\n")
     assert cli.execute(["dlq", "show", "orders.yaml", "--value", "mail"]) == 2
     assert "expected COLUMN=VALUE, got 'mail'" in capsys.readouterr().err
+
+
+def carry(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") -> None:
+    """A run that settles one batch at this time."""
+    owner = acquired(pipeline, run=run)
+    name, number = f"plan of {run}", owner.state.get_lane(lane).number + 1
+    batch = replace(plan(number).batch, run=run, lane=lane, plan=name)
+    counts = {**settle().body["counts"], "read": read}
+    owner.record(Entry(kind="plan", lane=lane, plan=name, body=replace(plan(1), batch=batch).json(), at=at))
+    owner.record(replace(settle(), lane=lane, plan=name, body={**settle().body, "counts": counts}, at=at))
+    owner.record(Entry(kind="release", body={"status": "succeeded"}))
+
+
+@pytest.fixture
+def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
+    """The same with four runs: the second refused nothing, the third is a replay, the last is of another day."""
+    moments = {
+        run: datetime(2026, 2, day, 6, tzinfo=timezone.utc) for run, day in zip("abcd", (1, 1, 2, 3), strict=True)
+    }
+    carry(pipeline, "a", moments["a"].isoformat(timespec="milliseconds"), read=10)
+    carry(pipeline, "b", "2026-02-01T07:00:00.000+00:00", read=20)
+    carry(pipeline, "c", "2026-02-02T06:00:00.000+00:00", read=2, lane="dlq/origin")
+    carry(pipeline, "d", "2026-02-03T06:00:00.000+00:00", read=40)
+    for run, places, columns in (
+        ("a", (1, 2, 3), {"code": "CAST"}),
+        ("a", (4,), {"code": "RULE", "stage": "rules"}),
+        ("c", (5,), {"code": "CAST", "lane": "dlq/origin", "replays": "plan of a/1"}),
+        ("d", (6,), {"code": "CAST"}),
+        ("d", (7, 8), {"code": "LOOKUP", "stage": "lookup"}),
+    ):
+        rows = letters(*places, plan=f"plan of {run}", run=run, nacked_at=moments[run], **columns)
+        post(tmp_path / "state" / "dlq", rows)
+    return pipeline
+
+
+def test_causes_are_compared_by_run(runs: Pipeline) -> None:
+    """A run that refused nothing counts, and a replay does not; rows of unknown runs are the first."""
+    compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1)))
+    assert [(each["run"], each["read"], each["refused"]) for each in compared["periods"]] == [
+        ("a", 10, 4),
+        ("b", 20, 0),
+        ("d", 40, 3),
+    ]
+    facts = [(each["code"], each["counts"], each["change"], each["share"]) for each in compared["causes"]]
+    assert facts == [
+        ("LOOKUP", [0, 0, 2], "new", 0.05),
+        ("CAST", [3, 0, 1], None, 0.025),
+        ("RULE", [1, 0, 0], None, 0),
+    ]
+    assert [(each["now"], each["before"]) for each in compared["causes"]] == [(2, 0), (1, 0), (0, 0)]
+
+
+def test_causes_are_compared_by_day(runs: Pipeline) -> None:
+    """Of the chosen rows only."""
+    compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1), stage="rules"), by="day")
+    assert [(each["day"], each["read"]) for each in compared["periods"]] == [("2026-02-01", 30), ("2026-02-03", 40)]
+    (cause,) = compared["causes"]
+    assert (cause["stage"], cause["counts"], cause["change"]) == ("rules", [1, 0], "gone")
+
+
+def test_what_a_run_has_not_refused_yet_is_not_gone(runs: Pipeline) -> None:
+    """It is under way, and may refuse such rows later."""
+    owner = acquired(runs, run="e")
+    batch = replace(plan(4).batch, run="e", plan="e")
+    counts = {**settle().body["counts"], "read": 1}
+    owner.record(Entry(kind="plan", lane="0", plan="e", body=replace(plan(4), batch=batch).json()))
+    owner.record(replace(settle(), plan="e", body={**settle().body, "counts": counts}))
+    compared = runs.compare_causes()
+    assert compared["periods"][-1] | {"began": ""} == {
+        "run": "e", "began": "", "read": 1, "refused": 0, "under_way": True,
+    }  # fmt: skip
+    assert {each["change"] for each in compared["causes"]} == {None}
+
+
+def test_the_summary_has_a_chart_of_the_runs(
+    runs: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unless there is only one."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    assert cli.execute(["dlq", "summary", "orders.yaml", "--since", "2026-02-01"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "The last run began at 2026-02-03 06:00:00 (UTC). It read 40 rows."
+    assert [line.split() for line in lines[2:6]] == [
+        ["cause", "last", "run", "before", "of", "rows", "read", "the", "last", "3", "runs"],
+        ["LOOKUP,", "lookup", "2", "0", "5.00%", "··█", "new"],
+        ["CAST,", "cast", "1", "0", "2.50%", "█·▃"],
+        ["RULE,", "rules", "0", "0", "0.00%", "█··"],
+    ]
+    assert lines[7] == "CAST, cast"
+    assert cli.execute(["dlq", "summary", "orders.yaml", "--until", "2026-01-02"]) == 0
+    assert capsys.readouterr().out.startswith("CAST, cast\n")
+    assert cli.execute(["dlq", "summary", "orders.yaml", "--by", "day", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["compared"]["by"] == "day"
 
 
 DEFINITION = """
