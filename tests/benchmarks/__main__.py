@@ -27,6 +27,7 @@ from tests.benchmarks import (
     ledger,
     listeners,
     merge,
+    refused,
     restart,
     scale,
     shown,
@@ -51,6 +52,7 @@ CASES: dict[str, Case] = {
         listeners,
         scale,
         kafka,
+        refused,
     )
     for case in module.CASES
 }
