@@ -209,7 +209,9 @@ class RefusedRow:
 
         frame, at = origin.fetch(spark, [batch], places=True).frame(), HIDDEN + "at"
         order = F.array_position(F.lit(list(origin.parts(batch))), F.col(PLACE)["part"])
-        nth = F.row_number().over(Window.orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"]))
+        nth = F.row_number().over(
+            Window.partitionBy(F.lit(0)).orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"])
+        )
         columns = [name for name in list_columns(batch) if name in frame.columns]
         row = encode_struct("", frame.select(*columns).schema.json())
         raw = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
