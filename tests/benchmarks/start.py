@@ -24,6 +24,8 @@ FIRST, MORE = "the first batch behind three stages", "more than Wherry's session
 NOTHING, FEW, IDLE = "a run with nothing new", "a run with one small file", "20 idle runs, seconds of the processor"
 SCHEDULED, CALLED = "`wherry schedule`, its seconds for each run", "`wherry run`, the seconds of each"
 PIPELINES, FILES = 10, 100
+WARM_RUN, WARM_PREVIEW = "`wherry run` behind three stages, 5 s after another command", "`wherry preview`, then"
+NEXT_RUN, NEXT_PREVIEW = "`wherry run`, right after another command", "`wherry preview`, right after another command"
 PLAIN_SESSION = f"""
 import sys
 from pyspark.sql import SparkSession
@@ -119,6 +121,34 @@ def _spend() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
+def warm(place: Path, turns: int) -> Taken:
+    """Commands that find a warm Spark: after a pause, in which the Spark is cleaned and warmed, and without one."""
+    _keep_compiled_modules()
+    os.environ["WHERRY_WARM"] = "5m"
+    land(place / "landing", 1)
+    file = str(orders(place, STAGES))
+    taken: dict[str, list[float]] = {name: [] for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)}
+    try:
+        for command in ("run", "preview"):
+            _time_command(command, file)
+        for turn in range(turns):
+            for name, pause in ((WARM_RUN, 5), (NEXT_RUN, 0), (WARM_PREVIEW, 5), (NEXT_PREVIEW, 0)):
+                land(place / "landing", 1, first=2 * turn + (name == NEXT_RUN) + 1)
+                time.sleep(pause)
+                taken[name].append(_time_command("run" if name in (WARM_RUN, NEXT_RUN) else "preview", file))
+    finally:
+        subprocess.run([*_WHERRY, "warm", "stop"], check=True, capture_output=True)
+        del os.environ["WHERRY_WARM"]
+    return taken
+
+
+def _time_command(command: str, file: str) -> float:
+    """Seconds of a command as a person types it."""
+    began = time.perf_counter()
+    subprocess.run([*_WHERRY, command, file, "--quiet"], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
 def scheduled(place: Path, turns: int) -> Taken:
     """So many runs of pipelines behind three stages whose files are all carried: by one scheduler, which is told to end
     after them, and each by a command of its own, as cron calls it. Seconds of the processor, with all child processes.
@@ -178,6 +208,14 @@ CASES = (
         measure=start,
         turns=5,
         bars=(Bar(of=QUICK, to=SCRIPT, most=0.7), Bar(of=MORE, most=0.5)),
+        unit="s",
+    ),
+    Case(
+        name="warm",
+        says="commands that find a warm Spark, from the start of their process to its end",
+        measure=warm,
+        turns=8,
+        bars=tuple(Bar(of=name, most=1.5) for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)),
         unit="s",
     ),
     Case(
