@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
+    from runners.operations.comparison import Comparison
     from runners.operations.explain_row import RefusedRow
     from runners.operations.found_rows import FoundRows
     from runners.operations.offsets import Lanes
@@ -229,6 +230,16 @@ class Pipeline(PipelineSpec):
         from runners.operations.trial import preview
 
         return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
+
+    def compare(self, other: Pipeline, *, batches: int = 1) -> Comparison:
+        """Which rows of the next batches another pipeline treats differently, by column and cause.
+
+        Where no row waits, the newest batches that this pipeline carried are tried. Nothing is written, and no offset
+        moves. Raises `Refusal` where the other pipeline reads from another place, and where there is no batch.
+        """
+        from runners.operations.compare import compare_definitions
+
+        return compare_definitions(self._definition(), other._definition(), batches=batches)
 
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
         """What became of the rows as read for which this condition is true, and where they are now.

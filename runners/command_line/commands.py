@@ -20,7 +20,17 @@ import click
 
 from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
-from runners.command_line.look_commands import expect, find, list_folder, preview, quality, report, runs, test_cases
+from runners.command_line.look_commands import (
+    compare,
+    expect,
+    find,
+    list_folder,
+    preview,
+    quality,
+    report,
+    runs,
+    test_cases,
+)
 from runners.command_line.options import (
     BY_STATUS,
     FAILED,
@@ -512,7 +522,7 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
     return FAILED if any(check.state == "problem" for check in checks) else 0
 
 
-wherry.add_section("Start", demo, init, validate, preview, test_cases)
+wherry.add_section("Start", demo, init, validate, preview, test_cases, compare)
 wherry.add_section("Run", run, stop, backfill, redo, schedule, warm)
 wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)

@@ -208,6 +208,37 @@ def preview(
         click.echo(printing.format_wide(partial(format_preview, previewed), wide=wide))
 
 
+@command()
+@with_definition
+@click.argument("new", type=click.Path(path_type=Path))
+@option(
+    "--batches",
+    section=SELECTION,
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Try N batches; default: 1.",
+)
+@with_quiet
+@as_json
+def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> int:
+    """Show which rows another definition treats differently.
+
+    For example:  wherry compare orders.yaml new.yaml
+
+    Tries both on the rows that wait, or if none do, on the newest batches that were carried. Each row is compared with
+    itself, by column and by why it is refused or filtered. Writes nothing. Ends with 1 if a row differs.
+    """
+    from runners.command_line.carrying import show_work
+    from runners.operations.compare import compare_definitions
+
+    old = load_definition(**given)
+    with show_work(old.pipeline, "trying both definitions", quiet=quiet):
+        compared = compare_definitions(old, load_definition(**{**given, "file": new}), batches=batches)
+    click.echo(printing.as_json(compared.json()) if json else str(compared))
+    return 0 if compared.is_same else FAILED
+
+
 @command("test")
 @with_definition
 @option("--case", "names", section=SELECTION, multiple=True, metavar="NAME", help="Try this case; may be repeated.")

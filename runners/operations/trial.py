@@ -116,8 +116,12 @@ class TrialRun:
             definition=definition, journal=open_state(pipeline)[1], spark=spark, from_beginning=from_beginning
         )
 
-    def find_waiting(self, origin: Origin, lanes: list[str]) -> tuple[StageChain, PlannedBatch] | None:
+    def find_waiting(self, origin: Origin, lanes: Sequence[str]) -> tuple[StageChain, PlannedBatch] | None:
         """The next batch of the origin's first lane that has one, and the stages that it passes."""
+        return next(self.list_waiting(origin, lanes), None)
+
+    def list_waiting(self, origin: Origin, lanes: Sequence[str]) -> Iterator[tuple[StageChain, PlannedBatch]]:
+        """The batches of the origin that wait, lane by lane, and the stages that they pass."""
         pipeline, options = self.definition.pipeline, self.definition.pipeline.run_options.batch
         backlog = (
             origin.survey(self.spark, Progress())
@@ -126,7 +130,7 @@ class TrialRun:
         )
         schema = find_schema(origin, find_recorded_schema(origin, self.journal), self.spark, backlog)
         if schema is None:
-            return None
+            return
         schema = origin.complete_schema(schema)
         line = self.make_chain(origin, schema)
         source = BatchPlanner(
@@ -150,10 +154,10 @@ class TrialRun:
         failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
         for lane in sorted(lanes, key=lambda lane: lane != failed):  # the lane in which the last run failed comes first
             state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
-            span = source.take(lane, state.offset, pace) if lane in source.lanes else None
-            if span is not None:
-                return line, source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
-        return None
+            while lane in source.lanes and (span := source.take(lane, state.offset, pace)) is not None:
+                plan = source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
+                yield line, plan
+                state = replace(state, offset=span.end, number=plan.batch.number)
 
     def find_schema(self, origin: Origin) -> str | None:
         """As the next run would read the origin; where its place is gone, as the last run did."""
@@ -347,7 +351,7 @@ class BatchTrial:
             frame = frame.orderBy(*self._arrival_order()).limit(rows)
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
         protected = tuple(self.protection.columns)
-        begun = replace(begun, parts=self.order, hold=_count_notes, tell=self.findings.__setitem__, protected=protected)
+        begun = replace(begun, parts=self.order, hold=hold_nothing, tell=self.findings.__setitem__, protected=protected)
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
         for run in split_runs(self.line.common):
@@ -404,7 +408,7 @@ class BatchTrial:
     def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
         for step in steps:
             before = [note.column for note in self.sections[-1].notes if note.filters in ("", filters)][-1]
-            rows = apply_chain(rows, [_without_stop(step)], self.pins, checked=True)
+            rows = apply_chain(rows, [without_stop(step)], self.pins, checked=True)
             if step.stage.changes_rows:
                 self.sections.append(TrialSection())
             rows = self._note_rows(rows, step, before, filters)
@@ -541,13 +545,13 @@ class BatchTrial:
         return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=message)
 
 
-def _count_notes(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+def hold_nothing(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
     """The rows as they are, for nothing is written: who looks at the whole batch computes it. How many have which
     note."""
     return rows, count_by_spark(rows.frame, [note])[note] if note else {}
 
 
-def _without_stop(step: PlacedStage) -> PlacedStage:
+def without_stop(step: PlacedStage) -> PlacedStage:
     """The step, at which no batch stops that fails as a whole, so that what follows can be seen."""
     stage = step.stage
     if isinstance(stage, Expect) and stage.on_batch_failure == "stop":

@@ -136,6 +136,7 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     )
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "orders.test.yaml").write_text(CASES)
+    (tmp_path / "new.yaml").write_text(DEFINITION)
     (tmp_path / "pipelines").mkdir()
     (tmp_path / "pipelines" / "orders.yaml").write_text(f"{DEFINITION}schedule: {{every: 5m}}\n")
     for words in sorted(LEAVES, key=LOOKS_AT_WHAT_WAITS.__ne__):

@@ -1,0 +1,409 @@
+"""Two definitions on the same batches: which rows leave their stages otherwise, by column and cause."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from origins.batch import JSON, Batch
+from origins.errors import WherryError
+from origins.names import HIDDEN
+from origins.origin import PLACE, Origin
+from runners.definitions.definition import Definition
+from runners.model.error_kinds import classify
+from runners.model.errors import CarryFailed, Refusal
+from runners.model.masking import without
+from runners.model.pipeline_state import is_aside
+from runners.operations.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Outcome
+from runners.operations.trial import TrialRun, hold_nothing, make_isolator, without_stop
+from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.bisect_rows import split_runs
+from runners.ways.deciding import make_filter_column, make_struct, pass_branches
+from runners.ways.stage_chain import StageChain, apply_chain, make_labels
+from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from runners.model.planned_batch import PlannedBatch
+    from runners.ways.stage_chain import PlacedStage
+
+
+def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
+    """Try both definitions on the next batches of the old one, or where none waits on the newest that it carried.
+
+    Nothing is written, and no offset moves. Raises `Refusal` where the definitions read from different places, and
+    where there is no batch.
+    """
+    trial = TrialRun.open(old)
+    other = replace(trial, definition=new)
+    pairs = _pair_origins(old, new)
+    found = [(pair, plan.batch) for pair in pairs for plan in _list_waiting(trial, pair[0])][:batches]
+    carried = [] if found else _list_carried(trial, pairs)[:batches]
+    if not found and not carried:
+        raise Refusal(
+            f"No rows wait for {old.pipeline.name}, and there is no earlier batch to read again.",
+            hint="Run it once, or let rows arrive.",
+        )
+    compared = tuple(_BatchPair(trial, other, *pair, batch).compare() for pair, batch in found or carried)
+    return Comparison(batches=compared, carried=bool(carried))
+
+
+def _pair_origins(old: Definition, new: Definition) -> Sequence[tuple[Origin, Origin]]:
+    """Each origin of the old definition with that of the new one."""
+    theirs = {each.name or "origin": each for each in new.pipeline.every_origin}
+    pairs = []
+    for origin in old.pipeline.every_origin:
+        other = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(origin.name or "origin")
+        if other is None or (type(other), other.place) != (type(origin), origin.place):
+            reads = "has no such origin" if other is None else f"reads {other.place}"
+            raise Refusal(
+                f"Both definitions must read the same rows: the old one reads {origin.place}, the new one {reads}.",
+                hint="Let both read from the same place. A relative path begins at its definition.",
+            )
+        pairs.append((origin, other))
+    return pairs
+
+
+def _list_waiting(trial: TrialRun, origin: Origin) -> Iterator[PlannedBatch]:
+    for _, plan in trial.list_waiting(origin, [*trial.definition.pipeline.lanes_of(origin)]):
+        yield plan
+
+
+def _list_carried(
+    trial: TrialRun, pairs: Sequence[tuple[Origin, Origin]]
+) -> Sequence[tuple[tuple[Origin, Origin], Batch]]:
+    """The batches that were carried, the newest first."""
+    found = []
+    settled = sorted(trial.journal.list_settled(), key=lambda each: each.at, reverse=True)
+    for pair in pairs:
+        origin, lanes = pair[0], trial.definition.pipeline.lanes_of(pair[0])
+        schema = trial.find_schema(origin) if origin.repeatable else None
+        own = [each for each in settled if each.lane in lanes and not is_aside(each.lane)] if schema else []
+        found += [(pair, trial.make_batch(each, origin.name or "origin", schema or "")) for each in own]
+    return sorted(found, key=lambda each: each[1].time, reverse=True)
+
+
+_FILTER, _ROW = HIDDEN + "filter", HIDDEN + "row"
+_OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "verdict_as_read"
+_WALKED = HIDDEN + "walked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Walk:
+    """The rows of a batch behind the stages of one definition; beside each its fate for every destination."""
+
+    frame: DataFrame
+    chain: StageChain
+    schemas: Mapping[str, T.StructType]
+    """By destination the columns of its rows."""
+
+    def make_outcome(self) -> Column:
+        """All that is known of a row as one column."""
+        rows = [F.col(f"{_ROW}{at}") for at, _ in enumerate(self.chain.branches)]
+        filters = [F.col(f"{_FILTER}{at}") for at, _ in enumerate(self.chain.branches)]
+        return F.struct(F.col(STATE).alias(STATE), F.col(VERDICT).alias(VERDICT), *rows, *filters)
+
+    def select_delivered(self, name: str, at: int) -> DataFrame:
+        """The rows of one destination, each as text."""
+        kept = self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{at}") == 0))
+        return kept.select(encode_struct(f"{_ROW}{at}", self.schemas[name].json()).alias("row"))
+
+
+class _BatchPair:
+    """One batch, and the definitions that are tried on it."""
+
+    def __init__(self, old: TrialRun, new: TrialRun, origin: Origin, other: Origin, batch: Batch) -> None:
+        self._old, self._new, self._origin, self._other, self._batch = old, new, origin, other, batch
+        self._own = strip_lane_prefix(batch)
+        self._order = origin.parts(self._own)
+        schema = other.complete_schema(new.find_schema(other) or batch.schema) if other != origin else batch.schema
+        self._chains = old.make_chain(origin, batch.schema), new.make_chain(other, schema)
+        self._theirs = replace(self._own, schema=schema)
+
+    def compare(self) -> ComparedBatch:
+        """What both make of it. An error names the batch."""
+        by_row = replace(self._other, name=self._origin.name) == self._origin and not any(
+            step.stage.changes_rows for chain in self._chains for step in chain.steps
+        )
+        old, new = (list(chain.branches) for chain in self._chains)
+        both = [name for name in old if name in new]
+        compare = self._compare_rows if by_row else self._compare_contents
+        try:
+            self._origin.check(self._old.spark, self._own)
+            try:
+                found = compare(both)
+            except Exception as error:
+                if not classify(error).is_row:
+                    raise
+                found = compare(both, isolates=True)
+        except WherryError:
+            raise
+        except Exception as error:  # whatever it is, a person is told which batch raised it
+            where = f"batch {self._batch.number} of lane {self._batch.lane} ({self._batch.span.label})"
+            raise CarryFailed(f"{where} cannot be compared: {self._new.mask_error(error)}") from error
+        return ComparedBatch(
+            origin=self._batch.origin,
+            lane=self._batch.lane,
+            number=self._batch.number,
+            label=self._batch.span.label,
+            by_row=by_row,
+            destinations=found,
+            only_old=[name for name in old if name not in both],
+            only_new=[name for name in new if name not in both],
+        )
+
+    def _begin(self, origin: Origin, batch: Batch) -> MarkedRows:
+        frame = origin.fetch(self._old.spark, [batch], places=True).frame()
+        rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), _select_live)
+        return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None)
+
+    def _walk(self, rows: MarkedRows, chain: StageChain, *, isolates: bool) -> _Walk:
+        pins = chain.pins(self._old.spark)
+        sieve = make_isolator(self._old.spark, chain, pins, self._order) if isolates else None
+        for run in split_runs(chain.common):
+            rows = apply_chain(sieve.isolate(rows, run) if sieve else rows, _never_stop(run), pins, checked=True)
+        if sieve:
+            rows = sieve.isolate_for_branches(rows)
+        return _pass_destinations(rows, chain, pins)
+
+    def _compare_rows(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
+        """The rows pass the stages of one definition and then, as they were read, those of the other."""
+        begun = self._begin(self._origin, self._own)
+        frame = begun.frame.withColumns({_STATE: F.col(STATE), _VERDICT: F.col(VERDICT)})
+        old = self._walk(replace(begun, frame=frame, kept=(_STATE, _VERDICT)), self._chains[0], isolates=isolates)
+        again = old.frame.select(
+            F.col(PLACE),
+            F.col(_STATE).alias(STATE),
+            F.col(_VERDICT).alias(VERDICT),
+            F.col(ORIGINAL),
+            old.make_outcome().alias(_OLD),
+            *[F.col(ORIGINAL)[name].alias(name) for name in begun.names],
+        )
+        new = self._walk(replace(begun, frame=again, kept=(_OLD,)), self._chains[1], isolates=isolates)
+        walked = new.frame.select(PLACE, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_WALKED))
+        return _RowQuery(self, old, new, begun.original_schema).ask(walked, both)
+
+    def _compare_contents(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
+        """How often each row is delivered by either of them."""
+        walks = [
+            self._walk(self._begin(origin, batch), chain, isolates=isolates)
+            for origin, batch, chain in zip(
+                (self._origin, self._other), (self._own, self._theirs), self._chains, strict=True
+            )
+        ]
+        found = []
+        for name in both:
+            counts = [
+                walk.select_delivered(name, list(walk.chain.branches).index(name)).groupBy("row").count()
+                for walk in walks
+            ]
+            old, new = (F.coalesce(F.col(f"{side}.count"), F.lit(0)) for side in ("old", "new"))
+            joined = counts[0].alias("old").join(counts[1].alias("new"), F.col("old.row") == F.col("new.row"), "full")
+            row = F.coalesce(F.col("old.row"), F.col("new.row"))
+            (total,) = joined.agg(
+                F.sum(F.least(old, new)).alias("same"),
+                F.sum(F.greatest(old - new, F.lit(0))).alias("old"),
+                F.sum(F.greatest(new - old, F.lit(0))).alias("new"),
+                F.min(F.when(old > new, row)).alias("old_row"),
+                F.min(F.when(new > old, row)).alias("new_row"),
+            ).collect()
+            gone = Difference(
+                rows=total["old"] or 0,
+                old=Outcome(fate="delivered"),
+                new=None,
+                example=self._mask("old", total["old_row"]),
+            )
+            came = Difference(
+                rows=total["new"] or 0,
+                old=None,
+                new=Outcome(fate="delivered"),
+                example=self._mask("new", total["new_row"]),
+            )
+            found.append(
+                ComparedDestination(
+                    name=name,
+                    same=total["same"] or 0,
+                    differences=[each for each in (gone, came) if each.rows],
+                    changed_columns=_list_changed_columns(walks[0].schemas[name], walks[1].schemas[name]),
+                )
+            )
+        return found
+
+    def _mask(self, side: str, row: str | None) -> Mapping[str, JSON]:
+        return {} if row is None else {side: self.mask_row(json.loads(row))}
+
+    def mask_row(self, row: JSON, as_it_came: JSON = None) -> JSON:
+        """A row without what either definition masks."""
+        for trial in (self._old, self._new):
+            pipeline = trial.definition.pipeline
+            row = without(pipeline.secrets, pipeline.protection.mask_row(row, as_it_came))
+        return row
+
+    def mask_message(self, nack: Mapping[str, JSON]) -> JSON:
+        """Why a row is refused, without what either definition masks."""
+        masked = dict(nack)
+        for trial in (self._old, self._new):
+            pipeline = trial.definition.pipeline
+            masked = {**pipeline.protection.mask_nack(masked)}
+            masked["message"] = without(pipeline.secrets, masked["message"])
+        return masked["message"]
+
+
+def _never_stop(steps: Sequence[PlacedStage]) -> Sequence[PlacedStage]:
+    return [without_stop(step) for step in steps]
+
+
+def _select_live(rows: MarkedRows) -> DataFrame:
+    return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
+
+
+def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
+    """The rows behind the stages of all destinations; beside each how it leaves for which of them."""
+    schemas = dict.fromkeys(chain.branches, rows.schema)
+    plain = [at for at, steps in enumerate(chain.branches.values()) if not steps]
+    columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {f"{_FILTER}{at}": F.lit(0) for at in plain}
+    rows = replace(rows, frame=rows.frame.withColumns(columns), kept=(*rows.kept, *columns)) if columns else rows
+    steps = {(at, name): own for at, (name, own) in enumerate(chain.branches.items()) if own}
+
+    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Column]]:
+        at, name = which
+        passed = apply_chain(rows, _never_stop(steps[which]), pins, checked=True)
+        schemas[name] = passed.schema
+        return passed, {f"{_ROW}{at}": make_struct(passed.names), f"{_FILTER}{at}": make_filter_column()}
+
+    frame = pass_branches(rows, steps, own).frame if steps else rows.frame
+    return _Walk(frame=frame, chain=chain, schemas=schemas)
+
+
+@dataclass(frozen=True)
+class _RowQuery:
+    """Asks in one query what differs in which rows."""
+
+    pair: _BatchPair
+    old: _Walk
+    new: _Walk
+    read: str
+    """The schema of the rows as they were read."""
+
+    def ask(self, walked: DataFrame, both: Sequence[str]) -> Sequence[ComparedDestination]:
+        """What differs for each of these destinations."""
+        rows = F.explode(F.array(*[self._compare(at, name) for at, name in enumerate(both)])).alias("it")
+        groups = walked.select(rows).groupBy("it.at", "it.old", "it.new", "it.columns")
+        found = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("it.example").alias("example")).collect()
+        compared = []
+        for at, name in enumerate(both):
+            own = [row for row in found if row["at"] == at]
+            differences = [self._describe(row, name) for row in own if row["columns"] is not None]
+            compared.append(
+                ComparedDestination(
+                    name=name,
+                    same=sum(row["rows"] for row in own if row["columns"] is None),
+                    differences=sorted(differences, key=lambda each: (-each.rows, str(each.old), str(each.new))),
+                    changed_columns=_list_changed_columns(self.old.schemas[name], self.new.schemas[name]),
+                )
+            )
+        return compared
+
+    def _compare(self, at: int, name: str) -> Column:
+        """How a row stands for one destination; `columns` is NULL where it becomes the same."""
+        olds, news = self._find(self.old, _OLD, name), self._find(self.new, _WALKED, name)
+        (old, old_row), (new, new_row) = olds, news
+        then, now = self.old.schemas[name], self.new.schemas[name]
+        differs = [
+            F.when(~_is_same(old_row[each], then[each].dataType, new_row[each], now[each].dataType), F.lit(each))
+            for each in then.names
+            if each in now.names
+        ]
+        columns = F.array_compact(F.array(*differs)) if differs else F.array().cast("array<string>")
+        delivered = (old["fate"] == "delivered") & (new["fate"] == "delivered")
+        is_same = F.when(delivered, F.size(columns) == 0).otherwise(old.eqNullSafe(new))
+        shown = [
+            encode_struct(f"{_OLD}.{_ROW}{self._number(self.old, name)}", then.json()).alias("old"),
+            encode_struct(f"{_WALKED}.{_ROW}{self._number(self.new, name)}", now.json()).alias("new"),
+        ]
+        verdict = F.coalesce(F.col(_WALKED)[VERDICT], F.col(_OLD)[VERDICT])
+        example = F.struct(
+            F.col(PLACE).alias("place"),
+            encode_struct(ORIGINAL, self.read).alias("read"),
+            *shown,
+            verdict["stage"].alias("stage"),
+            verdict["message"].alias("message"),
+            verdict["row"].alias("row"),
+        )
+        return F.struct(
+            F.lit(at).alias("at"),
+            F.when(~is_same, old).alias("old"),
+            F.when(~is_same, new).alias("new"),
+            F.when(~is_same, F.when(delivered, columns).otherwise(F.array().cast("array<string>"))).alias("columns"),
+            F.when(~is_same, example).alias("example"),
+        )
+
+    def _number(self, walk: _Walk, name: str) -> int:
+        return list(walk.chain.branches).index(name)
+
+    def _find(self, walk: _Walk, column: str, name: str) -> tuple[Column, Column]:
+        """A row's fate on its way to a destination, and the row as it is delivered."""
+        outcome, at = F.col(column), self._number(walk, name)
+        state, filters = outcome[STATE], outcome[f"{_FILTER}{at}"]
+        names = F.create_map(*[F.lit(each) for step in walk.chain.steps for each in (step.number, step.name)])
+        by = F.when(state == REFUSED_BY_ORIGIN, F.lit("origin")).otherwise(
+            F.try_element_at(names, F.when(state != 0, F.abs(state)).otherwise(filters))
+            if walk.chain.steps
+            else F.lit(None)
+        )
+        fate = F.when(state < 0, "refused").when((state > 0) | (filters > 0), "filtered").otherwise("delivered")
+        code = F.when(state < 0, outcome[VERDICT]["code"])
+        return F.struct(fate.alias("fate"), by.alias("stage"), code.alias("code")), outcome[f"{_ROW}{at}"]
+
+    def _describe(self, row: T.Row, name: str) -> Difference:
+        old, new = (
+            Outcome(fate=row[side]["fate"], stage=row[side]["stage"] or "", code=row[side]["code"])
+            for side in ("old", "new")
+        )
+        given = row["example"]
+        read = json.loads(given["read"])
+        example: dict[str, JSON] = {"read": self.pair.mask_row(read, read)}
+        for side, outcome in (("old", old), ("new", new)):
+            if outcome.fate == "delivered":
+                example[side] = self.pair.mask_row(json.loads(given[side]), read)
+        if "refused" in (old.fate, new.fate) and given["message"] is not None:
+            nack = {
+                "stage": given["stage"],
+                "message": given["message"],
+                "row": json.loads(given["row"]),
+                "original": read,
+            }
+            example["why"] = self.pair.mask_message(nack)
+        return Difference(rows=row["rows"], old=old, new=new, columns=tuple(row["columns"]), example=example)
+
+
+def _is_same(old: Column, then: T.DataType, new: Column, now: T.DataType) -> Column:
+    """Whether two values are the same. Values of different types are compared as text."""
+    if then == now and not _holds_map(then):
+        return old.eqNullSafe(new)
+    return _as_text(old, then).eqNullSafe(_as_text(new, now))
+
+
+def _as_text(value: Column, kind: T.DataType) -> Column:
+    is_nested = isinstance(kind, T.StructType | T.ArrayType | T.MapType)
+    return F.to_json(F.struct(value.alias("v"))) if is_nested else value.cast("string")
+
+
+def _holds_map(kind: T.DataType) -> bool:
+    if isinstance(kind, T.StructType):
+        return any(_holds_map(each.dataType) for each in kind)
+    return isinstance(kind, T.MapType | T.VariantType) or (
+        isinstance(kind, T.ArrayType) and _holds_map(kind.elementType)
+    )
+
+
+def _list_changed_columns(old: T.StructType, new: T.StructType) -> Mapping[str, Sequence[str | None]]:
+    types = [{each.name: each.dataType.simpleString() for each in schema} for schema in (old, new)]
+    names = dict.fromkeys(name for each in types for name in each)
+    return {name: [each.get(name) for each in types] for name in names if types[0].get(name) != types[1].get(name)}

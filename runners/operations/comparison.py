@@ -1,0 +1,180 @@
+"""A comparison: what two definitions make of the same batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from origins.batch import JSON
+from runners.model.text import escape_line, format_count, paint, shorten_paths
+
+Fate = Literal["delivered", "filtered", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a definition makes of a row on its way to one destination."""
+
+    fate: Fate
+    stage: str = ""
+    """The stage that filtered or refused it."""
+    code: str | None = None
+    """Why it is refused."""
+
+    def __str__(self) -> str:
+        by = f" by {self.stage}" if self.stage else ""
+        return f"{self.fate}{by}{f' ({self.code})' if self.code else ''}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Rows of which the two definitions make something else in the same way."""
+
+    rows: int
+    old: Outcome | None
+    new: Outcome | None
+    """None for a row that only the other definition gives."""
+    columns: Sequence[str] = ()
+    """The columns that differ in rows that both deliver."""
+    example: Mapping[str, JSON] = field(default_factory=dict)
+    """One of the rows, masked: `read`, `old` and `new` as delivered, and `why` it is refused."""
+
+    def json(self) -> dict[str, JSON]:
+        old, new = (None if each is None else vars(each).copy() for each in (self.old, self.new))
+        return {"rows": self.rows, "old": old, "new": new, "columns": list(self.columns), "example": dict(self.example)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedDestination:
+    """What both definitions make of the rows of a batch for one destination."""
+
+    name: str
+    same: int
+    """How many rows become the same."""
+    differences: Sequence[Difference]
+    """The most frequent first."""
+    changed_columns: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    """The columns that have another type, or that only one definition has: the old type and the new one."""
+
+    @property
+    def differing(self) -> int:
+        """How many rows become something else."""
+        return sum(each.rows for each in self.differences)
+
+    def json(self) -> dict[str, JSON]:
+        differences = [each.json() for each in self.differences]
+        columns = {name: list(types) for name, types in self.changed_columns.items()}
+        return {**vars(self), "differing": self.differing, "differences": differences, "changed_columns": columns}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedBatch:
+    """One batch, on which both definitions were tried."""
+
+    origin: str
+    lane: str
+    number: int
+    label: str
+    by_row: bool
+    """Whether each row is compared with itself. Otherwise rows are counted by what they hold when they leave."""
+    destinations: Sequence[ComparedDestination]
+    only_old: Sequence[str] = ()
+    only_new: Sequence[str] = ()
+    """The destinations that only one of the definitions has."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs."""
+        lists = (
+            self.only_old,
+            self.only_new,
+            *((*each.differences, *each.changed_columns) for each in self.destinations),
+        )
+        return not any(lists)
+
+    def json(self) -> dict[str, JSON]:
+        beside = {name: list(getattr(self, name)) for name in ("only_old", "only_new")}
+        return {
+            **vars(self),
+            **beside,
+            "same": self.is_same,
+            "destinations": [each.json() for each in self.destinations],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What two definitions make of the same batches."""
+
+    batches: Sequence[ComparedBatch]
+    carried: bool = False
+    """Whether no batch waited, and these ones were carried before."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both make the same of every row."""
+        return all(each.is_same for each in self.batches)
+
+    def json(self) -> dict[str, JSON]:
+        return {"same": self.is_same, "carried": self.carried, "batches": [each.json() for each in self.batches]}
+
+    def __str__(self) -> str:
+        return format_comparison(self)
+
+
+def format_comparison(comparison: Comparison) -> str:
+    """For each batch and destination how many rows are the same, and what differs in the others."""
+    first = "No rows wait, so Wherry tried the newest batches of earlier runs.\n" if comparison.carried else ""
+    return first + "\n\n".join("\n".join(_format_batch(batch)) for batch in comparison.batches)
+
+
+def _format_batch(batch: ComparedBatch) -> Iterator[str]:
+    label = f" ({escape_line(shorten_paths(batch.label))})" if batch.label else ""
+    yield f"Batch {batch.number} of lane {batch.lane}{label}. Nothing is written."
+    if not batch.by_row:
+        yield "Rows are counted by what they hold, since their origins differ or a stage makes other rows."
+    for each in batch.destinations:
+        yield from _format_destination(each)
+    for names, side in ((batch.only_old, "old"), (batch.only_new, "new")):
+        yield from (f"{paint(escape_line(name), 'bold')}: only the {side} definition has it." for name in names)
+
+
+def _format_destination(destination: ComparedDestination) -> Iterator[str]:
+    name, rows = paint(escape_line(destination.name), "bold"), destination.differing
+    differing = f", {paint(format_count(rows), 'yellow')} {'differs' if rows == 1 else 'differ'}" if rows else ""
+    verb = "is" if destination.same == 1 else "are"
+    yield f"{name}: {format_count(destination.same)} {verb} the same{differing}."
+    for column, (old, new) in destination.changed_columns.items():
+        side = "old" if new is None else "new"
+        types = f"{old} before, {new} now" if old and new else f"only the {side} definition has it ({old or new})"
+        yield f"  column {escape_line(column)}: {types}"
+    for each in destination.differences:
+        yield from _format_difference(each)
+
+
+def _format_difference(difference: Difference) -> Iterator[str]:
+    count = format_count(difference.rows)
+    if difference.columns:
+        yield f"  {count}: other values in {', '.join(map(escape_line, difference.columns))}, for example"
+        old, new = (difference.example[side] for side in ("old", "new"))
+        assert isinstance(old, Mapping)
+        assert isinstance(new, Mapping)
+        yield from (
+            escape_line(f"    {name}  {_show(old.get(name))}  →  {_show(new.get(name))}") for name in difference.columns
+        )
+    elif difference.old is None or difference.new is None:
+        side = "old" if difference.new is None else "new"
+        yield f"  {count}: delivered by the {side} definition alone, for example"
+        yield escape_line(f"    {_show(difference.example[side])}")
+        return
+    else:
+        yield f"  {count}: {difference.old} before, {difference.new} now, for example"
+    if why := difference.example.get("why"):
+        yield escape_line(f"    {why}")
+    yield escape_line(f"    row as read  {_show(difference.example['read'])}")
+
+
+def _show(value: JSON) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

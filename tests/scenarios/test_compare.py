@@ -1,0 +1,116 @@
+"""`compare`: which rows another definition treats differently, and nothing that was not there before."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from runners.command_line.commands import wherry
+from runners.model.errors import Refusal
+from runners.operations.comparison import ComparedDestination, Difference
+from runners.pipeline import Pipeline
+from tests.scenarios.conftest import ORDERS, Place, list_files, order
+
+pytestmark = pytest.mark.spark
+
+TWO = ORDERS.replace(
+    "  - delta: {path: tables/orders}\n",
+    "  - delta: {path: tables/orders}\n  - {name: large, delta: {path: tables/large}, stages: [filter: amount > 3]}\n",
+)
+
+
+def load_other(place: Place, text: str) -> Pipeline:
+    """The pipeline with which the one of the place is compared."""
+    (place.folder / "other.yaml").write_text(text, encoding="utf-8")
+    return Pipeline.load(place.folder / "other.yaml")
+
+
+def describe(destination: ComparedDestination) -> tuple[int, dict[str, int]]:
+    """How many rows are the same, and how many became what instead of what."""
+
+    def word(each: Difference) -> str:
+        return f"{each.old} -> {each.new} {','.join(each.columns)}".strip()
+
+    return destination.same, {word(each): each.rows for each in destination.differences}
+
+
+def test_each_row_is_compared_with_itself_for_every_destination(place: Place) -> None:
+    """A row may have other values, or be refused or filtered instead; masked values are not shown; nothing is
+    written."""
+    rows: list[Any] = [order(1), order(2, amount="sieben"), order(3, email=None), order(4), order(5), '{"id": "x"}']
+    place.land("a.json", rows)
+    masked = TWO + "protect: [email]\n"
+    old = place.load(masked)
+    changed = masked.replace("amount > 3", "amount > 5").replace(
+        "  - cast:",
+        "  - with_columns: {amount: \"replace(amount, 'sieben', '7')\", email: \"if(id = 1, 'secret@x.com', email)\"}\n"
+        "  - require: {not_five: id <> 5}\n  - cast:",
+    )
+    new = load_other(place, changed)
+    before = list_files(place.folder)
+    (batch,) = old.compare(new).batches
+    assert list_files(place.folder) == before
+    assert (batch.number, batch.by_row, batch.label) == (1, True, "a.json")
+    orders, large = batch.destinations
+    assert describe(orders) == (
+        3,
+        {
+            "delivered -> delivered email": 1,
+            "delivered -> refused by require (not_five)": 1,
+            "refused by cast (CAST) -> delivered": 1,
+        },
+    )
+    assert describe(large) == (
+        3,
+        {
+            "delivered -> filtered by large/filter": 1,
+            "delivered -> refused by require (not_five)": 1,
+            "refused by cast (CAST) -> delivered": 1,
+        },
+    )
+    (other_values,) = [each for each in orders.differences if each.columns]
+    assert json.dumps(other_values.json()).count("secret") == 0
+    (refused,) = [each for each in orders.differences if each.new is not None and each.new.code == "not_five"]
+    assert refused.example["why"] == "not_five: id <> 5 is false"
+
+
+def test_without_waiting_rows_the_newest_carried_batches_are_tried(place: Place) -> None:
+    """Rows are counted by what they hold where the origins read otherwise, or a stage makes other rows."""
+    place.land("a.json", [order(1), order(2)])
+    place.land("b.json", [order(3), order(4), order(5)])
+    old = place.load(ORDERS)
+    with pytest.raises(Refusal, match="Both definitions must read the same rows"):
+        old.compare(load_other(place, ORDERS.replace("landing/", "elsewhere/")))
+    old.run()
+    read_otherwise = ORDERS.replace("id long", "id string")
+    compared = old.compare(load_other(place, read_otherwise), batches=5)
+    assert (compared.carried, [each.label for each in compared.batches]) == (True, ["b.json", "a.json"])
+    (orders,) = compared.batches[0].destinations
+    assert (compared.batches[0].by_row, orders.changed_columns) == (False, {"id": ["bigint", "string"]})
+    assert (orders.same, [(each.rows, each.old is None) for each in orders.differences]) == (0, [(3, False), (3, True)])
+    total = ORDERS.replace("  - filter:", '  - sql: "select sum(amount) as total from rows"\n  - filter:')
+    total = total.replace("email is not null", "total > 0").replace('{email: "lower(email)"}', '{half: "total / 2"}')
+    (batch, *_) = old.compare(load_other(place, total)).batches
+    assert (batch.by_row, batch.destinations[0].same) == (False, 0)
+
+
+@pytest.mark.variant
+def test_a_row_at_which_an_expression_raises_is_refused_in_the_comparison_too(place: Place) -> None:
+    """It is compared as what the run would make of it, and the command ends with 1 since it differs."""
+    place.land("a.json", [order(1), order(2), order(3)])
+    raising = ORDERS.replace(
+        "  - filter:", "  - filter: \"id <> 2 or assert_true(false, 'no 2') is null\"\n  - filter:"
+    )
+    place.define(ORDERS)
+    load_other(place, raising)
+    words = ["compare", str(place.folder / "pipeline.yaml"), str(place.folder / "other.yaml"), "--quiet"]
+    ended = CliRunner().invoke(wherry, words, standalone_mode=False)
+    assert ended.return_value == 1, ended.output
+    assert "2 rows are the same, 1 row differs" in ended.output
+    assert "1 row: delivered before, refused by filter" in ended.output
+    assert "no 2" in ended.output
+    same = CliRunner().invoke(wherry, [*words[:2], words[1], "--json"], standalone_mode=False)
+    assert (same.return_value, json.loads(same.stdout)["same"]) == (0, True)
