@@ -19,7 +19,7 @@ from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
-from runners.operations.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Outcome
+from runners.operations.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
 from runners.operations.trial import TrialRun, hold_nothing, make_isolator, without_stop
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import split_runs
@@ -91,7 +91,7 @@ def _list_carried(
 
 _FILTER, _ROW = HIDDEN + "filter", HIDDEN + "row"
 _OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "verdict_as_read"
-_WALKED = HIDDEN + "walked"
+_NEW, _ID = HIDDEN + "new", HIDDEN + "id"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,19 +175,21 @@ class _BatchPair:
     def _compare_rows(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
         """The rows pass the stages of one definition and then, as they were read, those of the other."""
         begun = self._begin(self._origin, self._own)
-        frame = begun.frame.withColumns({_STATE: F.col(STATE), _VERDICT: F.col(VERDICT)})
-        old = self._walk(replace(begun, frame=frame, kept=(_STATE, _VERDICT)), self._chains[0], isolates=isolates)
+        beside = {_ID: F.monotonically_increasing_id(), _STATE: F.col(STATE), _VERDICT: F.col(VERDICT)}
+        begun = replace(begun, frame=begun.frame.withColumns(beside))
+        old = self._walk(replace(begun, kept=tuple(beside)), self._chains[0], isolates=isolates)
         again = old.frame.select(
             F.col(PLACE),
             F.col(_STATE).alias(STATE),
             F.col(_VERDICT).alias(VERDICT),
             F.col(ORIGINAL),
+            F.col(_ID),
             old.make_outcome().alias(_OLD),
             *[F.col(ORIGINAL)[name].alias(name) for name in begun.names],
         )
-        new = self._walk(replace(begun, frame=again, kept=(_OLD,)), self._chains[1], isolates=isolates)
-        walked = new.frame.select(PLACE, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_WALKED))
-        return _RowQuery(self, old, new, begun.original_schema).ask(walked, both)
+        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), self._chains[1], isolates=isolates)
+        walked = new.frame.select(_ID, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_NEW))
+        return _RowQuery(self, walked, old, new, begun.original_schema).ask(both)
 
     def _compare_contents(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
         """How often each row is delivered by either of them."""
@@ -283,104 +285,113 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 
 @dataclass(frozen=True)
 class _RowQuery:
-    """Asks in one query what differs in which rows."""
+    """Counts the rows by what both definitions make of them, and then reads one row of each kind that differs."""
 
     pair: _BatchPair
+    walked: DataFrame
     old: _Walk
     new: _Walk
     read: str
     """The schema of the rows as they were read."""
 
-    def ask(self, walked: DataFrame, both: Sequence[str]) -> Sequence[ComparedDestination]:
+    def ask(self, both: Sequence[str]) -> Sequence[ComparedDestination]:
         """What differs for each of these destinations."""
-        rows = F.explode(F.array(*[self._compare(at, name) for at, name in enumerate(both)])).alias("it")
-        groups = walked.select(rows).groupBy("it.at", "it.old", "it.new", "it.columns")
-        found = groups.agg(F.count(F.lit(1)).alias("rows"), F.min("it.example").alias("example")).collect()
+        kinds = F.explode(F.array(*[self._make_kind(at, name) for at, name in enumerate(both)])).alias("kind")
+        groups = self.walked.select(_ID, kinds).groupBy("kind")
+        counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min(_ID).alias("id")).collect()
+        found = [self._describe(row, both) for row in counted]
+        examples = self._read_examples([row["id"] for row, each in zip(counted, found, strict=True) if each], both)
         compared = []
         for at, name in enumerate(both):
-            own = [row for row in found if row["at"] == at]
-            differences = [self._describe(row, name) for row in own if row["columns"] is not None]
+            own = [(row, each) for row, each in zip(counted, found, strict=True) if row["kind"]["at"] == at]
+            differences = [
+                replace(each, example=self._make_example(each, examples.get(row["id"]), at))
+                for row, each in own
+                if each
+            ]
             compared.append(
                 ComparedDestination(
                     name=name,
-                    same=sum(row["rows"] for row in own if row["columns"] is None),
+                    same=sum(row["rows"] for row, each in own if each is None),
                     differences=sorted(differences, key=lambda each: (-each.rows, str(each.old), str(each.new))),
                     changed_columns=_list_changed_columns(self.old.schemas[name], self.new.schemas[name]),
                 )
             )
         return compared
 
-    def _compare(self, at: int, name: str) -> Column:
-        """How a row stands for one destination; `columns` is NULL where it becomes the same."""
-        olds, news = self._find(self.old, _OLD, name), self._find(self.new, _WALKED, name)
-        (old, old_row), (new, new_row) = olds, news
+    def _make_kind(self, at: int, name: str) -> Column:
+        """What both make of a row for one destination, in a form that is quickly grouped: for each the step at which
+        the row left and why, and a digit for each column of rows that both deliver, 1 where it differs."""
+        (old, old_code, old_row), (new, new_code, new_row) = (
+            self._find(self.old, _OLD, name),
+            self._find(self.new, _NEW, name),
+        )
         then, now = self.old.schemas[name], self.new.schemas[name]
-        differs = [
-            F.when(~_is_same(old_row[each], then[each].dataType, new_row[each], now[each].dataType), F.lit(each))
-            for each in then.names
-            if each in now.names
+        same = [
+            F.when(_is_same(old_row[each], then[each].dataType, new_row[each], now[each].dataType), "0").otherwise("1")
+            for each in self._list_shared(name)
         ]
-        columns = F.array_compact(F.array(*differs)) if differs else F.array().cast("array<string>")
-        delivered = (old["fate"] == "delivered") & (new["fate"] == "delivered")
-        is_same = F.when(delivered, F.size(columns) == 0).otherwise(old.eqNullSafe(new))
-        shown = [
-            encode_struct(f"{_OLD}.{_ROW}{self._number(self.old, name)}", then.json()).alias("old"),
-            encode_struct(f"{_WALKED}.{_ROW}{self._number(self.new, name)}", now.json()).alias("new"),
-        ]
-        verdict = F.coalesce(F.col(_WALKED)[VERDICT], F.col(_OLD)[VERDICT])
-        example = F.struct(
-            F.col(PLACE).alias("place"),
-            encode_struct(ORIGINAL, self.read).alias("read"),
-            *shown,
-            verdict["stage"].alias("stage"),
-            verdict["message"].alias("message"),
-            verdict["row"].alias("row"),
-        )
-        return F.struct(
-            F.lit(at).alias("at"),
-            F.when(~is_same, old).alias("old"),
-            F.when(~is_same, new).alias("new"),
-            F.when(~is_same, F.when(delivered, columns).otherwise(F.array().cast("array<string>"))).alias("columns"),
-            F.when(~is_same, example).alias("example"),
-        )
+        digits = F.when((old == 0) & (new == 0), F.concat(F.lit(""), *same)).otherwise("")
+        parts = {"old": old, "old_code": old_code, "new": new, "new_code": new_code, "differs": digits}
+        return F.struct(F.lit(at).alias("at"), *[column.alias(part) for part, column in parts.items()])
 
-    def _number(self, walk: _Walk, name: str) -> int:
-        return list(walk.chain.branches).index(name)
+    def _list_shared(self, name: str) -> Sequence[str]:
+        return [each for each in self.old.schemas[name].names if each in self.new.schemas[name].names]
 
-    def _find(self, walk: _Walk, column: str, name: str) -> tuple[Column, Column]:
-        """A row's fate on its way to a destination, and the row as it is delivered."""
-        outcome, at = F.col(column), self._number(walk, name)
-        state, filters = outcome[STATE], outcome[f"{_FILTER}{at}"]
-        names = F.create_map(*[F.lit(each) for step in walk.chain.steps for each in (step.number, step.name)])
-        by = F.when(state == REFUSED_BY_ORIGIN, F.lit("origin")).otherwise(
-            F.try_element_at(names, F.when(state != 0, F.abs(state)).otherwise(filters))
-            if walk.chain.steps
-            else F.lit(None)
-        )
-        fate = F.when(state < 0, "refused").when((state > 0) | (filters > 0), "filtered").otherwise("delivered")
-        code = F.when(state < 0, outcome[VERDICT]["code"])
-        return F.struct(fate.alias("fate"), by.alias("stage"), code.alias("code")), outcome[f"{_ROW}{at}"]
+    def _find(self, walk: _Walk, column: str, name: str) -> tuple[Column, Column, Column]:
+        """Where a row left on its way to a destination, why, and the row as it is delivered."""
+        outcome, at = F.col(column), list(walk.chain.branches).index(name)
+        state = outcome[STATE]
+        left = F.when(state != 0, state).otherwise(outcome[f"{_FILTER}{at}"])
+        return left, F.when(state < 0, outcome[VERDICT]["code"]), outcome[f"{_ROW}{at}"]
 
-    def _describe(self, row: T.Row, name: str) -> Difference:
+    def _describe(self, row: T.Row, both: Sequence[str]) -> Difference | None:
+        """What a kind of rows is; None where both definitions make the same of it."""
+        kind = row["kind"]
         old, new = (
-            Outcome(fate=row[side]["fate"], stage=row[side]["stage"] or "", code=row[side]["code"])
-            for side in ("old", "new")
+            _name_outcome(self.old, kind["old"], kind["old_code"]),
+            _name_outcome(self.new, kind["new"], kind["new_code"]),
         )
-        given = row["example"]
-        read = json.loads(given["read"])
+        shared = self._list_shared(both[kind["at"]])
+        columns = [name for name, differs in zip(shared, kind["differs"], strict=False) if differs == "1"]
+        return None if old == new and not columns else Difference(rows=row["rows"], old=old, new=new, columns=columns)
+
+    def _read_examples(self, ids: Sequence[int], both: Sequence[str]) -> Mapping[int, T.Row]:
+        if not ids:
+            return {}
+        verdict = F.coalesce(F.col(_NEW)[VERDICT], F.col(_OLD)[VERDICT])
+        shown = [
+            encode_struct(f"{column}.{_ROW}{list(walk.chain.branches).index(name)}", walk.schemas[name].json()).alias(
+                f"{side}{at}"
+            )
+            for at, name in enumerate(both)
+            for side, column, walk in (("old", _OLD, self.old), ("new", _NEW, self.new))
+        ]
+        why = [verdict[name].alias(name) for name in ("stage", "message", "row")]
+        read = encode_struct(ORIGINAL, self.read).alias("read")
+        rows = self.walked.where(F.col(_ID).isin(*ids)).select(F.col(_ID).alias("id"), read, *shown, *why)
+        return {row["id"]: row for row in rows.collect()}
+
+    def _make_example(self, difference: Difference, row: T.Row | None, at: int) -> Mapping[str, JSON]:
+        """The row as it was read, as it is delivered, and why it is refused; masked."""
+        if row is None:
+            return {}
+        read = json.loads(row["read"])
         example: dict[str, JSON] = {"read": self.pair.mask_row(read, read)}
-        for side, outcome in (("old", old), ("new", new)):
-            if outcome.fate == "delivered":
-                example[side] = self.pair.mask_row(json.loads(given[side]), read)
-        if "refused" in (old.fate, new.fate) and given["message"] is not None:
-            nack = {
-                "stage": given["stage"],
-                "message": given["message"],
-                "row": json.loads(given["row"]),
-                "original": read,
-            }
-            example["why"] = self.pair.mask_message(nack)
-        return Difference(rows=row["rows"], old=old, new=new, columns=tuple(row["columns"]), example=example)
+        fates = {side: outcome.fate for side, outcome in (("old", difference.old), ("new", difference.new)) if outcome}
+        for side, fate in fates.items():
+            if fate == "delivered":
+                example[side] = self.pair.mask_row(json.loads(row[f"{side}{at}"]), read)
+        if "refused" in fates.values():
+            nack = {name: row[name] for name in ("stage", "message")}
+            example["why"] = self.pair.mask_message({**nack, "row": json.loads(row["row"]), "original": read})
+        return example
+
+
+def _name_outcome(walk: _Walk, left: int, code: str | None) -> Outcome:
+    names = {0: "", -REFUSED_BY_ORIGIN: "origin", **{step.number: step.name for step in walk.chain.steps}}
+    fate: Fate = "refused" if left < 0 else "filtered" if left else "delivered"
+    return Outcome(fate=fate, stage=names[abs(left)], code=code)
 
 
 def _is_same(old: Column, then: T.DataType, new: Column, now: T.DataType) -> Column:

@@ -155,25 +155,24 @@ def _format_destination(destination: ComparedDestination) -> Iterator[str]:
 
 
 def _format_difference(difference: Difference) -> Iterator[str]:
-    count = format_count(difference.rows)
+    old, new, example = difference.old, difference.new, difference.example
     if difference.columns:
-        yield f"  {count}: other values in {', '.join(map(escape_line, difference.columns))}, for example"
-        old, new = (difference.example[side] for side in ("old", "new"))
-        assert isinstance(old, Mapping)
-        assert isinstance(new, Mapping)
-        yield from (
-            escape_line(f"    {name}  {_show(old.get(name))}  →  {_show(new.get(name))}") for name in difference.columns
-        )
-    elif difference.old is None or difference.new is None:
-        side = "old" if difference.new is None else "new"
-        yield f"  {count}: delivered by the {side} definition alone, for example"
-        yield escape_line(f"    {_show(difference.example[side])}")
-        return
+        what = f"other values in {', '.join(map(escape_line, difference.columns))}"
+    elif old is None or new is None:
+        what = f"delivered by the {'old' if new is None else 'new'} definition alone"
     else:
-        yield f"  {count}: {difference.old} before, {difference.new} now, for example"
-    if why := difference.example.get("why"):
+        what = f"{old} before, {new} now"
+    yield f"  {format_count(difference.rows)}: {what}{', for example' if example else ''}"
+    before, now = example.get("old"), example.get("new")
+    if difference.columns and isinstance(before, Mapping) and isinstance(now, Mapping):
+        values = ((name, _show(before.get(name)), _show(now.get(name))) for name in difference.columns)
+        yield from (escape_line(f"    {name}  {was}  →  {value}") for name, was, value in values)
+    if why := example.get("why"):
         yield escape_line(f"    {why}")
-    yield escape_line(f"    row as read  {_show(difference.example['read'])}")
+    if "read" in example:
+        yield escape_line(f"    row as read  {_show(example['read'])}")
+    elif example:
+        yield escape_line(f"    {_show(now or before)}")
 
 
 def _show(value: JSON) -> str:

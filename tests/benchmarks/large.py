@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.model.events import BatchSettled
+from runners.pipeline import Pipeline
 from runners.spark.session import find_jvm_process
 from tests.benchmarks import peers
 from tests.benchmarks.carried import carried, define
@@ -25,6 +26,7 @@ ROWS = 4_000_000
 BATCHES, IN_EACH = 20, 1_000_000
 PLAIN, WHERRY = "plain Spark", "Wherry"
 BATCH = "Wherry, the batch alone"
+RUN, COMPARED = "a run", "`compare`"
 
 
 def bulk(place: Path, turns: int) -> Taken:
@@ -81,6 +83,31 @@ def long(place: Path, turns: int) -> Taken:
     return {**taken, **held}
 
 
+def compare(place: Path, turns: int) -> Taken:
+    """A run of 1,000,000 rows, and a comparison of its definition with one that filters others."""
+    spark = session()
+    land_parquet(spark, place / "rows", IN_EACH)
+
+    def by_run(where: Path, turn: int) -> Iterator[float]:
+        own, began = where / str(turn), time.perf_counter()
+        list(carried(orders(own, place / "rows", files=1_000), 1))
+        yield time.perf_counter() - began
+        shutil.rmtree(own)
+
+    def by_comparison(where: Path, turn: int) -> Iterator[float]:
+        old = orders(where / str(turn) / "old", place / "rows", files=1_000)
+        new = orders(where / str(turn) / "new", place / "rows", files=1_000)
+        new.write_text(new.read_text().replace("id % 5 > 0", "id % 5 < 4"))
+        began = time.perf_counter()
+        (batch,) = Pipeline.load(old).compare(Pipeline.load(new)).batches
+        yield time.perf_counter() - began
+        (destination,) = batch.destinations
+        if (destination.same, destination.differing) != (IN_EACH * 3 // 5, IN_EACH * 2 // 5):
+            raise RuntimeError(f"expected two fifths of the rows to differ, got {destination}")
+
+    return in_turns({RUN: by_run, COMPARED: by_comparison}, place, turns)
+
+
 def orders(place: Path, rows: Path, *, files: int) -> Path:
     """The definition that carries these rows, so many files a batch."""
     place.mkdir(parents=True, exist_ok=True)
@@ -114,6 +141,13 @@ def _memory(spark: SparkSession) -> float:
 
 
 CASES = (
+    Case(
+        name="compare",
+        says="two definitions tried on 1,000,000 parquet rows, of which two fifths differ, beside a run of one",
+        measure=compare,
+        turns=5,
+        bars=(Bar(of=COMPARED, to=RUN, most=2.2),),
+    ),
     Case(
         name="bulk",
         says="4,000,000 parquet rows in one batch, cast, require, filter, none bad",
