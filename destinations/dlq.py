@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast, get_args
 
 from destinations.destination import Destination
 from destinations.discard import Discard
@@ -15,6 +16,24 @@ FILTERED = "filtered rows"
 """The name under which rows that stages filtered are stored."""
 MOST_NACKS = 10_000
 """How high a threshold may be."""
+ROWS, WEIGHT = "rows", "weight"
+"""The names of the limits on all refused rows of a batch; any other name of a limit is a code."""
+LimitAction: TypeAlias = Literal["stop", "pause", "notify"]
+"""What happens when a batch exceeds a limit. `stop`: the run ends. `pause`: it ends, and no run begins until a person
+resumes the pipeline. `notify`: the run goes on, and tells of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """How much of one batch may be refused, and what happens beyond that."""
+
+    of: str
+    """`rows`, `weight`, or a code."""
+    share: float
+    """The part of the batch, from 0 to 1."""
+    text: str
+    """The share as it is written in the definition."""
+    action: LimitAction = "stop"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +45,12 @@ class Dlq:
     threshold: int = 1
     """The run stops when so many rows of the window are refused."""
     limits: Mapping[str, str] = field(default_factory=dict)
-    """For each code, which share of a batch's rows may be refused with it, for example `5%`. `off` sets no limit. The
-    window does not count these rows."""
+    """Which share of a batch may be refused: of its `rows`, of their `weight`, or of its rows with a code. An example
+    is `5%`. `1% notify; 5% pause` also says what happens; the default is `stop`. `off` sets no limit. The window does
+    not count rows whose code has a limit."""
+    weigh: str | None = field(default=None, metadata={"like": "amount"})
+    """The column as read whose number is the weight of a row. `limits: {weight: 1%}` compares the refused rows with
+    the batch by it."""
     retain: str = field(default="30d", metadata={"like": "30d"})
     """How long the DLQ keeps rows that were replayed or discarded. Rows that wait stay for ever."""
     original: bool = True
@@ -50,15 +73,26 @@ class Dlq:
                 )
         if self.copy is not None and isinstance(self.destination, Discard):
             raise ValueError("copy: expected a DLQ that keeps rows, got discard; give the destination beside window")
-        for code, limit in self.limits.items():
-            if _parse_share(limit) is None:
+        for name, text in self.limits.items():
+            if _parse_limits(name, text) is None:
                 raise ValueError(
-                    f"limits.{code}: expected off or a share of the rows such as 5% or 0.05, got {limit!r}"
+                    f"limits.{name}: expected off or a share such as 5%, 0.05, 5% pause or 1% notify; 5% stop, "
+                    f"got {text!r}"
                 )
+        if WEIGHT in self.limits and not self.weigh:
+            raise ValueError("limits.weight: name the column that weighs a row, such as weigh: amount")
+        if self.weigh and WEIGHT not in self.limits:
+            raise ValueError("weigh: no limit uses it; set one, such as limits: {weight: 1%}, or remove weigh")
         if 0 < self.window < self.threshold:
             raise ValueError(
                 f"threshold: {self.threshold} refused rows never fit into a window of {self.window} rows; set a "
                 "larger window, or 0 to never stop the run"
+            )
+        useless = next((limit.of for limit in self.list_limits() if limit.of in (ROWS, WEIGHT)), "")
+        if useless and self.window > 0 and self.threshold == 1 and not any(map(self.counts_apart, self.limits)):
+            raise ValueError(
+                f"limits.{useless}: it has no effect, because the window stops the run at the first refused row; set "
+                "window: 0, or a larger window and threshold"
             )
 
     @property
@@ -66,21 +100,28 @@ class Dlq:
         """Those that are not in the state."""
         return [each for each in (self.destination, self.copy) if each is not None]
 
-    def share(self, code: str) -> float | None:
-        """Which part of a batch's rows may be refused with this code; None if the window counts it."""
-        limit = self.limits.get(code)
-        return None if limit is None else _parse_share(limit)
+    def list_limits(self) -> Sequence[Limit]:
+        """The limits on one batch."""
+        return [limit for name, text in self.limits.items() for limit in _parse_limits(name, text) or ()]
+
+    def counts_apart(self, code: str) -> bool:
+        """Whether the window leaves out rows with this code, because the code has a limit, or `off`."""
+        return code in self.limits and code not in (ROWS, WEIGHT)
 
 
-_SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", re.ASCII)
+_LIMIT = re.compile(rf"((\d{{1,3}}(?:\.\d{{1,9}})?)\s*(%?))(?:\s+({'|'.join(get_args(LimitAction))}))?", re.ASCII)
 
 
-def _parse_share(limit: str) -> float | None:
-    """The limit as a part of one; None for what is none."""
-    if limit == "off":
-        return 1.0
-    match = _SHARE.fullmatch(limit)
-    if match is None:
-        return None
-    share = float(match.group(1)) / (100 if match.group(2) else 1)
-    return share if share <= 1 else None
+def _parse_limits(name: str, text: str) -> Sequence[Limit] | None:
+    """The limits in a text, none for `off`; None where the text is wrong."""
+    if text == "off":
+        return ()
+    found = []
+    for part in text.split(";"):
+        match = _LIMIT.fullmatch(part.strip())
+        share = float(match.group(2)) / (100 if match.group(3) else 1) if match else 2.0
+        if match is None or share > 1:
+            return None
+        action = cast(LimitAction, match.group(4) or "stop")
+        found.append(Limit(of=name, share=share, text=match.group(1), action=action))
+    return found

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from origins.errors import WherryError
     from runners.definitions.document import DefinitionError
     from runners.listeners.metrics import Metrics
-    from runners.model.errors import Owned, Refusal, StageError
+    from runners.model.errors import Owned, Paused, Refusal, StageError
     from runners.model.events import (
         BatchCancelled,
         BatchDecided,
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         BatchResumed,
         BatchSettled,
         Event,
+        LimitExceeded,
         Listener,
         Noticed,
         RunEnded,
@@ -57,6 +58,6 @@ __all__ = ["BatchOptions", "Dlq", "Hook", "Pipeline", "RetryOptions", "RunOption
 __all__ += ["SchemaState", "SparkOptions"]
 __all__ += ["Backfill", "Choice", "OperatorOverrides", "Replay", "scheduler_of"]
 __all__ += ["Audit", "Lanes", "Preview", "RepairResult", "Report"]
-__all__ += ["DefinitionError", "Owned", "PipelineFailed", "Refusal", "StageError", "WherryError"]
+__all__ += ["DefinitionError", "Owned", "Paused", "PipelineFailed", "Refusal", "StageError", "WherryError"]
 __all__ += ["BatchCancelled", "BatchDecided", "BatchPlanned", "BatchRests", "BatchResumed", "BatchSettled"]
-__all__ += ["Event", "Listener", "Metrics", "Noticed", "RunEnded", "RunStarted", "RunStopping"]
+__all__ += ["Event", "LimitExceeded", "Listener", "Metrics", "Noticed", "RunEnded", "RunStarted", "RunStopping"]

@@ -263,6 +263,12 @@ class Pipeline(PipelineSpec):
 
         return stop(self._definition().pipeline, reason, force=force, within=within)
 
+    def resume(self, *, reason: str) -> bool:
+        """Let runs begin again after a limit of the DLQ paused the pipeline; whether it was paused."""
+        from runners.operations.dlq import resume
+
+        return resume(self._definition().pipeline, reason=reason) is not None
+
     def status(self) -> dict[str, JSON]:
         """How the pipeline is, as its state says."""
         from runners.operations.status import read_status

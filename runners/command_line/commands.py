@@ -49,6 +49,7 @@ from runners.command_line.options import (
     with_folder,
     with_move_options,
     with_quiet,
+    with_reason,
     with_values,
 )
 from runners.command_line.schedule_command import find_command, schedule
@@ -409,6 +410,27 @@ def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> Non
 
 @command()
 @with_definition
+@with_reason
+@as_json
+def resume(reason: str, json: bool, **given: Any) -> None:
+    """Let runs begin again after a limit paused them.
+
+    For example:  wherry resume orders.yaml --reason "the export is mended"
+
+    The next run plans the batch again, and judges it again. To let it pass:  wherry run FILE --set dlq.limits.rows=off
+    """
+    pipeline = load_for_reading(**given)
+    resumed = pipeline.resume(reason=reason)
+    if json:
+        click.echo(printing.as_json({"pipeline": pipeline.name, "resumed": resumed}))
+    elif resumed:
+        click.echo(f"{pipeline.name} is resumed. Go on:  wherry run {given['file']}")
+    else:
+        click.echo(f"{pipeline.name} is not paused.")
+
+
+@command()
+@with_definition
 @as_json
 def status(json: bool, **given: Any) -> None:
     """Show the state of a pipeline, and what to type next.
@@ -523,7 +545,7 @@ def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
 
 
 wherry.add_section("Start", demo, init, validate, preview, test_cases, compare)
-wherry.add_section("Run", run, stop, backfill, redo, schedule, warm)
+wherry.add_section("Run", run, stop, resume, backfill, redo, schedule, warm)
 wherry.add_section("Look", list_folder, status, find, runs, report, quality)
 wherry.add_section("Check and repair", audit, repair, dlq, offsets)
 wherry.add_section("Learn", expect, kinds, explain, doctor)

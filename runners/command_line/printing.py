@@ -189,6 +189,7 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("differs", ["the run uses an older definition; the next run uses this one"] if facts["differs"] else []),
         ("heard", [show_moment(owner["heard"])] if owner and owner.get("heard") and "owners" not in facts else []),
         ("stops", [f"{facts['stopping']}; open batches are finished first"] if facts["stopping"] else []),
+        ("paused", [_format_pause(facts["paused"])] if facts.get("paused") else []),
         ("doing", [line for item in facts.get("activity", ()) for line in _format_activity(item)]),
         ("last run", [_format_last_run(last)] if last else []),
         ("error", _format_error(last["error"], file) if last and last["error"] else []),
@@ -204,6 +205,13 @@ def format_status(facts: Mapping[str, JSON], file: str = "FILE") -> str:
         ("next", [facts["next"]]),
     ]
     return f"{facts['pipeline']}: {paint_word(describe_state(facts))}\n\n{format_sections(named)}"
+
+
+def _format_pause(paused: Mapping[str, JSON]) -> str:
+    where = f"batch {paused['number']} of lane {paused['lane']}"
+    return escape_line(
+        f"since {show_moment(paused['at'])}, by dlq.limits.{paused['limit']}: {where}, {paused['reason']}"
+    )
 
 
 def describe_state(facts: Mapping[str, JSON]) -> str:

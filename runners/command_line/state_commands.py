@@ -331,7 +331,7 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 
     For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
 
-    They hold from the next batch to the end of the run. NAME is window, threshold or limits.CODE.
+    They hold from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
     """
     from runners.operations.dlq import change_settings
 

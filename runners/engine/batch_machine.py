@@ -8,10 +8,10 @@ from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FILTERED, Dlq
-from runners.model.entry import Entry
+from runners.model.entry import Entry, PauseBody
 from runners.model.error_kinds import classify
 from runners.model.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
-from runners.model.nack_window import WindowBody, judge_limits
+from runners.model.nack_window import Judgement, TrippedLimit, WindowBody, describe_limit, get_action, judge_limits
 from runners.model.pipeline_state import CLEAN, LaneState, is_replay
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch, SettleBody, SettledCounts
 from runners.model.tasks import (
@@ -99,6 +99,8 @@ class Transition:
     """Whether the batch is finished and its lane free."""
     error: Exception | None = None
     """Why the run must stop."""
+    exceeded: Sequence[TrippedLimit] = ()
+    """The limits beyond which the batch is, though it is delivered."""
     again: Task | None = None
     """What to do first if the error turns out to pass by itself."""
 
@@ -162,29 +164,29 @@ def _settle_straight(flight: BatchInFlight, written: Mapping[str, Written], coun
 
 def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules) -> Transition:
     dlq = Dlq(window=0) if is_replay(flight.plan.batch.lane) else rules.dlq
-    window, tripped = judge_limits(flight.lane.window, dlq, prepared.counts.read, prepared.nacks, prepared.codes)
+    read, nacks = prepared.counts.read, prepared.nacks
+    judged = judge_limits(flight.lane.window, dlq, read, nacks, prepared.codes, prepared.weights)
     decision = DecidedBatch(
         path=prepared.path,
         sections=prepared.sections,
         counts=prepared.counts,
-        window=window,
+        window=judged.window,
         bases=prepared.bases,
         again=flight.again,
         way=prepared.way,
         keeps_filtered=rules.keeps_filtered,
     )
     if flight.again:  # it has delivered something, so it is settled whole
-        tripped = None
+        judged = Judgement(window=judged.window)
     elif prepared.stops:
         task = Explain(plan=flight.plan, decision=decision, place=0, stages=prepared.stops)
         return Transition(flight=replace(flight, task=task, decision=decision))
-    if tripped is not None:
-        place, code, rows = tripped.place, tripped.code, tripped.rows
-        task = Explain(plan=flight.plan, decision=decision, place=place, code=code, rows=rows)
+    if judged.tripped is not None:
+        task = Explain(plan=flight.plan, decision=decision, place=judged.tripped.place, tripped=judged.tripped)
         return Transition(flight=replace(flight, task=task, decision=decision))
     entry = Entry(kind="prepared", lane=flight.plan.batch.lane, plan=flight.plan.batch.plan, body=decision.json())
     step = _next_deliveries(replace(flight, decision=decision), rules)
-    return replace(step, entries=(entry, *step.entries))
+    return replace(step, entries=(entry, *step.entries), exceeded=judged.exceeded)
 
 
 def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRules) -> Transition:
@@ -192,11 +194,15 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
     assert isinstance(task, Explain)
     dlq, batch = rules.dlq, flight.plan.batch
     error: Exception
+    step, tripped = _cancel(flight), task.tripped
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
-    elif task.code:
-        read, limit = task.decision.counts.read, dlq.limits.get(task.code, "")
-        error = LimitTripped(batch, of=task.code, limit=limit, rows=task.rows, read=read, nacks=nacks, causes=causes)
+    elif tripped is not None and tripped.limit is not None:
+        said, pauses = describe_limit(tripped, task.decision.counts.read, dlq.weigh), get_action(tripped) == "pause"
+        error = LimitTripped(batch, of=tripped.limit.of, said=said, pauses=pauses, nacks=nacks, causes=causes)
+        if pauses:
+            pause: PauseBody = {"number": batch.number, "limit": tripped.limit.of, "reason": said}
+            step = replace(step, entries=(*step.entries, Entry(kind="pause", lane=batch.lane, body=pause)))
     else:
         error = WindowTripped(
             batch,
@@ -207,7 +213,7 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
             nacked=task.decision.counts.nacked,
             causes=causes,
         )
-    return replace(_cancel(flight), error=error)
+    return replace(step, error=error)
 
 
 def _on_answers(flight: BatchInFlight, answers: Answers, rules: DeliveryRules) -> Transition:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from destinations.destination import Identity
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FILTERED, WEIGHT
 from origins.batch import Batch
 from origins.crash_points import reach
 from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
@@ -29,10 +29,11 @@ from runners.model.events import (
     BatchResumed,
     BatchSettled,
     Event,
+    LimitExceeded,
     Listener,
     RunStopping,
 )
-from runners.model.nack_window import apply_config
+from runners.model.nack_window import TrippedLimit, apply_config, describe_limit
 from runners.model.pipeline_state import PipelineState
 from runners.model.planned_batch import DecisionBody, PlannedBatch, SettleBody
 from runners.model.spec import NEVER, RetryPolicy
@@ -296,8 +297,12 @@ class Dispatcher:
             watch = self.work.watches[plan.batch.plan]
             if entry.kind == "settle" and not plan.published:
                 self.planning.pace.note_time(lane, watch.worked, full=plan.batch.span.full)
+            if entry.kind == "pause":  # the error of the step says it
+                continue
             rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None
             self._emit(rests or make_event(step.flight, entry, watch.spent))
+        for exceeded in step.exceeded:
+            self._emit(make_exceeded_event(step.flight, exceeded, self.rules.dlq.weigh))
         if step.settled:
             self._commit(plan.batch)
         if step.done:
@@ -343,7 +348,9 @@ class Dispatcher:
         if isinstance(task, AskDestinations) and task.ours:
             return replace(task, identities=self._list_identities())
         if isinstance(task, Prepare):
-            task = replace(task, codes=bool(self._current_rules().dlq.limits))
+            dlq = self._current_rules().dlq
+            weighs = any(limit.of == WEIGHT for limit in dlq.list_limits())
+            task = replace(task, codes=any(map(dlq.counts_apart, dlq.limits)), weigh=(dlq.weigh or "") * weighs)
         if isinstance(task, Prepare) and task.plan.straight:  # a row was refused: the next batch goes another way
             return task
         if isinstance(task, Prepare | WriteStraight) and not self.stopping:
@@ -362,6 +369,21 @@ class Dispatcher:
 
 def _time_until_first(moments: Sequence[float]) -> float | None:
     return max(0.0, min(moments)) if moments else None
+
+
+def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit, weigh: str | None) -> LimitExceeded:
+    """The event of a limit that the decided batch of this flight exceeds."""
+    limit, decision = exceeded.limit, flight.decision
+    assert limit is not None
+    assert decision is not None
+    return LimitExceeded(
+        batch=flight.plan.batch,
+        limit=limit.of,
+        allowed=limit.text,
+        share=exceeded.share,
+        rows=exceeded.rows,
+        message=describe_limit(exceeded, decision.counts.read, weigh),
+    )
 
 
 def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) -> Event:

@@ -18,6 +18,7 @@ from runners.model.events import (
     BatchResumed,
     BatchSettled,
     Event,
+    LimitExceeded,
     Listener,
     Noticed,
 )
@@ -40,6 +41,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
     "wherry_lag_rows": ("gauge", "Rows that wait in a lane, of origins that know it without Spark."),
     "wherry_lag_seconds": ("gauge", "How long ago the oldest of these rows was made, by the clock of its maker."),
+    "wherry_limits_exceeded_total": ("counter", "Batches that exceeded a limit of the DLQ and were delivered."),
     "wherry_notices_total": ("counter", "Notices about origins and stages."),
     "wherry_runs_total": ("counter", "Runs that ended, by status."),
     "wherry_run_seconds_total": ("counter", "Seconds that runs took."),
@@ -128,6 +130,8 @@ class Metrics:
             self._add("wherry_batches_cancelled_total", 1, pipeline=pipeline, lane=event.batch.lane)
         elif isinstance(event, BatchRests):
             self._add("wherry_batches_retried_total", 1, pipeline=pipeline, lane=event.batch.lane)
+        elif isinstance(event, LimitExceeded):
+            self._add("wherry_limits_exceeded_total", 1, pipeline=pipeline, limit=event.limit)
         elif isinstance(event, Noticed):
             self._add("wherry_notices_total", 1, pipeline=pipeline)
 

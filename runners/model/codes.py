@@ -47,6 +47,7 @@ ADVICE: Mapping[str, Advice] = {
     "STAGE_STOP": Advice(_PREVIEW),
     "EXPECTATION": Advice(_PREVIEW),
     "LIMIT": Advice(_PREVIEW),
+    "PAUSED": Advice('wherry resume FILE --reason "…"', "See which rows are refused, and correct the cause."),
     "CARRY": Advice(_PREVIEW),
     "UNEXPECTED": Advice(_PREVIEW),
     "SCHEMA": Advice(_PREVIEW, "Correct the file, or set `on_change` in the definition."),

@@ -14,7 +14,7 @@ from origins.batch import Json
 from runners.model.nack_window import DlqSettings
 from runners.model.planned_batch import SettledCounts, SpanBody
 
-FORMAT = 3
+FORMAT = 4
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
 
 KINDS = (
@@ -35,6 +35,8 @@ KINDS = (
     "backfill",
     "config",
     "stop",
+    "pause",
+    "resume",
     "repair",
     "snapshot",
 )
@@ -228,6 +230,17 @@ class StopBody(TypedDict, total=False):
     reason: str
     force: bool
     within: float
+
+
+class PauseBody(TypedDict, total=False):
+    """Of `pause`: which batch exceeded which limit, and by how much. What follows `reason` is put in when the ledger is
+    read."""
+
+    number: int
+    limit: str
+    reason: str
+    lane: str
+    at: str
 
 
 class RepairBody(TypedDict):

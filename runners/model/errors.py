@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from destinations.dlq import DLQ, MOST_NACKS
+from destinations.dlq import DLQ, MOST_NACKS, ROWS, WEIGHT
 from origins.batch import Batch, Json
 from origins.errors import WherryError
 from origins.names import SCHEME
@@ -73,7 +73,7 @@ class StageStopped(WherryError):
 
 
 class LimitTripped(WherryError):
-    """More rows of a batch were refused for one reason than that reason may have. The batch delivered nothing."""
+    """More of a batch was refused than a limit allows. The batch delivered nothing."""
 
     code = "LIMIT"
 
@@ -82,21 +82,40 @@ class LimitTripped(WherryError):
         batch: Batch,
         *,
         of: str,
-        limit: str,
-        rows: int,
-        read: int,
+        said: str,
+        pauses: bool = False,
         nacks: Sequence[Mapping[str, Json]],
         causes: Causes = Causes(),
     ) -> None:
-        counts = f"{rows:,} of its {read:,} rows were refused (limit {limit} of a batch)"
+        what = {ROWS: "too many rows were refused", WEIGHT: "rows of too much weight were refused"}
+        reason = what.get(of, f"too many rows were refused with {of}")
+        paused = "; the pipeline is paused" if pauses else ""
+        resume = f"{RESUME}  (before the next run)\n" if pauses else ""
         super().__init__(
-            _describe_refusal(batch, f"too many rows were refused with {of}", "", [counts], nacks, causes),
-            hint="see it       wherry preview FILE\n"
+            _describe_refusal(batch, f"{reason}{paused}", "", [said], nacks, causes),
+            hint=f"see it       wherry preview FILE\n{resume}"
             f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
         self.batch = batch
         self.causes = causes
         self.stage = nacks[0]["stage"] if nacks else None
+
+
+RESUME = 'go on        wherry resume FILE --reason "…"'
+"""What lifts a pause."""
+
+
+class Paused(WherryError):
+    """A limit paused the pipeline, and no person has resumed it."""
+
+    code = "PAUSED"
+
+    def __init__(self, pipeline: str, *, since: str, lane: str, number: int, reason: str) -> None:
+        super().__init__(
+            f"{pipeline} has been paused since {since}, and no row was read. In batch {number} of lane {lane}, "
+            f"{escape_line(reason)}.",
+            hint=f"see it       wherry preview FILE\n{RESUME}",
+        )
 
 
 class RefusedLate(WherryError):

@@ -63,6 +63,24 @@ class BatchDecided:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitExceeded:
+    """A batch exceeds a limit of the DLQ that says `notify`. It is delivered all the same."""
+
+    batch: Batch
+    """The batch."""
+    limit: str
+    """The name of the limit: `rows`, `weight`, or a code."""
+    allowed: str
+    """The share that the limit allows, as it is written in the definition."""
+    share: float
+    """The share of the batch that is refused, from 0 to 1."""
+    rows: int
+    """How many rows the limit counts."""
+    message: str
+    """All this in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchSettled:
     """A batch is settled: its offset is committed."""
 
@@ -123,8 +141,14 @@ def describe_rest(event: BatchRests) -> str:
     return f"batch {batch.number} of lane {batch.lane} will be tried again in {event.seconds:.1f} s: {why}"
 
 
+def describe_exceeded(event: LimitExceeded) -> str:
+    """The sentence that a person reads of it."""
+    batch = event.batch
+    return f"batch {batch.number} of lane {batch.lane} exceeds dlq.limits.{event.limit}: {event.message}"
+
+
 Event: TypeAlias = (
-    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | BatchRests | BatchSettled | BatchCancelled | Noticed"
-    " | RunStopping | RunEnded"
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | LimitExceeded | BatchRests | BatchSettled"
+    " | BatchCancelled | Noticed | RunStopping | RunEnded"
 )
 Listener: TypeAlias = Callable[[Event], None]

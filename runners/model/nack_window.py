@@ -1,4 +1,4 @@
-"""The window over a lane's last rows that says when there were too many nacks."""
+"""When too many rows were refused: the window over a lane's last rows, and the limits on one batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
-from destinations.dlq import Dlq
+from destinations.dlq import ROWS, WEIGHT, Dlq, Limit, LimitAction
 
 
 class DlqSettings(TypedDict, total=False):
@@ -60,35 +60,121 @@ class NackWindow:
 
 @dataclass(frozen=True, kw_only=True)
 class TrippedLimit:
-    """Which row of the batch was one too many; `code` is the one whose own limit it was, or nothing for the window."""
+    """What a batch exceeded: one limit, or the window where `limit` is None."""
 
     place: int
-    code: str = ""
+    """The place in the batch of the row that was one too many."""
+    limit: Limit | None = None
     rows: int = 0
-    """How many rows of the batch have that code."""
+    """How many rows of the batch the limit counts."""
+    share: float = 0.0
+    """Their share of the batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWeights:
+    """The weight of a batch and of its refused rows, by the rows that have a number."""
+
+    weighed: int
+    """How many rows of the batch have a number."""
+    total: float
+    """The sum of these numbers, without their signs."""
+    refused_weighed: int
+    """How many of the refused rows have a number."""
+    refused: float
+    """The sum of these."""
+
+    def compute_share(self, *, read: int, nacked: int) -> float:
+        """The part of the batch's weight that its refused rows have. A row without a number weighs as much as the
+        average row with one. Where no row weighs anything, all weigh the same."""
+        average = self.total / self.weighed if self.weighed else 0.0
+        whole = self.total + average * max(0, read - self.weighed)
+        part = self.refused + average * max(0, nacked - self.refused_weighed)
+        if whole <= 0:
+            whole, part = float(read), float(nacked)
+        return min(1.0, part / whole) if whole else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What becomes of a batch with refused rows."""
+
+    window: NackWindow
+    """The window after the batch."""
+    tripped: TrippedLimit | None = None
+    """Why the batch is not delivered; None if it is."""
+    exceeded: Sequence[TrippedLimit] = ()
+    """The limits of which the run only tells."""
 
 
 def judge_limits(
-    before: NackWindow, dlq: Dlq, read: int, nacks: Sequence[int], codes: Sequence[tuple[int, str]]
-) -> tuple[NackWindow, TrippedLimit | None]:
-    """The window after a batch of `read` rows whose nacks stood at `nacks`, and what tripped, the earliest row first.
+    before: NackWindow,
+    dlq: Dlq,
+    read: int,
+    nacks: Sequence[int],
+    codes: Sequence[tuple[int, str]] = (),
+    weights: RowWeights | None = None,
+) -> Judgement:
+    """Judge a batch of `read` rows whose nacks stood at `nacks`.
 
-    `codes` says why each of them was refused, where a code has a limit of its own: such a row is not counted in the
-    window, and trips when more than its share of the batch's rows have that code.
+    `codes` says why each of them was refused, where a code has a limit: such a row is not counted in the window.
+    `weights` is there where rows are weighed. What stops the run goes before what pauses it, then the earliest row
+    first. A batch that is not delivered exceeds nothing else.
     """
-    own: dict[str, list[int]] = {}
+    by_code: dict[str, list[int]] = {}
     for place, code in sorted(codes):
-        if dlq.share(code) is not None:
-            own.setdefault(code, []).append(place)
-    apart = Counter(place for places in own.values() for place in places)
+        by_code.setdefault(code, []).append(place)
+    apart = Counter(place for code, places in by_code.items() if dlq.counts_apart(code) for place in places)
     counted = sorted((Counter(nacks) - apart).elements())
     window, first = before.advance(read, counted, dlq)
-    tripped = [TrippedLimit(place=first)] if first is not None else []
-    for code, places in own.items():
-        allowed = int((dlq.share(code) or 0.0) * read + 1e-9)
+    broken = [TrippedLimit(place=first)] if first is not None else []
+    for limit in dlq.list_limits() if nacks else ():
+        if limit.of == WEIGHT:
+            share = weights.compute_share(read=read, nacked=len(nacks)) if weights else 0.0
+            if share > limit.share + _ROUNDING:
+                broken.append(TrippedLimit(place=max(nacks), limit=limit, rows=len(nacks), share=share))
+            continue
+        places = sorted(nacks) if limit.of == ROWS else by_code.get(limit.of, [])
+        allowed = int(limit.share * read + _ROUNDING)
         if len(places) > allowed:
-            tripped.append(TrippedLimit(place=places[allowed], code=code, rows=len(places)))
-    return window, min(tripped, key=lambda each: each.place, default=None)
+            share = min(1.0, len(places) / read) if read else 1.0
+            broken.append(TrippedLimit(place=places[allowed], limit=limit, rows=len(places), share=share))
+    ending = [each for each in broken if get_action(each) != "notify"]
+    if ending:
+        tripped = min(ending, key=lambda each: (get_action(each) == "pause", each.place))
+        return Judgement(window=window, tripped=tripped)
+    highest = {each.limit.of: each for each in sorted(broken, key=_get_share) if each.limit is not None}
+    return Judgement(window=window, exceeded=tuple(highest[name] for name in dlq.limits if name in highest))
+
+
+_ROUNDING = 1e-9
+"""By how much a product of shares and rows may be off."""
+
+
+def get_action(tripped: TrippedLimit) -> LimitAction:
+    """What happens because of it; the window always stops the run."""
+    return tripped.limit.action if tripped.limit is not None else "stop"
+
+
+def _get_share(tripped: TrippedLimit) -> float:
+    return tripped.limit.share if tripped.limit is not None else 0.0
+
+
+def describe_limit(tripped: TrippedLimit, read: int, weigh: str | None) -> str:
+    """How much was refused, and the limit."""
+    assert tripped.limit is not None
+    limit = tripped.limit
+    if limit.of == WEIGHT:
+        share = format_share(tripped.share)
+        lost = "1 refused row has" if tripped.rows == 1 else f"{tripped.rows:,} refused rows have"
+        return f"its {lost} {share} of its {weigh} (limit {limit.text} of a batch)"
+    were = "was" if tripped.rows == 1 else "were"
+    return f"{tripped.rows:,} of its {read:,} rows {were} refused (limit {limit.text} of a batch)"
+
+
+def format_share(share: float) -> str:
+    """As a percentage. A share above zero never looks like zero."""
+    return f"{100 * share:.1f}%" if share >= 0.001 or not share else "less than 0.1%"
 
 
 def apply_config(dlq: Dlq, config: DlqSettings) -> Dlq:

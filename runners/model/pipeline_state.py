@@ -9,7 +9,7 @@ from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from origins.batch import Json
-from runners.model.entry import BegunBackfill, EndedBody, IdentityBody, OpenBody, OwnerBody, Settled
+from runners.model.entry import BegunBackfill, EndedBody, IdentityBody, OpenBody, OwnerBody, PauseBody, Settled
 from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
 from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
 
@@ -111,6 +111,7 @@ class SnapshotBody(_Snapshot, total=False):
     config: DlqSettings
     jumps: Sequence[tuple[str, int]]
     accepted: Sequence[str]
+    paused: PauseBody | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +149,8 @@ class PipelineState:
     """Lane and number: behind this batch somebody set the lane's offset, so that the next need not go on from it."""
     accepted: frozenset[str] = frozenset()
     """The findings of an audit that were accepted."""
+    paused: PauseBody | None = None
+    """Why no run may begin until a person resumes the pipeline; None if one may."""
 
     def get_lane(self, name: str) -> LaneState:
         """The lane, or one at its beginning."""

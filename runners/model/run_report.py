@@ -16,7 +16,15 @@ from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
-from runners.model.events import BatchRests, BatchSettled, Event, Noticed, describe_rest
+from runners.model.events import (
+    BatchRests,
+    BatchSettled,
+    Event,
+    LimitExceeded,
+    Noticed,
+    describe_exceeded,
+    describe_rest,
+)
 from runners.model.masking import without
 from runners.model.planned_batch import StageCountBody
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
@@ -164,7 +172,7 @@ class Report:
     left_open: int = 0
     """How many batches are open at the end. The next run finishes them first."""
     notices: tuple[str, ...] = ()
-    """What Wherry noticed at the origins and during retries; the first hundred."""
+    """What Wherry noticed at the origins, during retries, and of exceeded limits; the first hundred."""
     quality: tuple[Mapping[str, JSON], ...] = ()
     """The results of each expectation over the run."""
     validations: tuple[Mapping[str, JSON], ...] = ()
@@ -274,6 +282,8 @@ class RunReportBuilder:
                 self.settled[event.batch.plan] = event
         elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
             self.notices.append(describe_rest(event))
+        elif isinstance(event, LimitExceeded) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(describe_exceeded(event))
         elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
             self.notices.append(f"{event.origin}: {event.message}")
 

@@ -19,6 +19,7 @@ from origins.origin import Origin
 from origins.protection import Protection
 from origins.quantities import parse_seconds
 from runners.model.error_kinds import classify
+from runners.model.events import LimitExceeded
 from stages.stage import Stage
 
 
@@ -269,11 +270,11 @@ def make_policy(options: RetryOptions) -> RetryPolicy:
     return RetryPolicy(attempts=options.attempts, also=options.also, **times)
 
 
-Moment = Literal["start", "success", "failure", "stop", "refused"]
+Moment = Literal["start", "success", "failure", "stop", "refused", "limit"]
 MOMENTS: Mapping[str, str] = {"succeeded": "success", "failed": "failure", "stopped": "stop"}
 """The moment at which a run ends, by how it does."""
-REFUSED = "refused"
-"""The end of a run that refused rows, however it ended."""
+REFUSED, LIMIT = "refused", "limit"
+"""The end of a run that refused rows, however it ended; and a batch that exceeds a limit of the DLQ with `notify`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +283,7 @@ class Hook:
 
     on: Moment | Sequence[Moment] = ("failure",)
     """When Wherry calls it: at the start of a run, after it succeeded, failed or was stopped, or after any end of a run
-    that refused rows."""
+    that refused rows. `limit` is when a batch exceeds a limit of the DLQ with `notify`."""
     command: str | Sequence[str] | None = field(default=None, metadata={"like": "[notify, --urgent]"})
     """A program with its arguments, without a shell. It reads the facts from standard input."""
     webhook: str | None = field(default=None, repr=False, metadata={"secret": True, "like": '"${secret:WEBHOOK}"'})
@@ -301,10 +302,10 @@ class Hook:
         if len(given) != 1:
             got = " and ".join(given) or "none of them"
             raise ValueError(f"expected one of command, webhook and python, got {got}")
-        wrong = [moment for moment in self.moments if moment not in ("start", *MOMENTS.values(), REFUSED)]
+        wrong = [moment for moment in self.moments if moment not in ("start", *MOMENTS.values(), REFUSED, LIMIT)]
         if wrong or not self.moments:
             got = ", ".join(wrong) or "nothing"
-            raise ValueError(f"on: expected start, success, failure, stop or refused, got {got}")
+            raise ValueError(f"on: expected start, success, failure, stop, refused or limit, got {got}")
         if self.webhook and not self._is_address:
             raise ValueError("webhook: expected an address that begins with https:// or http://")
         if self.python is not None:
@@ -350,6 +351,14 @@ class Hook:
 def make_start_facts(pipeline: str, run: str, at: str) -> dict[str, JSON]:
     """The facts when a run begins."""
     return {"event": "start", "pipeline": pipeline, "run": run, "at": at, "status": "running"}
+
+
+def make_limit_facts(event: LimitExceeded, at: str) -> dict[str, JSON]:
+    """The facts when a batch exceeds a limit."""
+    batch = event.batch
+    named = {name: getattr(event, name) for name in ("limit", "allowed", "share", "rows", "message")}
+    run = {"event": LIMIT, "pipeline": batch.pipeline, "run": batch.run, "at": at, "status": "running"}
+    return {**run, "lane": batch.lane, "number": batch.number, "of": batch.span.label, **named}
 
 
 def make_end_facts(report: Mapping[str, JSON], at: str) -> dict[str, JSON]:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from destinations.destination import Identity, Written
 from origins.batch import Batch, Json
 from runners.model.causes import Causes
+from runners.model.nack_window import RowWeights, TrippedLimit
 from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 
 
@@ -35,6 +36,8 @@ class Prepare:
     plan: PlannedBatch
     codes: bool = False
     """Whether it has to be known why each row was refused, since some reasons have limits of their own."""
+    weigh: str = ""
+    """The column by which refused rows are compared with the batch; nothing where no limit needs that."""
     following: PlannedBatch | None = None
     """What its lane most likely carries next, to be described while this batch is decided."""
 
@@ -72,17 +75,15 @@ class CountSpan:
 
 @dataclass(frozen=True, kw_only=True)
 class Explain:
-    """Fetch the row that tripped the window, and a few refused rows before it."""
+    """Fetch the row that tripped a limit, and a few refused rows before it."""
 
     plan: PlannedBatch
     decision: DecidedBatch
     place: int
     stages: Sequence[str] = ()
     """The stages of which a refused row stops the run, if it is for that."""
-    code: str = ""
-    """The code whose limit was reached; nothing where it was the window."""
-    rows: int = 0
-    """How many rows have that code."""
+    tripped: TrippedLimit | None = None
+    """What stops or pauses the run, where it is no stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +166,8 @@ class Prepared:
     """The stages that refused a row and whose `on_error` is stop."""
     codes: Sequence[tuple[int, str]] = ()
     """The places once more, each with the code; where that was asked for."""
+    weights: RowWeights | None = None
+    """How much the rows weigh; where that was asked for and a row was refused."""
     way: str = ""
     """Which way it took."""
 

@@ -17,7 +17,7 @@ from origins.batch import JSON, Batch, Span
 from origins.protection import Protection
 from runners.model.causes import CauseCounter
 from runners.model.clock import Clock
-from runners.model.entry import Entry
+from runners.model.entry import Entry, PauseBody
 from runners.model.errors import Owned, Refusal
 from runners.model.nack_window import apply_config
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
@@ -315,7 +315,7 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
     """Change settings of the run that is under way; what they are now.
 
     The run hears of it at its next entry in the ledger, and judges the next batch by it; the run after it goes by its
-    definition again. A setting is `window`, `threshold`, or `limits.CODE`, which an empty value takes away.
+    definition again. A setting is `window`, `threshold`, or `limits.NAME`, which an empty value takes away.
 
     Raises `Refusal` where nobody runs the pipeline, and for a setting that cannot be.
     """
@@ -355,7 +355,7 @@ def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
                 raise Refusal(f"{name}: expected a whole number, got {value!r}.")
             numbers[name] = int(value)
         else:
-            raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.CODE.")
+            raise Refusal(f"There is no setting '{name}'; there are: window, threshold, limits.NAME.")
     try:
         return dataclasses.replace(dlq, window=numbers["window"], threshold=numbers["threshold"], limits=limits)
     except ValueError as error:
@@ -364,3 +364,23 @@ def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
 
 def _list_settings(dlq: Dlq) -> dict[str, JSON]:
     return {"window": dlq.window, "threshold": dlq.threshold, "limits": dict(dlq.limits)}
+
+
+def resume(pipeline: PipelineSpec, *, reason: str) -> PauseBody | None:
+    """Let runs begin again after a limit paused the pipeline; the pause that is over, or None if there was none.
+
+    Raises `Refusal` without a reason.
+    """
+    if not reason.strip():
+        raise Refusal("Nothing was resumed: the ledger keeps a reason for it.", hint='Add --reason "…".')
+    while True:
+        journal = open_state(pipeline)[1]
+        state = journal.state
+        if state.paused is None:
+            return None
+        try:
+            entry = Entry(kind="resume", epoch=state.epoch, body=sign(reason))
+            journal.ledger.append([entry], after=state.seq)
+        except Conflict:
+            continue
+        return state.paused

@@ -51,7 +51,8 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`; `next` is what to type,
     and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
     `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
-    the hash, and `stopping` why somebody asked the run under way to stop. `activity` is what each long
+    the hash, and `stopping` why somebody asked the run under way to stop. `paused` is the limit because of which no run
+    begins. `activity` is what each long
     run is doing, as of `age` seconds ago. `removed` are destinations of the last run that the definition lacks."""
     place, journal = open_state(pipeline)
     state = journal.state
@@ -70,6 +71,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         "owner": _describe_owner(state.owner or {}) if how == "running" else None,
         "differs": how == "running" and bool(definition) and any(known != definition for known in hashes),
         "stopping": state.stopping if how == "running" else "",
+        "paused": state.paused,
         **({"owners": _describe_owners(state, place)} if shared else {}),
         **({"activity": activity} if (activity := _read_activity(state, place)) and how == "running" else {}),
         "lanes": {
@@ -123,9 +125,11 @@ def _count_waiting(refused: int, dlq: Destination, spark: Callable[[], SparkSess
 
 
 def describe_state(place: StateLocation, state: PipelineState) -> str:
-    """`never_run`, `running`, `idle`, or how the last run ended."""
+    """`never_run`, `running`, `paused`, `idle`, or how the last run ended."""
     if state.owner is not None:
         return "running" if is_run(state, place, Clock()) else "failed"
+    if state.paused is not None:
+        return "paused"
     if state.ended is None:
         return "never_run"
     return {"succeeded": "idle"}.get(state.ended["status"], str(state.ended["status"]))
@@ -180,6 +184,8 @@ def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:
 def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None) -> Advice:
     if how == "running":
         return Advice("wherry status FILE")
+    if how == "paused":
+        return find_advice("PAUSED")
     if how == "failed" and last is not None and last.get("error"):
         return find_advice(last["error"]["code"])
     return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused else "wherry run FILE")

@@ -10,6 +10,7 @@ from datetime import datetime
 
 from destinations.destination import Destination
 from destinations.discard import Discard
+from destinations.dlq import ROWS, WEIGHT, Limit
 from origins.batch import JSON
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
@@ -25,7 +26,7 @@ from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
-from runners.running.opening import analyse_chain, check_protected, make_candidate, make_chain
+from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chain
 from runners.spark.warm import find_obstacle
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
@@ -159,6 +160,7 @@ def analyse(definition: Definition) -> Analysis:
             arriving.update({destination: schema.toDDL() for destination, schema in arrived.items()})
     if len(schemas) == len(pipeline.every_origin):
         check_protected(pipeline.protect, spark, chains, schemas)
+        check_weighed(pipeline.dlq.weigh, schemas)
     notices = check_mixing(pipeline, spark, chains, schemas)
     notes = [f"{name}: {sentence}" for name, sentences in notices.items() for sentence in sentences]
     return Analysis(columns=arriving, notes=tuple(notes))
@@ -242,8 +244,10 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         where = "go to a table in the state (wherry dlq show)"
     if dlq.copy is not None:
         where += f", and to {hide_secrets(dlq.copy).place or dlq.copy.name}"
-    if dlq.window == 0:
+    if dlq.window == 0 and not dlq.list_limits():
         yield f"Refused rows never stop a run; they {where}."
+    elif dlq.window == 0:
+        yield f"Refused rows {where}."
     elif dlq.threshold == 1:
         yield "The first refused row stops the run; its batch is not delivered, and the DLQ gets nothing."
         yield f"For one run in which they {where}:  wherry run FILE --set dlq.window=0"
@@ -254,9 +258,22 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
             f"The run stops when {dlq.threshold:,} of the last {dlq.window:,} rows of a lane were refused; that batch "
             "is not delivered."
         )
+    for limit in dlq.list_limits():
+        yield _explain_limit(limit, dlq.weigh)
     for stage in _list_stages(pipeline):
         if stage.on_error != "nack":
             yield f"A row that {stage.name} refuses {_REFUSED[stage.on_error]}."
+
+
+def _explain_limit(limit: Limit, weigh: str | None) -> str:
+    of = {ROWS: "its rows were refused", WEIGHT: f"its {weigh} was refused"}
+    happens = {
+        "stop": "is not delivered, and stops the run,",
+        "pause": "is not delivered, and pauses the pipeline until wherry resume,",
+        "notify": "is delivered, with a warning,",
+    }
+    refused = of.get(limit.of, f"its rows were refused with {limit.of}")
+    return f"A batch {happens[limit.action]} if more than {limit.text} of {refused}."
 
 
 def _explain_hook(hook: Hook) -> str:

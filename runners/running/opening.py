@@ -114,6 +114,7 @@ class RunOpening:
         if len(whole) == len(self._origins):
             lines = {name: make_chain(self.pipeline, self._origins[name], self.destinations) for name in whole}
             check_protected(self.pipeline.protect, spark, lines, whole)
+        check_weighed(self.pipeline.dlq.weigh, whole)
         for name, sentences in self._check_mixing(spark, whole).items():
             news[name] += sentences
         self._expect(journal)
@@ -451,6 +452,25 @@ def check_protected(
             raise Refusal(
                 f"protect: no row has a column '{column}', neither as read nor after a stage; {near}",
                 hint="It would protect nothing: correct the name, or remove it.",
+            )
+
+
+def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
+    """Raises `Refusal` where an origin's rows have no column of numbers or text with this name."""
+    if not weigh:
+        return
+    from pyspark.sql.types import NumericType, StringType, StructType
+
+    for origin, schema in schemas.items():
+        columns = {each.name.lower(): each for each in StructType.fromJson(json.loads(schema)).fields}
+        column = columns.get(weigh.lower())
+        if column is None:
+            near = suggest_nearest(weigh, [each.name for each in columns.values()])
+            raise Refusal(f"dlq.weigh: the rows of {origin}, as they are read, have no column '{weigh}'; {near}")
+        if not isinstance(column.dataType, NumericType | StringType):
+            kind = column.dataType.simpleString()
+            raise Refusal(
+                f"dlq.weigh: expected a column of numbers or text, but '{column.name}' of {origin} is {kind}."
             )
 
 

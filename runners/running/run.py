@@ -34,13 +34,23 @@ from runners.model.causes import Causes
 from runners.model.clock import Clock
 from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
-from runners.model.errors import WorkCancelled, tell_full_disk
-from runners.model.events import BatchRests, Event, Listener, Noticed, RunEnded, RunStarted, describe_rest
+from runners.model.errors import Paused, WorkCancelled, tell_full_disk
+from runners.model.events import (
+    BatchRests,
+    Event,
+    LimitExceeded,
+    Listener,
+    Noticed,
+    RunEnded,
+    RunStarted,
+    describe_exceeded,
+    describe_rest,
+)
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
-from runners.model.spec import PipelineSpec, make_end_facts, make_policy, make_start_facts
-from runners.model.text import summarise_error
+from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_policy, make_start_facts
+from runners.model.text import show_moment, summarise_error
 from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
@@ -192,7 +202,7 @@ class PipelineRun:
                 began_row, scribe = self._record_begin(spark)
                 herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
                 herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
-                status, errors = self._carry(journal, spark, to_the_end)
+                status, errors = self._carry(journal, spark, to_the_end, herald)
                 stopping = self.dispatcher.stopping if self.dispatcher else ""
                 if self.dispatcher and status != "succeeded":
                     stopping = stopping or self.dispatcher.asked_to_stop
@@ -285,9 +295,22 @@ class PipelineRun:
         tenure = None if taking is None else Lease(self.clock, parse_seconds(self.pipeline.run_options.lease))
         journal = Journal(self.place.open_ledger(spark), tenure)
         check_pipeline(self.pipeline, self.place, journal.state)
-        if taking is not None:
-            taking.may(journal)
+        self._may_take(journal, taking)
         return journal
+
+    def _may_take(self, journal: Journal, taking: Takeover | None) -> bool:
+        """Whether to join those who have the pipeline. Raises `Owned` or `Paused` where it may not be run."""
+        joins = taking.may(journal) if taking else False
+        paused, aside = journal.state.paused, self.backfill or self.redo or self.replay or self.finish
+        if paused is not None and not aside:
+            raise Paused(
+                self.pipeline.name,
+                since=show_moment(paused["at"]),
+                lane=paused["lane"],
+                number=paused["number"],
+                reason=paused["reason"],
+            )
+        return joins
 
     def _acquire(self, journal: Journal, spark: SparkSession, taking: Takeover | None) -> None:
         jvm = find_jvm_process(spark)
@@ -312,7 +335,7 @@ class PipelineRun:
             "follow": self.follow,
         }
         begin_use(self.id)
-        before = journal.acquire(body, may=taking.may) if taking else journal.acquire(body)
+        before = journal.acquire(body, may=lambda journal: self._may_take(journal, taking))
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner, self.place.lock)
@@ -324,7 +347,7 @@ class PipelineRun:
             note_jvm(self.place.lock, self.id, jvm)
 
     def _carry(
-        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack
+        self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack, herald: HookRunner
     ) -> tuple[str, Sequence[Exception]]:
         """How the run ended, and what went wrong, in its order."""
         options = self.pipeline.run_options
@@ -367,7 +390,7 @@ class PipelineRun:
                 },
                 forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
-                listeners=[self.books, self.timeline, _log_rest, *self.listeners],
+                listeners=[self.books, self.timeline, _log_warning, partial(self._tell_hooks, herald), *self.listeners],
             ),
             pace=BatchSizing(parse_seconds(options.batch.target)),
         )
@@ -399,6 +422,10 @@ class PipelineRun:
         if errors:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
+
+    def _tell_hooks(self, herald: HookRunner, event: Event) -> None:
+        if isinstance(event, LimitExceeded):
+            herald.tell(make_limit_facts(event, self.clock.now().isoformat()))
 
     def _tell_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
         self.patience.outlast(lambda: committed(batch))
@@ -655,7 +682,9 @@ def _waited_for_spark(error: Exception) -> bool:
     return any(isinstance(each, WorkCancelled) for each in list_errors(error))
 
 
-def _log_rest(event: Event) -> None:
-    """Whoever waits for a run wants to know why it waits."""
+def _log_warning(event: Event) -> None:
+    """Whoever waits for a run wants to know why it waits, and hears of limits at once."""
     if isinstance(event, BatchRests):
-        log.warning(describe_rest(event))
+        log.warning("%s", describe_rest(event))
+    elif isinstance(event, LimitExceeded):
+        log.warning("%s", describe_exceeded(event))

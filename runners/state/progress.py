@@ -18,6 +18,7 @@ from runners.model.entry import (
     OpenBody,
     OustBody,
     OwnerBody,
+    PauseBody,
     RenewBody,
     RepairBody,
     RestBody,
@@ -251,6 +252,16 @@ def _stop(state: PipelineState, entry: Entry) -> PipelineState:
     return replace(state, stopping=read_body(entry, StopBody).get("reason", "asked to stop"))
 
 
+def _pause(state: PipelineState, entry: Entry) -> PipelineState:
+    """No run begins from now on, and runs that share the lanes stop. The first pause is the one that is told."""
+    paused: PauseBody = {**read_body(entry, PauseBody), "lane": entry.lane, "at": entry.at}
+    return replace(state, paused=state.paused or paused, stopping=state.stopping or "the pipeline is paused")
+
+
+def _resume(state: PipelineState, entry: Entry) -> PipelineState:
+    return replace(state, paused=None)
+
+
 def _require_plan(state: PipelineState, entry: Entry) -> PlannedBatch:
     plan = state.get_lane(entry.lane).open
     if plan is None or plan.batch.plan != entry.plan:
@@ -281,5 +292,7 @@ _FOLD = {
     "backfill": _backfill,
     "config": _config,
     "stop": _stop,
+    "pause": _pause,
+    "resume": _resume,
     "repair": _repair,
 }

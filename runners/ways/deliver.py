@@ -17,10 +17,11 @@ from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
 from origins.errors import OriginError
+from origins.names import quote_name
 from origins.protection import Protection
 from runners.model.causes import CauseCounter, Causes
 from runners.model.masking import without
-from runners.model.nack_window import NackWindow
+from runners.model.nack_window import NackWindow, RowWeights
 from runners.model.pipeline_state import is_replay
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
 from runners.model.tasks import (
@@ -252,7 +253,26 @@ class Inquiry:
 
     def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
         """The same, with the reason for which each row was refused."""
+        found = self._read_refused(spark, prepared).select("position", "nack.code").collect()
+        codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
+        return replace(prepared, codes=codes)
 
+    def add_weights(self, spark: SparkSession, prepared: Prepared, batch: Batch, column: str) -> Prepared:
+        """The same, with the weight of the batch and of its refused rows, by this column as it was read."""
+        from pyspark.sql import functions as F
+
+        read = self.reading.fetch_rows(spark, batch).frame()
+        name = next((own for own in read.columns if own.lower() == column.lower()), None)
+        if name is None:  # all rows weigh the same then
+            return replace(prepared, weights=RowWeights(weighed=0, total=0.0, refused_weighed=0, refused=0.0))
+        fields = F.from_json("original", "map<string,string>")
+        refused = self._read_refused(spark, prepared).select("nack.original").select(fields[name].alias("weight"))
+        weighed, total = _weigh(read.select(F.col(quote_name(name)).alias("weight")))
+        refused_weighed, lost = _weigh(refused)
+        weights = RowWeights(weighed=weighed, total=total, refused_weighed=refused_weighed, refused=lost)
+        return replace(prepared, weights=weights)
+
+    def _read_refused(self, spark: SparkSession, prepared: Prepared) -> DataFrame:
         decision = DecidedBatch(
             path=prepared.path,
             counts=prepared.counts,
@@ -260,9 +280,17 @@ class Inquiry:
             sections=prepared.sections,
             bases=prepared.bases,
         )
-        found = RefusedRows(spark, self.store, decision).frame().select("position", "nack.code").collect()
-        codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
-        return replace(prepared, codes=codes)
+        return RefusedRows(spark, self.store, decision).frame()
+
+
+def _weigh(rows: DataFrame) -> tuple[int, float]:
+    """How many rows have a number as their `weight`, and the sum of these without their signs."""
+    from pyspark.sql import functions as F
+
+    size = F.abs(F.expr("try_cast(weight AS DOUBLE)"))
+    finite = F.when(size < float("inf"), size)  # NaN is the largest number of all
+    counted = rows.select(F.count(finite).alias("rows"), F.sum(finite).alias("total")).collect()[0]
+    return counted["rows"], counted["total"] or 0.0
 
 
 def _parse(nack: Mapping[str, str]) -> Mapping[str, Json]:

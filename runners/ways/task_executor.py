@@ -331,7 +331,11 @@ class TaskExecutor:
                 raise
             prepared = self._bisect(spark, task.plan)
         reach("after-prepare")
-        return self._inquiry.add_codes(spark, prepared) if prepared.nacks and task.codes else prepared
+        if prepared.nacks and task.codes:
+            prepared = self._inquiry.add_codes(spark, prepared)
+        if prepared.nacks and task.weigh:
+            prepared = self._inquiry.add_weights(spark, prepared, task.plan.batch, task.weigh)
+        return prepared
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
         """Decide a batch of which rows make a stage raise."""

@@ -307,7 +307,7 @@ def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more
 def test_only_a_word_that_may_be_listed_is_put_in_brackets(refused: Refuse) -> None:
     """An unknown moment of a hook is as wrong in a list."""
     problems = refused(f"{SMALLEST}hooks: [{{on: later, command: ls}}]\n")
-    moments = "'start' or 'success' or 'failure' or 'stop' or 'refused' or a list"
+    moments = "'start' or 'success' or 'failure' or 'stop' or 'refused' or 'limit' or a list"
     assert problems == [f"hooks[0].on: expected {moments}, got the text 'later'"]
 
 

@@ -248,7 +248,10 @@ def test_nobody_waits_for_a_hook_that_hangs(web: Web, caplog: pytest.LogCaptureF
         ("[{webhook: 'http://x', command: y}]", "expected one of command, webhook and python, got command and webhook"),
         ("[{webhook: 'ftp://x'}]", "hooks[0].webhook: expected an address that begins with https:// or http://"),
         ("[{on: crash, command: y}]", "hooks[0].on: expected"),
-        ("[{on: [], command: y}]", "hooks[0].on: expected start, success, failure, stop or refused, got nothing"),
+        (
+            "[{on: [], command: y}]",
+            "failure, stop, refused or limit, got nothing",
+        ),
         ("[{python: 'alerts'}]", "hooks[0].python: expected module:function"),
         ("[{command: y, wait: soon}]", "hooks[0].wait: expected"),
         ("[{command: y, attempts: 0}]", "hooks[0].attempts: expected at least 1, got 0"),

@@ -26,7 +26,7 @@ from runners.command_line import cli
 from runners.command_line.commands import wherry
 from runners.model.causes import CauseCounter
 from runners.model.codes import ADVICE, find_advice, read_codes
-from runners.model.errors import LimitTripped, RefusedLate, StageStopped, WindowTripped
+from runners.model.errors import LimitTripped, Paused, RefusedLate, StageStopped, WindowTripped
 from runners.model.nack_window import NackWindow
 from runners.operations.audit_finding import FOUND
 from tests.runners.engine.test_batch_machine import BATCH
@@ -178,7 +178,9 @@ TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
     [
         WindowTripped(**TRIPPED, place=1, window=1, threshold=1),
         StageStopped(BATCH, stages=["cast"], nacks=[NACK]),
-        LimitTripped(**TRIPPED, of="CAST", limit="5%", rows=9, read=10),
+        LimitTripped(**TRIPPED, of="CAST", said="9 of its 10 rows"),
+        LimitTripped(**TRIPPED, of="weight", said="its 9 refused rows", pauses=True),
+        Paused("orders", since="noon", lane="0", number=3, reason="too many"),
         RefusedLate(BATCH, refusing="orders", having=["copy"], said="no"),
     ],
     ids=lambda error: error.code,
@@ -199,7 +201,7 @@ def test_an_error_about_many_rows_says_their_causes() -> None:
     causes = counter.count()
     for error in (
         WindowTripped(**TRIPPED, place=1, window=1, threshold=1, causes=causes),
-        LimitTripped(**TRIPPED, of="CAST", limit="5%", rows=700, read=900, causes=causes),
+        LimitTripped(**TRIPPED, of="CAST", said="700 of its 900 rows", causes=causes),
     ):
         assert error.message.splitlines()[-2:] == [
             "  all refused rows of the batch:",

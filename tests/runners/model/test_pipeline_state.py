@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -47,6 +48,7 @@ FULL = PipelineState(
     backfills={"||": {"name": "backfill-1", "at": "2026-01-01T00:00:00+00:00"}},
     jumps=(("0", 2),),
     accepted=frozenset({"ROWS_GONE p1"}),
+    paused={"number": 3, "limit": "rows", "reason": "too many", "lane": "0", "at": "2026-01-01T00:00:00+00:00"},
 )
 
 
@@ -67,12 +69,13 @@ def test_each_field_is_tried_by_the_test_of_the_snapshot(
 def test_a_snapshot_of_an_older_version_lacks_what_came_later() -> None:
     """It is as at the beginning."""
     body = json.loads(json.dumps(FULL.json()))
-    for name in ("config", "jumps", "accepted"):
+    for name in ("config", "jumps", "accepted", "paused"):
         del body[name]
     for name in ("tried", "since"):
         del body["lanes"]["0"][name]
     lane = replace(LANE, tried=0, since="")
-    assert PipelineState.of(body) == replace(FULL, config={}, jumps=(), accepted=frozenset(), lanes={"0": lane})
+    later: dict[str, Any] = {"config": {}, "jumps": (), "accepted": frozenset(), "paused": None}
+    assert PipelineState.of(body) == replace(FULL, lanes={"0": lane}, **later)
 
 
 def test_a_lane_is_careful_until_enough_batches_were_clean() -> None:

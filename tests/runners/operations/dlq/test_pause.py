@@ -1,0 +1,164 @@
+"""A pause: a limit made it, the ledger keeps it, and a person ends it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from destinations.dlq import Dlq
+from runners.command_line import cli
+from runners.engine.batch_machine import DeliveryRules
+from runners.model.entry import Entry
+from runners.model.errors import LimitTripped, Paused, Refusal
+from runners.model.events import BatchCancelled, LimitExceeded
+from runners.model.run_report import Report
+from runners.model.spec import Hook, make_limit_facts
+from runners.model.tasks import Declined, Explained, Prepare, Prepared
+from runners.operations.dlq import resume
+from runners.operations.status import read_status
+from runners.pipeline import Pipeline
+from runners.running.run import PipelineRun
+from runners.state.journal import Journal
+from runners.state.location import StateLocation
+from runners.state.progress import apply_entries
+from tests.runners.engine.test_batch_machine import counts
+from tests.runners.engine.test_dispatcher import Bench
+from tests.runners.operations.dlq.test_discard import acquired
+
+YAML = (
+    'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
+    'dlq: {window: 0, limits: {rows: "5% pause"}}\n'
+)
+PAUSE = Entry(kind="pause", lane="0", body={"number": 3, "limit": "rows", "reason": "9 of its 10 rows were refused"})
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """One that was paused by a run that has ended since."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(YAML)
+    pipeline = Pipeline.load("orders.yaml")
+    owner = acquired(pipeline)
+    owner.record(PAUSE)
+    owner.record(Entry(kind="release", body=Report(pipeline="orders", run="r", status="failed").json()))
+    return pipeline
+
+
+def read_journal(pipeline: Pipeline) -> Journal:
+    return Journal(StateLocation.of(pipeline).open_ledger(None))
+
+
+def settle_with(bench: Bench, limits: dict[str, str]) -> None:
+    """Let the batch that is carried refuse two of its ten rows."""
+    bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
+    bench.turn()
+    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
+    path = bench.dispatcher.work.flights["0"].plan.batch.plan
+    decided = bench.dispatcher._decide("0", Prepared(path=path, counts=counts("orders", nacked=2), nacks=[1, 2]))
+    bench.dispatcher._record([decided])
+
+
+def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
+    """The batch is over, and nothing else is planned."""
+    bench = Bench()
+    settle_with(bench, {"rows": "5% pause"})
+    bench.dispatcher._record([bench.dispatcher._decide("0", Explained(nacks=()))])
+    state = bench.journal.state
+    assert state.paused is not None
+    assert (state.paused["lane"], state.paused["limit"], state.open_plans) == ("0", "rows", ())
+    assert [type(error) for error in bench.dispatcher.errors] == [LimitTripped]
+    assert bench.dispatcher.stopping
+    assert [type(each) for each in bench.events if isinstance(each, BatchCancelled | LimitExceeded)] == [BatchCancelled]
+
+
+def test_a_run_that_only_notifies_tells_listeners_and_goes_on() -> None:
+    """What is told has the figures, for people and for programs."""
+    bench = Bench()
+    settle_with(bench, {"rows": "5% notify"})
+    assert (bench.journal.state.paused, bench.dispatcher.errors, bench.dispatcher.stopping) == (None, [], "")
+    (told,) = [each for each in bench.events if isinstance(each, LimitExceeded)]
+    assert (told.limit, told.allowed, told.share, told.rows) == ("rows", "5%", 0.2, 2)
+    facts = make_limit_facts(told, "now")
+    assert (facts["event"], facts["lane"], facts["limit"], facts["share"]) == ("limit", "0", "rows", 0.2)
+    assert json.loads(json.dumps(facts)) == facts
+    wanted = {on: Hook(on=on, command="true").wants(facts) for on in ("limit", "refused", "failure")}
+    assert wanted == {"limit": True, "refused": False, "failure": False}
+
+
+@pytest.mark.parametrize(("limits", "codes", "weigh"), [({"rows": "5%"}, False, ""), ({"CAST": "off"}, True, "")])
+def test_what_a_limit_does_not_need_is_not_asked(limits: dict[str, str], codes: bool, weigh: str) -> None:
+    """Codes and weights each cost a Spark job."""
+    bench = Bench()
+    bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
+    bench.turn()
+    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
+    flight = bench.dispatcher.work.flights["0"]
+    assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, codes=codes, weigh=weigh)
+
+
+def test_the_weight_is_asked_where_a_limit_goes_by_it() -> None:
+    """Unless it is off."""
+    bench = Bench()
+    bench.turn()
+    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
+    flight = bench.dispatcher.work.flights["0"]
+    for limit, weigh in (("5%", "amount"), ("off", "")):
+        bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, weigh="amount", limits={"weight": limit}))
+        assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, weigh=weigh)
+
+
+def test_no_run_begins_until_a_person_resumes_the_pipeline(pipeline: Pipeline) -> None:
+    """Spark is not even started, and the ledger stays as it is."""
+    before = read_journal(pipeline).state.seq
+    with pytest.raises(Paused, match=r"batch 3 of lane 0, 9 of its 10 rows were refused\.") as caught:
+        pipeline.run()
+    assert 'wherry resume FILE --reason "…"' in caught.value.hint
+    assert read_journal(pipeline).state.seq == before
+    assert pipeline.resume(reason="mended")
+    assert not pipeline.resume(reason="mended")
+    assert read_journal(pipeline).state.paused is None
+    (entry,) = [each for each in StateLocation.of(pipeline).open_ledger(None).read() if each.kind == "resume"]
+    assert (entry.body["reason"], "@" in entry.body["who"]) == ("mended", True)
+
+
+def test_work_that_a_person_asked_for_begins_all_the_same(pipeline: Pipeline) -> None:
+    """Here to finish what was left open."""
+    run = PipelineRun(pipeline=pipeline, text="", hash="", finish=True)
+    assert not run._may_take(read_journal(pipeline), None)
+
+
+def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:
+    """And the first of two is the one that is told."""
+    journal = read_journal(pipeline)
+    state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=journal.state.json())])
+    assert state.paused == journal.state.paused
+    again = Entry(kind="pause", lane="1", body={"number": 9, "limit": "CAST", "reason": "x"}, seq=state.seq + 1)
+    assert apply_entries([again], state).paused == journal.state.paused
+    assert apply_entries([again], state).stopping
+
+
+def test_the_commands(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` shows the pause and the way out, `run` refuses, and `resume` needs a reason."""
+    assert cli.execute(["status", "orders.yaml"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("orders: paused ")
+    assert "by dlq.limits.rows: batch 3 of lane 0, 9 of its 10 rows were refused" in said
+    assert 'wherry resume orders.yaml --reason "…"' in said
+    assert cli.execute(["run", "orders.yaml", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "PAUSED"
+    assert cli.execute(["resume", "orders.yaml"]) == 2
+    assert "the ledger keeps a reason" in capsys.readouterr().err
+    assert cli.execute(["resume", "orders.yaml", "--reason", "mended", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["resumed"] is True
+    assert cli.execute(["resume", "orders.yaml", "--reason", "mended"]) == 0
+    assert capsys.readouterr().out == "orders is not paused.\n"
+    assert json.loads(json.dumps(read_status(pipeline)))["paused"] is None
+
+
+def test_resuming_needs_a_reason(pipeline: Pipeline) -> None:
+    """Blanks are none."""
+    with pytest.raises(Refusal):
+        resume(pipeline, reason=" ")
+    assert read_journal(pipeline).state.paused is not None

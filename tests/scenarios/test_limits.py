@@ -1,0 +1,88 @@
+"""Batches beyond the limits of the DLQ, weighed by Spark, and what a kill leaves of a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from runners.model.errors import Paused, Refusal
+from runners.model.events import Event, LimitExceeded
+from tests.scenarios.conftest import Place
+
+pytestmark = pytest.mark.spark
+
+WEIGHED = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, `Net amount.EUR` string"}
+stages:
+  - require: {SMALL_ID: "id < 10"}
+destinations:
+  - delta: {path: tables/orders}
+dlq: {window: 0, weigh: "net amount.eur", limits: {weight: 0% notify}}
+"""
+ROWS: Sequence[Mapping[str, Any] | str] = [
+    {"id": 1, "Net amount.EUR": "100"},
+    {"id": 12, "Net amount.EUR": "-300"},
+    {"id": 13, "Net amount.EUR": "NaN"},
+    {"id": 4},
+    {"id": 5, "Net amount.EUR": "200"},
+    '{"id": ',
+]
+"""Three of six rows have a number: 600 in all, 200 on average. Of the three refused rows one has 300."""
+
+
+@pytest.mark.parametrize("thresholds", [{}, {"small_bytes": 0}])
+def test_refused_rows_are_weighed_by_the_column_as_it_was_read(place: Place, thresholds: dict[str, int]) -> None:
+    """Whatever its name and its type, and however the batch was decided; a row without a number is an average one."""
+    place.land("a.json", ROWS)
+    report = place.carry(WEIGHED, **thresholds)
+    (notice,) = report.notices
+    assert "exceeds dlq.limits.weight: its 3 refused rows have 58.3% of its net amount.eur (limit 0% of" in notice
+    assert (report.status, report.read, report.nacked, place.ids("tables/orders")) == ("succeeded", 6, 3, [1, 4, 5])
+
+
+def test_rows_refused_behind_a_stage_that_changes_rows_have_a_share_as_well(place: Place) -> None:
+    """One of two orders becomes four rows, which are all refused: more rows than there were, and not more than all."""
+    stages = "stages:\n  - sql: SELECT id, explode(sequence(1, 4)) AS part, `Net amount.EUR` FROM rows\n"
+    place.land("a.json", [{"id": 1, "Net amount.EUR": "1"}, {"id": 12, "Net amount.EUR": "1"}])
+    heard: list[Event] = []
+    report = place.load(WEIGHED.replace("stages:\n", stages)).run(listeners=[heard.append])
+    (told,) = [each for each in heard if isinstance(each, LimitExceeded)]
+    assert (report.status, told.rows, told.share) == ("succeeded", 4, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        ("amout", "no column 'amout'; did you mean 'amount'"),
+        ("paid", "numbers or text, but 'paid' of files is boolean"),
+    ],
+)
+def test_a_column_that_weighs_nothing_is_refused_before_a_row_is_read(place: Place, column: str, said: str) -> None:
+    """With the nearest name, or the type."""
+    place.land("a.json", [{"id": 1}])
+    text = WEIGHED.replace("`Net amount.EUR` string", "amount string, paid boolean")
+    report = place.load(text.replace("net amount.eur", column)).run(check=False)
+    assert report.error is not None
+    assert (report.error.cls, report.batches) == (Refusal.__name__, 0)
+    assert said in report.error.message
+
+
+def test_a_kill_right_behind_a_pause_leaves_the_pipeline_paused(place: Place) -> None:
+    """The end of the batch and the pause are one append. Once a person resumes it, each row is delivered once."""
+    place.land("a.json", [{"id": 1}, {"id": 2}])
+    place.land("b.json", [{"id": 3}, {"id": 14}])
+    text = WEIGHED.replace('weigh: "net amount.eur", limits: {weight: 0% notify}', "limits: {rows: 10% pause}")
+    text += "run: {batch: {files: 1}}\n"
+    place.kill(text, "BatchCancelled", 2)
+    with pytest.raises(Paused, match=r"In batch 2 of lane 0, 1 of its 2 rows was refused \(limit 10% of a batch\)"):
+        place.load().run()
+    assert place.ids("tables/orders") == [1, 2]
+    assert place.load().resume(reason="a test order")
+    assert place.load(dlq__limits__rows="off").run().status == "succeeded"
+    assert place.ids("tables/orders") == [1, 2, 3]
+    assert [row["position"] for row in place.refused()] == [2]
+    assert place.load().audit().problems == []
