@@ -18,10 +18,11 @@ name: orders
 origin:
   files: {path: "landing/*.json", format: json, schema: "id long, `Net amount.EUR` string"}
 stages:
+  - filter: "id <> 6"
   - require: {SMALL_ID: "id < 10"}
 destinations:
   - delta: {path: tables/orders}
-dlq: {window: 0, weigh: "net amount.eur", limits: {weight: 0% notify}}
+dlq: {window: 0, original: false, weigh: "net amount.eur", limits: {weight: 0% notify}}
 """
 ROWS: Sequence[Mapping[str, Any] | str] = [
     {"id": 1, "Net amount.EUR": "100"},
@@ -29,19 +30,22 @@ ROWS: Sequence[Mapping[str, Any] | str] = [
     {"id": 13, "Net amount.EUR": "NaN"},
     {"id": 4},
     {"id": 5, "Net amount.EUR": "200"},
+    {"id": 6, "Net amount.EUR": "1000"},
     '{"id": ',
 ]
-"""Three of six rows have a number: 600 in all, 200 on average. Of the three refused rows one has 300."""
+"""Four of seven rows have a number: 1,600 in all, 400 on average. One is filtered. Of the three refused rows one has
+300. So 1,100 of 2,800 are refused."""
 
 
 @pytest.mark.parametrize("thresholds", [{}, {"small_bytes": 0}])
 def test_refused_rows_are_weighed_by_the_column_as_it_was_read(place: Place, thresholds: dict[str, int]) -> None:
-    """Whatever its name and its type, and however the batch was decided; a row without a number is an average one."""
+    """Whatever its name and its type, and however the batch was decided. A filtered row counts in the batch's weight,
+    and the DLQ need not keep originals."""
     place.land("a.json", ROWS)
     report = place.carry(WEIGHED, **thresholds)
     (notice,) = report.notices
-    assert "exceeds dlq.limits.weight: its 3 refused rows have 58.3% of its net amount.eur (limit 0% of" in notice
-    assert (report.status, report.read, report.nacked, place.ids("tables/orders")) == ("succeeded", 6, 3, [1, 4, 5])
+    assert "exceeds dlq.limits.weight: its 3 refused rows have 39.3% of its net amount.eur (limit 0% of" in notice
+    assert (report.status, report.read, report.nacked, place.ids("tables/orders")) == ("succeeded", 7, 3, [1, 4, 5])
 
 
 def test_rows_refused_behind_a_stage_that_changes_rows_have_a_share_as_well(place: Place) -> None:
@@ -75,7 +79,9 @@ def test_a_kill_right_behind_a_pause_leaves_the_pipeline_paused(place: Place) ->
     """The end of the batch and the pause are one append. Once a person resumes it, each row is delivered once."""
     place.land("a.json", [{"id": 1}, {"id": 2}])
     place.land("b.json", [{"id": 3}, {"id": 14}])
-    text = WEIGHED.replace('weigh: "net amount.eur", limits: {weight: 0% notify}', "limits: {rows: 10% pause}")
+    text = WEIGHED.replace(
+        'original: false, weigh: "net amount.eur", limits: {weight: 0% notify}', "limits: {rows: 10% pause}"
+    )
     text += "run: {batch: {files: 1}}\n"
     place.kill(text, "BatchCancelled", 2)
     with pytest.raises(Paused, match=r"In batch 2 of lane 0, 1 of its 2 rows was refused \(limit 10% of a batch\)"):

@@ -50,14 +50,17 @@ def read_journal(pipeline: Pipeline) -> Journal:
     return Journal(StateLocation.of(pipeline).open_ledger(None))
 
 
-def settle_with(bench: Bench, limits: dict[str, str]) -> None:
-    """Let the batch that is carried refuse two of its ten rows."""
+def settle_with(bench: Bench, limits: dict[str, str], *lanes: str) -> None:
+    """Let the batches of these lanes, carried at once, refuse two of their ten rows."""
     bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
     bench.turn()
-    bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
-    path = bench.dispatcher.work.flights["0"].plan.batch.plan
-    decided = bench.dispatcher._decide("0", Prepared(path=path, counts=counts("orders", nacked=2), nacks=[1, 2]))
-    bench.dispatcher._record([decided])
+    steps = []
+    for lane in lanes or ("0",):
+        bench.dispatcher._decide(lane, Declined(reason="a row is refused", way="straight"))
+        path = bench.dispatcher.work.flights[lane].plan.batch.plan
+        refused = Prepared(path=path, counts=counts("orders", nacked=2), nacks=[1, 2])
+        steps.append(bench.dispatcher._decide(lane, refused))
+    bench.dispatcher._record(steps)
 
 
 def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
@@ -71,6 +74,32 @@ def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
     assert [type(error) for error in bench.dispatcher.errors] == [LimitTripped]
     assert bench.dispatcher.stopping
     assert [type(each) for each in bench.events if isinstance(each, BatchCancelled | LimitExceeded)] == [BatchCancelled]
+
+
+def test_two_lanes_that_exceed_a_limit_at_once_pause_the_pipeline_once() -> None:
+    """Both batches end, and one resume is enough."""
+    bench = Bench(lanes=2, runners=2)
+    settle_with(bench, {"rows": "5% pause"}, "0", "1")
+    bench.dispatcher._record([bench.dispatcher._decide(lane, Explained(nacks=())) for lane in ("1", "0")])
+    state = bench.journal.state
+    assert state.paused is not None
+    assert (state.paused["lane"], state.open_plans) == ("1", ())
+    assert [type(error) for error in bench.dispatcher.errors] == [LimitTripped, LimitTripped]
+    bench.journal.record(Entry(kind="resume", body={"who": "a@b", "reason": "mended"}))
+    assert bench.journal.state.paused is None
+
+
+def test_a_lane_whose_batch_is_under_way_finishes_it_when_another_lane_pauses() -> None:
+    """No batch is left open, and none begins."""
+    bench = Bench(lanes=2, runners=2)
+    settle_with(bench, {"rows": "5% pause"}, "0")
+    bench.dispatcher._record([bench.dispatcher._decide("0", Explained(nacks=()))])
+    assert [plan.batch.lane for plan in bench.journal.state.open_plans] == ["1"]
+    bench.turn("1")
+    bench.turn()
+    assert (bench.settled(), bench.journal.state.open_plans) == ([("1", 1)], ())
+    assert [lane for lane, _ in bench.planned()] == ["0", "1"]
+    assert bench.journal.state.paused is not None
 
 
 def test_a_run_that_only_notifies_tells_listeners_and_goes_on() -> None:
