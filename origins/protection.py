@@ -34,7 +34,7 @@ class Protection:
     def mask_row(self, row: Json, *kin: Json) -> Json:
         """The row with these columns masked. A value that another column repeats is masked there too; `kin` are the
         same row as it was elsewhere, which has values that this one no longer has under their names."""
-        return self._mask_value(row, self._list_texts(row, *kin)) if self else row
+        return self._mask_value(row, self.list_texts(row, *kin)) if self else row
 
     def mask_nack(self, nack: Mapping[str, Json]) -> dict[str, Json]:
         """A refused row with its `mask_row`, its `original` and its `mask_message` masked. Of a line that could not
@@ -42,7 +42,7 @@ class Protection:
         if not self:
             return dict(nack)
         rows = {name: nack[name] for name in ("row", "original") if nack.get(name) is not None}
-        values = self._list_texts(*rows.values())
+        values = self.list_texts(*rows.values())
         shown = {name: self._mask_value(row, values) for name, row in rows.items()}
         if nack.get("stage") == _READ_BY:
             shown = {name: {"raw": MASK} for name in rows}
@@ -79,7 +79,7 @@ class Protection:
     def _is_protected(self, name: str) -> bool:
         return name.lower() in {column.lower() for column in self.columns}
 
-    def _list_texts(self, *rows: Json) -> list[str]:
+    def list_texts(self, *rows: Json) -> list[str]:
         """The texts that stand in protected columns, the longest first."""
         held = [text for row in rows for value in self._list_protected(row) for text in walk_texts(value)]
         return sorted(set(held), key=len, reverse=True)

@@ -237,6 +237,16 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @with_move_options
 @with_folder
 @with_carry_options
+@option(
+    "--record", type=click.Path(path_type=Path), metavar="PATH", help="Write masked rows as a case for `wherry test`."
+)
+@option(
+    *("--record-rows", "most"),
+    type=click.IntRange(1, 1_000),
+    default=20,
+    metavar="N",
+    help="Record so many rows at most; default: 20.",
+)
 @_expert("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
 @_expert("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
 @_expert("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
@@ -259,6 +269,8 @@ def run(
     take_over: str,
     everything: bool,
     select: Sequence[str],
+    record: Path | None,
+    most: int,
     **given: Any,
 ) -> int:
     """Process the rows that wait, then end.
@@ -286,10 +298,17 @@ def run(
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
     carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
+    if record is not None:
+        from runners.command_line.carrying import carry_and_record
+
+        return carry_and_record(pipeline, given["file"], carry, carrying, record, most)
     return carry_and_print(pipeline, given["file"], carry, carrying)
 
 
-_OF_ONE_PIPELINE = ("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over")
+_OF_ONE_PIPELINE = (
+    *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
+    *("record", "most"),
+)
 
 
 def _refuse_options(names: Collection[str], reason: str) -> None:

@@ -242,10 +242,18 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
 @command("test")
 @with_definition
 @option("--case", "names", section=SELECTION, multiple=True, metavar="NAME", help="Try this case; may be repeated.")
+@option(
+    *("--cases", "file_with_cases"),
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Try the cases in this file; default: FILE.test.yaml.",
+)
 @option("--watch", is_flag=True, help="Try them again whenever a file here changes.")
 @with_quiet
 @as_json
-def test_cases(names: Sequence[str], watch: bool, quiet: bool, json: bool, **given: Any) -> int:
+def test_cases(
+    names: Sequence[str], file_with_cases: Path | None, watch: bool, quiet: bool, json: bool, **given: Any
+) -> int:
     """Try the cases beside a definition, and compare.
 
     For example:  wherry test orders.yaml
@@ -254,7 +262,7 @@ def test_cases(names: Sequence[str], watch: bool, quiet: bool, json: bool, **giv
     nothing. Ends with 1 if a case fails.
     """
     if not watch:
-        return _try_cases(names, quiet=quiet, json=json, **given)
+        return _try_cases(names, file_with_cases, quiet=quiet, json=json, **given)
     if json:
         raise click.UsageError("Choose one: --watch prints for a person, and --json for a program.")
     from origins.errors import WherryError
@@ -263,19 +271,19 @@ def test_cases(names: Sequence[str], watch: bool, quiet: bool, json: bool, **giv
     for _ in watch_folder(given["file"].absolute().parent):
         click.clear()
         try:
-            _try_cases(names, quiet=True, json=False, **given)
+            _try_cases(names, file_with_cases, quiet=True, json=False, **given)
         except WherryError as error:
             click.echo(str(error))
         click.echo("Wherry waits for a change. To end:  Ctrl-C")
     return 0
 
 
-def _try_cases(names: Sequence[str], *, quiet: bool, json: bool, **given: Any) -> int:
+def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:
     """Try these cases, or all, and print how they went."""
     from runners.command_line.carrying import show_work
     from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
 
-    began, definition, file = time.monotonic(), load_definition(**given), find_cases(given["file"])
+    began, definition, file = time.monotonic(), load_definition(**given), other or find_cases(given["file"])
     cases = choose_cases(load_cases(file), names)
     with show_work(definition.pipeline, f"trying {format_count(len(cases), 'case', 'cases')}", quiet=quiet):
         from runners.operations.case_trial import run_cases

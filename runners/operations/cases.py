@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -147,6 +148,127 @@ def _list_watched(folder: Path) -> list[Path]:
 
 
 _WATCHED = (".yaml", ".yml", ".py", ".sql", ".ddl", ".json", ".csv", ".txt")
+
+
+def add_case(text: str, case: Case, note: str) -> str:
+    """The text of a file with one more case at its end, below a comment. Raises `Refusal` where no case fits there."""
+    if not text.strip():
+        text = "cases:\n"
+    indents = re.findall(r"^( *)- ", text[text.index("cases:") :] if "cases:" in text else "", re.MULTILINE)
+    indent = indents[0] if indents else "  "
+    body = "".join(f"{indent}{line}\n" for line in [f"# {note}", *_format_case(case)])
+    whole = f"{text.rstrip()}\n{body}"
+    before = _count_cases(text) if indents else 0
+    if _count_cases(whole) != before + 1:
+        raise Refusal(
+            "The file cannot take another case.",
+            hint="Write its cases below each other, each behind a dash; or name a file that does not exist yet.",
+        )
+    return whole
+
+
+def extend_cases(file: Path, cases: Sequence[Case], note: str) -> None:
+    """Add these cases to the file, or make it. A reader sees the old file or the new one."""
+    text = _read_cases(file)
+    known = {case.name for case in load_cases(file)} if text.strip() else set()
+    for case in cases:
+        names = [case.name, *(f"{case.name} ({number})" for number in range(2, len(known) + 3))]
+        case = replace(case, name=next(name for name in names if name not in known))
+        known.add(case.name)
+        text = add_case(text, case, note)
+    if len(text.encode()) > LARGEST:
+        raise Refusal(
+            f"{file} would be larger than {LARGEST:,} bytes.", hint="Record fewer rows, or into another file."
+        )
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, file)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise Refusal(f"{file} cannot be written: {error.strerror}.") from error
+
+
+def check_extensible(file: Path) -> None:
+    """Raises `Refusal`, or `DefinitionError`, where no case can be added to the file."""
+    if not file.absolute().parent.is_dir():
+        raise Refusal(f"{file} cannot be written: there is no folder {file.parent}.", hint="Make the folder first.")
+    text = _read_cases(file)
+    if text.strip():
+        load_cases(file)
+    add_case(text, Case(name="\0", rows=[{}], filtered=0), "")
+
+
+def _read_cases(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(f"{file} cannot be read: {error}.") from error
+
+
+def _count_cases(text: str) -> int:
+    """How many cases the text has; -1 where it cannot be read."""
+    reader = DefinitionReader(directory=Path().absolute(), kinds=get_our_kinds())
+    try:
+        read = reader.read_dataclass(parse(text, "cases"), CaseFile, "")
+    except DefinitionError:
+        return -1
+    return -1 if reader.problems else len(read.cases)
+
+
+def _format_case(case: Case) -> Iterator[str]:
+    """The case as lines of YAML."""
+    yield f"- name: {_write(case.name)}"
+    for name in ("origin", "at"):
+        if getattr(case, name):
+            yield f"  {name}: {_write(getattr(case, name))}"
+    yield from _format_rows("  rows", case.rows)
+    if isinstance(case.delivered, Mapping):
+        yield "  delivered:"
+        for name, rows in case.delivered.items():
+            yield from _format_rows(f"    {_write_name(name)}", rows)
+    elif case.delivered is not None:
+        yield from _format_rows("  delivered", case.delivered)
+    if case.filtered is not None:
+        yield f"  filtered: {case.filtered}"
+    if case.refused is not None:
+        yield from _format_rows("  refused", case.refused)
+    if case.fails:
+        yield "  fails: true"
+
+
+def _format_rows(heading: str, rows: int | Sequence[Any]) -> Iterator[str]:
+    if isinstance(rows, int) or not rows:
+        yield f"{heading}: {rows or 0}"
+        return
+    yield f"{heading}:"
+    indent = " " * (len(heading) - len(heading.lstrip()) + 2)
+    for row in rows:
+        yield f"{indent}- {_write(row)}"
+
+
+def _write(value: JSON) -> str:
+    """The value as YAML in one line. JSON is YAML, but for characters that do not print."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_write_name(name)}: {_write(inner)}" for name, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_write, value)) + "]"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return "".join(char if char.isprintable() else _escape(ord(char)) for char in text)
+
+
+def _escape(code: int) -> str:
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _write_name(name: str) -> str:
+    """A name without quotes, where that is no other value."""
+    return name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and name.lower() not in _WORDS else _write(name)
+
+
+_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 @dataclass(frozen=True, kw_only=True)

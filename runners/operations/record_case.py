@@ -1,0 +1,347 @@
+"""`wherry run --record`: a case for `wherry test` from the batches of a run, with masked rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timezone
+from typing import Any
+
+from origins.batch import JSON, Batch
+from origins.errors import OriginError
+from origins.origin import Origin
+from origins.protection import MASK, Protection
+from runners.definitions.definition import Definition
+from runners.model.causes import parse_message
+from runners.model.error_kinds import classify
+from runners.model.errors import Refusal
+from runners.model.events import BatchCancelled, BatchDecided, BatchPlanned, BatchResumed, Event
+from runners.model.masking import without
+from runners.model.pipeline_state import is_aside
+from runners.model.text import format_count
+from runners.operations.case_trial import CaseTrial
+from runners.operations.cases import Case, CaseOutcome, compare
+from runners.operations.trial import BatchTrial, TracedRow, TrialRun, make_isolator
+from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.stage_chain import StageChain
+
+MOST_BATCHES = 10
+"""So many batches of a run are read again."""
+MOST_ALIKE = 25
+"""So many rows with one code, or with one way through the stages, are looked at in each batch."""
+LONGEST_ROW = 8 << 10
+"""So many characters a row in a case has at most."""
+
+
+class BatchCollector:
+    """A listener that keeps some batches of a run, those with refused rows first."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, Batch] = {}
+        self._refusing: dict[str, Batch] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, BatchPlanned | BatchResumed):
+            self._keep(self._first, event.batch)
+        elif isinstance(event, BatchCancelled) or (isinstance(event, BatchDecided) and event.nacked):
+            self._keep(self._refusing, event.batch)
+
+    @staticmethod
+    def _keep(batches: dict[str, Batch], batch: Batch) -> None:
+        if len(batches) < MOST_BATCHES and not is_aside(batch.lane):
+            batches[batch.plan] = batch
+
+    @property
+    def batches(self) -> Sequence[Batch]:
+        """The batches that a case is made of. A batch that was planned again counts once."""
+        every = {**self._refusing, **self._first}
+        spans = {(batch.lane, json.dumps([batch.span.start, batch.span.parts])): batch for batch in every.values()}
+        return list(spans.values())[:MOST_BATCHES]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fate:
+    """What became of a row as it was read, as far as a case can tell."""
+
+    outcome: str
+    """`wanted`, `filtered` for all destinations, `rejected`, or `changed` by a stage that makes other rows of it."""
+    stage: str = ""
+    """The stage that refused it."""
+    code: str = ""
+    destinations: tuple[str, ...] = ()
+    """The destinations that get it."""
+
+    @staticmethod
+    def of_row(row: TracedRow) -> Fate:
+        if row.outcome == "rejected":
+            return Fate(outcome=row.outcome, stage=row.stage, code=row.code or "")
+        return Fate(outcome=row.outcome, destinations=tuple(row.destinations))
+
+    @staticmethod
+    def of_case(outcome: CaseOutcome) -> Fate:
+        """Of a case with one row, of which no stage makes others."""
+        if outcome.refused:
+            row = outcome.refused[0]
+            return Fate(outcome="rejected", stage=str(row["stage"]), code=str(row["code"]))
+        wanted = tuple(name for name, rows in outcome.delivered.items() if rows)
+        return Fate(outcome="wanted" if wanted else "filtered", destinations=wanted)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedRow:
+    """A row of the run."""
+
+    row: Mapping[str, JSON]
+    """As it was read."""
+    fate: Fate
+    kind: object = None
+    """What it has in common with rows of which one is enough: a cause, or a way through the stages."""
+
+    @staticmethod
+    def of(as_read: Mapping[str, JSON], traced: TracedRow) -> RecordedRow:
+        parsed, fate = parse_message(traced.message or ""), Fate.of_row(traced)
+        kind = (fate, traced.stage, tuple(sorted(traced.filtered_for.items())), parsed.problem, parsed.form)
+        return RecordedRow(row=as_read, fate=fate, kind=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What was recorded."""
+
+    cases: Sequence[Case]
+    """One for each origin of which rows were recorded."""
+    notices: Sequence[str] = ()
+    """What a person should know of rows that were left out."""
+
+
+def choose_rows(seen: Sequence[RecordedRow], most: int) -> list[RecordedRow]:
+    """At most so many rows, in their order: of every kind the first one, then the second ones, and so on. Refused rows
+    go first, then delivered ones."""
+    kinds: dict[object, list[int]] = {}
+    for at, each in enumerate(seen):
+        kinds.setdefault(each.kind, []).append(at)
+
+    def urgency(places: list[int]) -> int:
+        return _URGENCY.get(seen[places[0]].fate.outcome, 1)
+
+    queues = sorted(kinds.values(), key=urgency)
+    turns = [
+        places[turn] for turn in range(max(map(len, queues), default=0)) for places in queues if turn < len(places)
+    ]
+    return [seen[at] for at in sorted(turns[:most])]
+
+
+_URGENCY = {"rejected": 0, "filtered": 2}
+"""In which order rows are chosen; what is not named is in between."""
+
+
+def mask_row(
+    row: Mapping[str, JSON], schema: Mapping[str, JSON], protection: Protection, secrets: Mapping[str, str]
+) -> Mapping[str, JSON]:
+    """The row without protected values and secrets. A masked number, day or time is another one, so that the row still
+    fits its columns."""
+    shown: Mapping[str, JSON] = without(secrets, protection.mask_row(row))
+    types = {each["name"]: each["type"] for each in schema["fields"]}
+    return {name: _fit(value, row[name], types.get(name, "string")) for name, value in shown.items()}
+
+
+_STAND_INS: Mapping[str, JSON] = {
+    "boolean": False,
+    "date": "2000-01-01",
+    "timestamp": "2000-01-01T00:00:00Z",
+    "timestamp_ntz": "2000-01-01T00:00:00",
+    **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), 1),
+}
+"""What stands in the place of a masked value, by its type."""
+_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_DOMAIN = "@example.org"
+
+
+def _fit(shown: JSON, value: JSON, kind: JSON) -> JSON:
+    """The masked value as its type wants it. Of a mail address it stays one, since stages take those apart."""
+    if shown == value or shown is None:
+        return shown
+    if kind == "string":
+        return f"{shown}{_DOMAIN}" if shown == f"{str(value)[:1]}{MASK}" and _ADDRESS.fullmatch(str(value)) else shown
+    if isinstance(kind, Mapping) and kind["type"] == "struct" and isinstance(shown, Mapping):
+        types = {each["name"]: each["type"] for each in kind["fields"]}
+        return {name: _fit(inner, value[name], types.get(name, "string")) for name, inner in shown.items()}
+    if isinstance(kind, Mapping) and kind["type"] == "array" and isinstance(shown, list):
+        return [_fit(inner, was, kind["elementType"]) for inner, was in zip(shown, value, strict=True)]
+    if str(kind).startswith("decimal"):
+        return 1
+    return _STAND_INS.get(kind) if isinstance(kind, str) else None
+
+
+def record_cases(definition: Definition, batches: Sequence[Batch], *, most: int) -> Recording:
+    """A case for each origin of these batches, of at most so many rows. Writes nothing."""
+    trial = TrialRun.open(definition)
+    cases, notices = [], []
+    for origin in definition.pipeline.every_origin:
+        name = origin.name or "origin"
+        own = [batch for batch in batches if batch.origin == name]
+        recorder = CaseRecorder(trial=trial, origin=origin)
+        case = recorder.record(own, most) if own else None
+        notices += recorder.notices
+        cases += [case] if case else []
+    return Recording(cases=cases, notices=notices)
+
+
+@dataclass(kw_only=True)
+class CaseRecorder:
+    """Makes a case of batches of one origin."""
+
+    trial: TrialRun
+    origin: Origin
+    notices: list[str] = field(default_factory=list)
+
+    def record(self, batches: Sequence[Batch], most: int) -> Case | None:
+        """The case; None where no row can stand in it."""
+        pipeline = self.trial.definition.pipeline
+        newest = max(batches, key=lambda batch: batch.time)
+        same = [batch for batch in batches if batch.schema == newest.schema]
+        if len(same) < len(batches):
+            self.notices.append("Batches with other columns than the newest one are in no case.")
+        line = self.trial.make_chain(self.origin, newest.schema)
+        found = [each for batch in same for each in self._see(line, batch)]
+        seen = [each for each in found if each.fate.stage != "origin" and len(json.dumps(each.row)) <= LONGEST_ROW]
+        if len(seen) < len(found):
+            self.notices.append(
+                f"A case has neither rows that could not be read nor rows of more than {LONGEST_ROW:,} characters. "
+                f"The run had such rows."
+            )
+        kinds = len({each.kind for each in seen})
+        if kinds > most:
+            self.notices.append(f"The rows differ in {kinds} ways, so {most} rows do not show all of them.")
+        schema = json.loads(newest.schema)
+        chosen = [
+            replace(each, row=mask_row(each.row, schema, pipeline.protection, pipeline.secrets))
+            for each in choose_rows(seen, most)
+        ]
+        at = newest.time.astimezone(timezone.utc).replace(microsecond=0)
+        several = len(pipeline.every_origin) > 1
+        place = f"{self.origin.name}, " if several else ""
+        case = Case(
+            name=f"{place}recorded {at:%Y-%m-%d %H:%M:%S}",
+            rows=[{}],
+            at=at.isoformat(),
+            origin=str(self.origin.name) if several else "",
+            delivered=0,
+        )
+        return self._expect(case, chosen)
+
+    def _see(self, line: StageChain, batch: Batch) -> Iterator[RecordedRow]:
+        """Rows of a batch with what became of them, some of each kind."""
+        own, spark = strip_lane_prefix(batch), self.trial.spark
+        pins, order = line.pins(spark), self.origin.parts(own)
+        sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE)
+
+        def try_batch(sample: BatchTrial) -> None:
+            frame = self.origin.fetch(spark, [own], places=True).frame()
+            sample.of(batch, frame, list_columns(batch))
+
+        try:
+            try:
+                try_batch(sample)
+            except Exception as error:
+                if not classify(error).is_row:
+                    raise
+                sample = replace(sample, sieve=make_isolator(spark, line, pins, order), sections=[], findings={})
+                try_batch(sample)
+        except Exception as error:
+            if not (isinstance(error, OriginError) or classify(error).is_file_gone):
+                raise
+            self.notices.append(
+                f"Batch {batch.number} of lane {batch.lane} cannot be read again: {self.trial.mask_error(error)}"
+            )
+            return
+        column = sample.sections[0].notes[0].column
+        for found, traced in zip(sample.sections[0].found, sample.trace_rows(), strict=True):
+            yield RecordedRow.of(json.loads(found[column]), traced)
+
+    def _expect(self, case: Case, chosen: Sequence[RecordedRow]) -> Case | None:
+        """The case with these rows, and with what the stages make of them; without rows that they treat otherwise than
+        in the run."""
+        trial = CaseTrial(self.trial.definition, self.trial.spark)
+        single = [replace(case, name=str(number), rows=[each.row]) for number, each in enumerate(chosen)]
+        kept = list(chosen)
+        alone = len(list(trial.group(single))) == 1 and not any(each.fate.outcome == "changed" for each in chosen)
+        if alone:
+            fates = {one.name: Fate.of_case(outcome) for one, outcome in _run_each(trial, single)}
+            kept = [each for number, each in enumerate(chosen) if fates.get(str(number)) == each.fate]
+        if len(kept) < len(chosen):
+            left = len(chosen) - len(kept)
+            self.notices.append(
+                f"{format_count(left)} {'is' if left == 1 else 'are'} left out: with masked values, or without the "
+                "tables, the stages treat them otherwise than in the run."
+            )
+        if not kept:
+            return None
+        case = replace(case, rows=[each.row for each in kept])
+        (first,), (second,) = [[outcome for _, outcome in trial.run([case])] for _ in range(2)]
+        pipeline = self.trial.definition.pipeline
+        recorded = expect_outcome(case, first, second, pipeline.protection, pipeline.secrets)
+        problems = compare(recorded, second).problems
+        if problems:
+            raise Refusal(f"No case was recorded: its rows do not end the same way twice: {problems[0]}")
+        return recorded
+
+
+def _run_each(trial: CaseTrial, cases: Sequence[Case]) -> Iterator[tuple[Case, CaseOutcome]]:
+    """What became of each case, but for those whose rows do not fit the origin's columns."""
+    try:
+        yield from trial.run(cases)
+    except Refusal:
+        half = len(cases) // 2
+        for some in (cases[:half], cases[half:]) if half else ():
+            yield from _run_each(trial, some)
+
+
+def expect_outcome(
+    case: Case,
+    first: CaseOutcome,
+    second: CaseOutcome,
+    protection: Protection = Protection(),
+    secrets: Mapping[str, str] = {},
+) -> Case:
+    """The case that expects what both outcomes have in common, without protected values and secrets: a lookup or an
+    expression may bring some that no row of the case has."""
+
+    stand_ins = {text.lower() for text in protection.list_texts(*case.rows)}
+
+    def show(row: Mapping[str, Any]) -> Mapping[str, JSON]:
+        masked: Mapping[str, JSON] = without(secrets, protection.mask_row(row))
+        return {name: value for name, value in row.items() if masked[name] == value or str(value).lower() in stand_ins}
+
+    def show_refused(row: Mapping[str, Any]) -> Mapping[str, JSON]:
+        message = without(secrets, protection.mask_nack(row)["message"])
+        kept = {name: value for name, value in row.items() if name != "message" or message == value}
+        return {**kept, "row": show(row["row"])}
+
+    delivered: Any = {
+        name: [show(row) for row in _keep_common(rows, second.delivered[name])]
+        for name, rows in first.delivered.items()
+    }
+    return replace(
+        case,
+        delivered=delivered if len(delivered) > 1 else next(iter(delivered.values())),
+        filtered=first.filtered,
+        refused=_keep_common(
+            [show_refused(row) for row in first.refused], [show_refused(row) for row in second.refused]
+        ),
+        fails=bool(first.failures),
+    )
+
+
+def _keep_common(rows: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> list[Mapping[str, JSON]]:
+    """The rows without columns whose values differ from one time to the next, or that a file of text cannot hold."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    same = [name for name in names if _list_values(rows, name) == _list_values(again, name)]
+    kept = [name for name in same if not any("\\u0000" in value for value in _list_values(rows, name))]
+    return [{name: row[name] for name in kept if name in row} for row in rows]
+
+
+def _list_values(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    return sorted(json.dumps(row.get(name), sort_keys=True) for row in rows)

@@ -1,0 +1,252 @@
+"""What is recorded of a run as a case, and how it is written into a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from origins.batch import Batch, Span
+from origins.protection import Protection
+from runners.definitions.document import DefinitionError, parse
+from runners.definitions.kinds import get_our_kinds
+from runners.definitions.yaml_reader import DefinitionReader
+from runners.model.errors import Refusal
+from runners.model.events import BatchDecided, BatchPlanned, BatchResumed
+from runners.operations.cases import (
+    Case,
+    CaseFile,
+    CaseOutcome,
+    add_case,
+    check_extensible,
+    compare,
+    extend_cases,
+    load_cases,
+)
+from runners.operations.record_case import (
+    BatchCollector,
+    Fate,
+    RecordedRow,
+    choose_rows,
+    expect_outcome,
+    mask_row,
+)
+from tests.runners.engine.test_batch_machine import BATCH
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3),
+    max_leaves=8,
+)
+WANTED, REFUSED = Fate(outcome="wanted", destinations=("orders",)), Fate(outcome="rejected", stage="cast", code="CAST")
+FILTERED = Fate(outcome="filtered")
+HIDDEN = "s3cretvalue"
+SECRETS = {HIDDEN: "${secret:KEY}"}
+
+
+def make_row(number: int, fate: Fate = WANTED, kind: object = None) -> RecordedRow:
+    return RecordedRow(row={"id": number}, fate=fate, kind=(fate, kind))
+
+
+def make_batch(number: int, lane: str = "0") -> Batch:
+    return Batch(
+        **{
+            **vars(BATCH),
+            "number": number,
+            "plan": f"{lane}-{number}",
+            "lane": lane,
+            "span": Span(start=number - 1, end=number),
+        }
+    )
+
+
+def make_outcome(**changes: Any) -> CaseOutcome:
+    given: dict[str, Any] = {"delivered": {"orders": []}, "columns": {"orders": ["id"]}, "filtered": 0, "refused": []}
+    return CaseOutcome(**{**given, **changes})
+
+
+@given(st.dictionaries(st.text(min_size=1), VALUES, min_size=1, max_size=4))
+def test_a_row_is_read_from_the_file_as_it_was_written(row: Mapping[str, Any]) -> None:
+    """Whatever stands in it: words of YAML, references, control characters."""
+    case = Case(name="a", rows=[row], delivered=[row], refused=[{"row": row}], filtered=0)
+    (read,) = load_text(add_case("", case, "a note"))
+    assert json.dumps([read.rows[0], read.delivered[0], read.refused[0]["row"]]) == json.dumps([row] * 3)
+
+
+def load_text(text: str) -> Any:
+    return (
+        DefinitionReader(directory=Path(), kinds=get_our_kinds()).read_dataclass(parse(text, "x"), CaseFile, "").cases
+    )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "cases:\n- {name: old, rows: [{id: 1}], filtered: 1}  # by hand\n",
+        "cases:\n    - name: old\n      rows: [{id: 1}]\n      filtered: 1",
+    ],
+)
+def test_a_file_of_cases_grows_and_loses_nothing(tmp_path: Path, before: str) -> None:
+    """What stands there stays as it is, also comments; a name that is taken gets a number."""
+    file = tmp_path / "orders.test.yaml"
+    file.write_text(before)
+    extend_cases(file, [Case(name="old", rows=[{"id": 2}], delivered=1)], "Run r")
+    extend_cases(file, [Case(name="old", rows=[{"id": 3}], delivered=1)], "Run s")
+    assert file.read_text().startswith(before)
+    assert [(case.name, case.rows[0]["id"]) for case in load_cases(file)] == [
+        ("old", 1),
+        ("old (2)", 2),
+        ("old (3)", 3),
+    ]
+    assert "# Run r\n" in file.read_text()
+    assert [each.name for each in tmp_path.iterdir()] == ["orders.test.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cases: [{name: a, rows: [{id: 1}], filtered: 1}]\n", "cannot take another case"),
+        ("name: orders\norigin: {generate: {rows: 1}}\n", "cases"),
+        ("cases: [\n", "orders.test.yaml"),
+        ("cases:\n- {name: a, rows: [{id: 1}], filtered: 1}\nother: 1\n", "other"),
+    ],
+)
+def test_a_file_that_takes_no_case_is_refused_and_stays(tmp_path: Path, text: str, said: str) -> None:
+    """Before the run begins: one is a list in brackets, one is a definition, two are broken."""
+    file = tmp_path / "orders.test.yaml"
+    file.write_text(text)
+    with pytest.raises((Refusal, DefinitionError), match=said):
+        check_extensible(file)
+    assert file.read_text() == text
+
+
+def test_a_file_in_no_folder_and_one_that_is_too_large_are_refused(tmp_path: Path) -> None:
+    """A file of more than a megabyte could not be read as cases."""
+    with pytest.raises(Refusal, match="there is no folder"):
+        check_extensible(tmp_path / "cases" / "orders.test.yaml")
+    file = tmp_path / "orders.test.yaml"
+    check_extensible(file)
+    with pytest.raises(Refusal, match="would be larger than"):
+        extend_cases(file, [Case(name="a", rows=[{"x": "y" * (1 << 20)}], filtered=0)], "")
+    assert not file.exists()
+
+
+def test_of_every_kind_of_row_one_is_recorded_before_any_second() -> None:
+    """Refused rows first, then delivered ones; in the order in which they were read."""
+    rows = [
+        *(make_row(number) for number in range(10)),
+        make_row(10, FILTERED),
+        make_row(11, REFUSED, "x"),
+        make_row(12, REFUSED, "x"),
+        make_row(13, REFUSED, "y"),
+    ]
+    assert [[row.row["id"] for row in choose_rows(rows, most)] for most in (2, 3, 4, 6)] == [
+        [11, 13],
+        [0, 11, 13],
+        [0, 10, 11, 13],
+        [0, 1, 10, 11, 12, 13],
+    ]
+    assert choose_rows([], 5) == []
+
+
+SCHEMA = {
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "email", "type": "string"},
+        {"name": "born", "type": "date"},
+        {"name": "paid", "type": "decimal(10,2)"},
+        {"name": "key", "type": "binary"},
+        {"name": "note", "type": "string"},
+        {
+            "name": "buyer",
+            "type": {
+                "type": "struct",
+                "fields": [
+                    {"name": "age", "type": "integer"},
+                    {"name": "tags", "type": {"type": "array", "elementType": "string"}},
+                ],
+            },
+        },
+    ]
+}
+
+
+def test_a_masked_value_still_fits_its_column() -> None:
+    """What another column repeats of it is masked as well; NULL stays NULL."""
+    row = {
+        "id": 7,
+        "email": "ada@x.org",
+        "born": "1815-12-10",
+        "paid": 1234.5,
+        "key": "c2VjcmV0",
+        "note": f"for ada@x.org, {HIDDEN}",
+        "buyer": {"age": 36, "tags": ["ada@x.org", "vip"]},
+    }
+    protection = Protection(("EMAIL", "born", "paid", "key", "buyer.age"))
+    assert mask_row(row, SCHEMA, protection, SECRETS) == {
+        "id": 7,
+        "email": "a***@example.org",
+        "born": "2000-01-01",
+        "paid": 1,
+        "key": None,
+        "note": "for a***, ${secret:KEY}",
+        "buyer": {"age": 1, "tags": ["a***@example.org", "vip"]},
+    }
+    assert mask_row({**row, "email": None}, SCHEMA, protection, {})["email"] is None
+
+
+def test_what_a_lookup_or_an_expression_brings_is_not_expected_where_it_is_protected() -> None:
+    """The case does not name such a value, so that it is not checked."""
+    refused = {
+        "code": "CAST",
+        "stage": "cast",
+        "message": f"column age: 'x' is not an int, with {HIDDEN}",
+        "row": {"id": 2, "email": "eve@x.org", "age": "x"},
+    }
+    outcome = make_outcome(
+        delivered={"orders": [{"id": 1, "email": "eve@x.org", "key": HIDDEN}, {"id": 2, "email": None}]},
+        columns={"orders": ["id", "email", "key"]},
+        refused=[refused],
+    )
+    case = Case(name="a", rows=[{"id": 1}], delivered=0)
+    recorded = expect_outcome(case, outcome, outcome, Protection(("email",)), SECRETS)
+    assert recorded.delivered == [{"id": 1}, {"id": 2, "email": None}]
+    assert recorded.refused == [{"code": "CAST", "stage": "cast", "row": {"id": 2, "age": "x"}}]
+    assert compare(recorded, outcome).problems == ()
+
+
+def test_a_stand_in_that_the_stages_carry_on_is_expected() -> None:
+    """Also in other letters, and under another name."""
+    outcome = make_outcome(
+        delivered={"orders": [{"email": "A***@EXAMPLE.ORG", "age": 1, "buyer": "a***@example.org"}]},
+        columns={"orders": ["email", "age", "buyer"]},
+    )
+    case = Case(name="a", rows=[{"email": "a***@example.org", "age": 1}], delivered=0)
+    recorded = expect_outcome(case, outcome, outcome, Protection(("email", "age")))
+    assert recorded.delivered == outcome.delivered["orders"]
+
+
+def test_what_differs_from_one_try_to_the_next_is_not_expected() -> None:
+    """Such as a time or a random number; counts are."""
+    first = make_outcome(delivered={"orders": [{"id": 1, "at": "10:00"}]}, columns={"orders": ["id", "at"]}, filtered=2)
+    second = make_outcome(
+        delivered={"orders": [{"id": 1, "at": "10:01"}]}, columns={"orders": ["id", "at"]}, filtered=2
+    )
+    recorded = expect_outcome(Case(name="a", rows=[{"id": 1}], delivered=0), first, second)
+    assert (recorded.delivered, recorded.filtered, recorded.refused) == ([{"id": 1}], 2, [])
+
+
+def test_batches_with_refused_rows_are_kept_before_others() -> None:
+    """At most ten, each once, and none of a replay."""
+    collector = BatchCollector()
+    for number in range(1, 31):
+        collector(BatchPlanned(batch=make_batch(number)))
+        collector(BatchDecided(batch=make_batch(number), nacked=int(number == 30)))
+    collector(BatchResumed(batch=make_batch(3)))
+    collector(BatchPlanned(batch=make_batch(1, "dlq/origin")))
+    assert [batch.number for batch in collector.batches] == [30, *range(1, 10)]
