@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -40,7 +41,8 @@ def short_name(value: object) -> str:
     """`module:function`, without the folder in which it is looked for."""
     if isinstance(value, str):
         return value.rpartition("/")[2]
-    return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__qualname__)}"
+    module = str(getattr(value, "__module__", "")).rpartition("/")[2]
+    return f"{module}:{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
 def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +65,22 @@ def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
     if not callable(found):
         raise FunctionMissing(f"{short_name(value)} is not a function; it is a {type(found).__name__}.")
     return found  # type: ignore[no-any-return]
+
+
+def load_text(text: str, file: Path, *, prefer: str) -> Callable[..., Any]:
+    """The function of a module with this text, also where its file has another text by then.
+
+    It is the one with the preferred name, or the only one whose name does not begin with `_`. Modules beside the file
+    can be imported. Raises `FunctionMissing`.
+    """
+    with _wrap_import_errors(f"{file.name}:{prefer}", file), _importing:
+        found = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        public = [name for name in found if not name.startswith("_")]
+        if prefer not in public and len(public) != 1:
+            has = f"these functions: {', '.join(public)}" if public else "no function"
+            raise FunctionMissing(f"{file.name} has {has}.", hint=f"Name one of its functions `{prefer}`.")
+        module = _from(file, file.stem.partition(".")[0], text)
+        return getattr(module, prefer if prefer in public else public[0])  # type: ignore[no-any-return]
 
 
 def ship_by_value(function: Callable[..., Any]) -> None:
@@ -113,12 +131,13 @@ def _is_installed(place: Path) -> bool:
     return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
 
 
-def _from(file: Path, module: str) -> ModuleType:
-    """The module in a file, under a name that no other file has; functions in it, and in what it
-    imports from beside it, reach Spark's workers by value."""
+def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
+    """The module in a file, or with another text in its place, under a name that no other file has; functions in it,
+    and in what it imports from beside it, reach Spark's workers by value."""
     from pyspark import cloudpickle
 
-    name = f"{file.parent}/{module}"
+    version = "" if text is None else f"{hashlib.sha256(text.encode()).hexdigest()[:16]}/"
+    name = f"{file.parent}/{version}{module}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
@@ -130,7 +149,10 @@ def _from(file: Path, module: str) -> ModuleType:
     folder = str(file.parents[module.count(".")])
     sys.path.insert(0, folder)
     try:
-        spec.loader.exec_module(made)
+        if text is None:
+            spec.loader.exec_module(made)
+        else:
+            exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's own module
     except BaseException:
         del sys.modules[name]
         raise
@@ -158,5 +180,7 @@ def _wrap_import_errors(name: str, file: Path | None) -> Iterator[None]:
         if error.name is None or error.name not in wanted.split("."):
             raise FunctionMissing(f"{name}: its module raises {type(error).__name__}: {error}") from error
         raise FunctionMissing(f"{name}: the module '{module}' has no '{wanted}'.") from error
+    except FunctionMissing:
+        raise
     except (Exception, SystemExit) as error:
         raise FunctionMissing(f"{name}: its module raises {type(error).__name__}: {error}") from error

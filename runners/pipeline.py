@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import partial
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runners.operations.audit_finding import Audit
     from runners.operations.comparison import Comparison
     from runners.operations.explain_row import RefusedRow
+    from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
@@ -183,10 +184,29 @@ class Pipeline(PipelineSpec):
         return report
 
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
-        """Carry rows of the DLQ again, as they were read, through this definition, to the destinations that do not have
-        them; each once, however often this is called. Raises as `run` does.
+        """Carry rows of the DLQ again, as they were read or with a fix, through this definition, to the destinations
+        that do not have them; each once, however often this is called. Raises as `run` does, and `Refusal` where a
+        replay with another fix was cut short.
         """
         return self._carry(check, listeners=listeners, replay=replay)
+
+    def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
+        """What the replay would do: how many rows pass, why others are refused, and some rows before and behind its
+        fix. Writes nothing. `say` gets word of progress. Raises as `replay` does before it begins.
+        """
+        from runners.operations.fix_preview import preview_fix
+        from runners.running.replay import plan_replay
+
+        definition = self._definition()
+        return preview_fix(definition, plan_replay(definition.pipeline, replay.choice, replay.fix), replay, say=say)
+
+    def find_cut_replay(self) -> Replay:
+        """The replay with a fix that was cut short, so that `replay` can go on with it. Raises `Refusal` where there is
+        none."""
+        from runners.operations.pipeline_access import open_state
+        from runners.running.replay import Replay
+
+        return Replay.resume(open_state(self._definition().pipeline)[1].state)
 
     def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
         """Throw rows of the DLQ away on purpose, by default all that wait; how many there were. They stay in the table,

@@ -120,6 +120,20 @@ def is_plain_select(sql: str) -> bool:
     return alone and not _QUERY.search(_strip_tokens(sql, "string", "comment", "quoted"))
 
 
+def add_to_select(sql: str, columns: str) -> str:
+    """The query with these columns before those that it selects. Raises ValueError unless it is a SELECT."""
+    told, depth, done = [], 0, False
+    for kind, piece in _tokenize(sql):
+        told.append(piece)
+        depth += (piece == "(") - (piece == ")") if kind == "mark" else 0
+        if not done and depth == 0 and kind == "word" and piece.lower() == "select":
+            told.append(f" {columns}")
+            done = True
+    if not done:
+        raise ValueError(f"expected one SELECT over rows, got {sql.strip()[:60]!r}")
+    return "".join(told)
+
+
 def check_expression(field: str, value: object) -> None:
     """Raises ValueError unless the value is text that can be SQL."""
     if value is None:

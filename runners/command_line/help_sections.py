@@ -11,7 +11,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SELECTION, VALUES, EXPERTS = "Selection", "Values for the definition", "For experts"
+SELECTION, FIX, VALUES, EXPERTS = "Selection", "Fix for the rows", "Values for the definition", "For experts"
 """The headings of options; those of a command itself stand under none of these."""
 _FIRST = "Options"
 _FILE = "The definition; optional if a folder holds one."
@@ -43,7 +43,7 @@ class SectionedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {
-            heading: [] for heading in ("Arguments", _FIRST, SELECTION, VALUES, EXPERTS)
+            heading: [] for heading in ("Arguments", _FIRST, SELECTION, FIX, VALUES, EXPERTS)
         }
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Argument):

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from runners.command_line.help_sections import EXPERTS, SELECTION, VALUES, F, is_file, option
+from runners.command_line.help_sections import EXPERTS, FIX, SELECTION, VALUES, F, is_file, option
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
 
-def with_definition(command: F, rest: str = "") -> F:
+OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
+FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
+"""What --set takes, its help and the heading above it: in most commands, and in one that is given a fix."""
+
+
+def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVERRIDES) -> F:
     """A command over a definition file, and what is put into it. Without a file it is the only one in this folder.
+    `sets` is how its help shows --set.
 
     What its errors say to type names the file. An argument `rest` may follow it: a first word that is no file belongs
     to that.
@@ -45,7 +51,7 @@ def with_definition(command: F, rest: str = "") -> F:
             raise
 
     file = click.argument("file", type=click.Path(path_type=Path), required=False)
-    return file(with_values(cast(F, name_file)))
+    return file(with_values(cast(F, name_file), *sets))
 
 
 def with_folder(command: F) -> F:
@@ -93,15 +99,9 @@ def find_definition(folder: Path = Path()) -> Path:
 _MOST_NAMED = 10
 
 
-def with_values(command: F) -> F:
+def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = VALUES) -> F:
     """A command that reads a definition: what is put into it for this call."""
-    change = option(
-        *("--set", "overrides"),
-        section=VALUES,
-        multiple=True,
-        metavar="PATH=VALUE",
-        help="Override a field for this call only.",
-    )
+    change = option(*("--set", "overrides"), section=section, multiple=True, metavar=metavar, help=text)
     return with_variables(change(command))
 
 
@@ -167,6 +167,45 @@ def with_variables(command: F) -> F:
 def _add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """The command with these options, in their order."""
     return functools.reduce(lambda given, add: add(given), reversed(options), command)
+
+
+def with_fix_options(command: F) -> F:
+    """A command that replays rows of the DLQ with a fix: it is given a `Fix`, and its definition the rest of --set.
+
+    A name with a dot is a field of the definition, as in other commands; one without is a column.
+    """
+
+    @functools.wraps(command)
+    def give_fix(*, overrides: Sequence[str], file_with: Path | None, start: str, **given: Any) -> Any:
+        from runners.running.fix import Fix
+
+        pairs = [_split_pair(pair, "--set", "COLUMN=EXPR") for pair in overrides]
+        columns = {name: sql for name, sql in pairs if "." not in name}
+        own = {"columns": columns, "start": start}
+        if file_with is not None and columns:
+            raise click.UsageError("Give --set or --with, not both.")
+        fix = Fix.read(file_with, start=cast(Any, start)) if file_with is not None else Fix(**cast(Any, own))
+        fields = tuple(pair for pair in overrides if "." in pair.partition("=")[0])
+        return command(overrides=fields, fix=fix, **given)
+
+    options = [
+        option(
+            *("--with", "file_with"),
+            section=FIX,
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Apply a SELECT (.sql) or a function (.py).",
+        ),
+        option(
+            *("--fix-at", "start"),
+            section=FIX,
+            type=click.Choice(["beginning", "refused"]),
+            default="beginning",
+            metavar="PLACE",
+            help="Apply it at the beginning, or where refused.",
+        ),
+    ]
+    return _add_options(cast(F, give_fix), options)
 
 
 def with_move_options(command: F) -> F:

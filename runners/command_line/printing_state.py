@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit_finding import Audit, DestinationProof, Finding
     from runners.operations.explain_row import RefusedRow, RowTrial
+    from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
+    from runners.operations.trial import TracedRow
     from runners.running.replay import SortedLetters
 
 
@@ -200,6 +202,59 @@ def format_replay(found: SortedLetters) -> str:
     return "\n".join([carried, *map(escape_line, found.notices)])
 
 
+_CELL = 40
+"""So many characters are shown of a value before and behind a fix."""
+
+
+def format_fix_preview(preview: FixPreview) -> str:
+    """How many rows would pass, why others would not, and some of them before and behind the fix, side by side."""
+    counts = [
+        (preview.passing, "would pass"),
+        (preview.filtered, "would be filtered"),
+        (preview.refused, "would be refused again"),
+    ]
+    told = ", ".join(f"{rows:,} {what}" for rows, what in counts if rows)
+    goes = [f"{name} would get {format_count(rows)}." for name, rows in preview.destinations.items()]
+    shown = [
+        [each.id if not number else "", *cells, _describe_outcome(each.row) if not number else ""]
+        for each in preview.rows
+        for number, cells in enumerate(_list_changes(each.row))
+    ]
+    return "\n".join(
+        [
+            f"Of {format_count(preview.read)} {told}. Nothing is written yet.",
+            *(f"  {line}" for line in preview.causes.describe()),
+            *goes,
+            table(["row", "column", "before", "after", "then"], shown) if shown else "",
+        ]
+    ).rstrip()
+
+
+def _list_changes(row: TracedRow) -> Sequence[Sequence[str]]:
+    """The columns that the fix changes, each before and behind it."""
+    before, after = row.before, row.after
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return [("", "", "")]
+    names = [name for name in dict.fromkeys([*before, *after]) if before.get(name) != after.get(name)]
+    cells = [(name, _show_cell(before, name), _show_cell(after, name)) for name in names]
+    return [[*map(escape_line, each)] for each in cells] or [["", "unchanged", ""]]
+
+
+def _show_cell(row: Mapping[str, JSON], name: str) -> str:
+    shown = _show_value(row[name]) if name in row else ""
+    return shown if len(shown) <= _CELL else f"{shown[: _CELL - 1]}…"
+
+
+def _describe_outcome(row: TracedRow) -> str:
+    if row.outcome == "rejected":
+        return escape_line(f"{row.stage} refuses it: {row.message}")
+    if row.outcome == "changed":
+        return f"{row.stage} makes other rows"
+    filters = ", ".join(dict.fromkeys(each for each in [row.stage, *row.filtered_for.values()] if each))
+    goes = f"goes to {', '.join(row.destinations)}" if row.destinations else ""
+    return "; ".join(each for each in (goes, f"{filters} filters it" if filters else "") if each)
+
+
 def format_redo(found: RedoPreview, file: str = "FILE") -> str:
     letters = [paint_hint(escape_line(with_file(notice, file))) for notice in found.notices]
     if found.read is None:
@@ -241,7 +296,7 @@ def format_refused_row(row: RefusedRow) -> str:
         ("then", [then] if then else []),
         ("now", [_compare_stages(then, now)] if then or now else []),
         ("alike", [others]),
-        ("earlier", [f"row {letter['replays']}, which was replayed"] if letter["replays"] else []),
+        ("earlier", [f"row {each}, which was replayed" for each in row.earlier]),
     ]
     safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
     return f"{escape_line(letter['id'])} {row.state}\n\n{format_sections(safe, least=_HEADING)}"

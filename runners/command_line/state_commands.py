@@ -5,16 +5,19 @@ from __future__ import annotations
 import json as json_format
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from runners.command_line import printing, printing_state
-from runners.command_line.help_sections import command, group, option
+from runners.command_line.help_sections import FIX, command, group, option
 from runners.command_line.options import (
     FAILED,
+    FIXES,
     CarryOptions,
     as_json,
     load_for_reading,
@@ -23,6 +26,7 @@ from runners.command_line.options import (
     with_carry_options,
     with_choice_options,
     with_definition,
+    with_fix_options,
     with_move_options,
     with_reason,
     with_wide,
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
     from runners.operations.offsets import OffsetMove
     from runners.pipeline import Pipeline
     from runners.running.choice import Choice
+    from runners.running.fix import Fix
+    from runners.running.replay import Replay
 
 
 @group(default="show")
@@ -346,29 +352,68 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 
 
 @dlq.command("replay")
-@with_definition
+@partial(with_definition, sets=FIXES)
 @with_choice_options
+@with_fix_options
+@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+@option("--resume", section=FIX, is_flag=True, help="Go on with a replay that was cut short.")
+@option("--give-up", section=FIX, is_flag=True, help="Give up the one that was cut short.")
 @with_move_options
 @with_carry_options
-def replay(choice: Choice, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
-    """Process refused rows again, as they were read.
+def replay(
+    choice: Choice,
+    fix: Fix,
+    dry_run: bool,
+    resume: bool,
+    give_up: bool,
+    reason: str,
+    yes: bool,
+    carrying: CarryOptions,
+    **given: Any,
+) -> int:
+    """Process refused rows again, as they were read or with a fix.
 
     For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
 
     Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
     new row of the queue, which names the old one. A second replay takes what is left.
-    """
-    from runners.command_line.carrying import carry_and_print
-    from runners.running.replay import Replay, make_empty_report, plan_replay
 
-    again = Replay(choice=choice, reason=reason)
+    --set and --with change the rows first. Wherry then shows what would become of them before it asks.
+    """
+    from runners.running.replay import Replay
+
+    if resume and (fix or give_up or not choice.chooses_all):
+        raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
     pipeline = load_pipeline(**given)
-    letters = plan_replay(pipeline, choice)
+    if resume:
+        cut = pipeline.find_cut_replay()
+        again = replace(cut, reason=reason or cut.reason)
+    else:
+        again = Replay(choice=choice, fix=fix, give_up=give_up, reason=reason or ("a dry run" if dry_run else ""))
+    return replay_and_print(pipeline, again, carrying, given["file"], yes=yes, dry_run=dry_run)
+
+
+def replay_and_print(
+    pipeline: Pipeline, again: Replay, carrying: CarryOptions, file: Path, *, yes: bool, dry_run: bool
+) -> int:
+    """Show what the replay would do, ask, and do it; the exit code."""
+    from runners.command_line.carrying import carry_and_print, show_work
+    from runners.running.replay import make_empty_report, plan_replay
+
+    letters = plan_replay(pipeline, again.choice, again.fix)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
         return 0
+    if again.fix or dry_run:
+        with show_work(pipeline, "trying the rows", log_format=carrying.log_format, quiet=carrying.quiet) as say:
+            preview = pipeline.preview_replay(again, say=say)
+        click.echo(printing_state.format_fix_preview(preview), err=not dry_run or carrying.json)
+        if dry_run:
+            if carrying.json:
+                click.echo(printing.as_json(preview.json()))
+            return 0
     confirm(yes=yes)
     carry = partial(pipeline.replay, again, check=False)
-    return carry_and_print(pipeline, given["file"], carry, carrying, shown=letters.notices)
+    return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)

@@ -218,6 +218,17 @@ class BegunBackfill(_BegunBackfill, total=False):
     again: bool
 
 
+class PinnedReplay(TypedDict):
+    """A replay with a fix that did not come to its end."""
+
+    at: str
+    """When it began."""
+    body: Mapping[str, Json]
+    """Its rows and its fix, as `acquire` has them; none that was refused later than it began."""
+    decided: bool
+    """Whether some of its rows have the fix."""
+
+
 class ConfigBody(TypedDict):
     """Of `config`."""
 

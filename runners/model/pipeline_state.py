@@ -9,7 +9,16 @@ from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from origins.batch import Json
-from runners.model.entry import BegunBackfill, EndedBody, IdentityBody, OpenBody, OwnerBody, PauseBody, Settled
+from runners.model.entry import (
+    BegunBackfill,
+    EndedBody,
+    IdentityBody,
+    OpenBody,
+    OwnerBody,
+    PauseBody,
+    PinnedReplay,
+    Settled,
+)
 from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
 from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
 
@@ -112,6 +121,7 @@ class SnapshotBody(_Snapshot, total=False):
     jumps: Sequence[tuple[str, int]]
     accepted: Sequence[str]
     paused: PauseBody | None
+    replay: PinnedReplay | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +161,8 @@ class PipelineState:
     """The findings of an audit that were accepted."""
     paused: PauseBody | None = None
     """Why no run may begin until a person resumes the pipeline; None if one may."""
+    replay: PinnedReplay | None = None
+    """The last replay with a fix, until it succeeds."""
 
     def get_lane(self, name: str) -> LaneState:
         """The lane, or one at its beginning."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 BESIDE = 2
 """How many rows are shown before the row in its file, and behind it."""
 _DEFINITION = "SELECT definition FROM {{table}} WHERE {ids}"
+_REPLAYS = "SELECT replays FROM {{table}} WHERE {ids}"
 _ALIKE = "SELECT code, stage, destination, count(*) AS n FROM {table} GROUP BY code, stage, destination"
 
 
@@ -104,6 +105,8 @@ class RefusedRow:
     stage: StageHistory
     alike: int
     """How many other rows have the same code from the same stage or destination."""
+    earlier: Sequence[str]
+    """The rows of which it is the replay that was refused again: the first one, then the replays of that."""
     definition: Definition = field(repr=False)
     as_read: JSON = field(default=None, repr=False)
     """The row as it was read, with the values of protected columns."""
@@ -138,6 +141,7 @@ class RefusedRow:
         """As `wherry dlq explain --json` prints it."""
         stage = {"then": self.stage.then, "now": self.stage.now, "known": self.stage.known}
         facts = {"position": self.position, "values": dict(self.values), "definition": stage, "alike": self.alike}
+        facts = {**facts, "earlier": list(self.earlier)}
         return {**self.letter, **facts, **trial.json()}
 
     def try_again(self) -> RowTrial:
@@ -259,9 +263,19 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
         choice=choice,
         stage=_find_stage(definition, journal, str(hash_), choice.stage, choice.origin),
         alike=alike - 1,
+        earlier=_list_earlier(dlq, spark, own["replays"]),
         definition=definition,
         as_read=own["original"],
     )
+
+
+def _list_earlier(dlq: Destination, spark: Callable[[], SparkSession], id_: str | None) -> Sequence[str]:
+    """This row of the DLQ and those of which it is the replay, the first one first; as far as they are kept."""
+    found: list[str] = []
+    while id_ and id_ not in found:
+        found.insert(0, id_)
+        id_ = next((each["replays"] for each in query_dlq(dlq, spark, _REPLAYS.format(ids=match_ids([id_])))), None)
+    return found
 
 
 def _find_stage(definition: Definition, journal: Journal, hash_: str, stage: str, origin: str) -> StageHistory:

@@ -200,10 +200,12 @@ class TrialRun:
         rows: int | None = None,
         shown: int,
         wanted: RowCondition | None = None,
+        beside: str = "",
     ) -> tuple[BatchPreview, Sequence[TracedRow]]:
         """What becomes of the batch's rows, and of some of them one by one.
 
         With `wanted` only rows count for which this condition is true; a line that could not be read is no such row.
+        With `beside` each of them has with it how it stood before and behind the stage of this name.
         """
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
@@ -218,6 +220,7 @@ class TrialRun:
                 protection=pipeline.protection,
                 sieve=sieve,
                 wanted=wanted,
+                beside=beside,
             )
             frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
             return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
@@ -282,9 +285,22 @@ class TracedRow:
     """Which destinations want it."""
     filtered_for: Mapping[str, str] = field(default_factory=dict)
     """Which stage filtered it on the way to one destination."""
+    position: int = 0
+    """Its place in its part of the batch, as `PLACE` has it."""
+    alike: int = 0
+    """At the first row with this outcome: how many rows of the batch have it."""
+    before: JSON = None
+    """How it came to the stage of which that was asked; masked."""
+    after: JSON = None
+    """How it left that stage; None where it did not."""
 
     def json(self) -> dict[str, JSON]:
-        return {**vars(self), "destinations": list(self.destinations), "filtered_for": dict(self.filtered_for)}
+        shown = {"row", "outcome", "stage", "code", "message"}
+        return {
+            **{name: value for name, value in vars(self).items() if name in shown},
+            "destinations": list(self.destinations),
+            "filtered_for": dict(self.filtered_for),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,6 +357,8 @@ class BatchTrial:
     wanted: RowCondition | None = None
     """A condition on the rows as read: only rows for which it is true are counted and seen. The other rows pass the
     stages too, since a stage may compare rows; but not where a stage changes rows, behind which none is known again."""
+    beside: str = ""
+    """The stage before and behind which rows are seen, one by one."""
     sections: list[TrialSection] = field(default_factory=list)
     findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
     """What stages found out about the batch, by their names."""
@@ -377,24 +395,41 @@ class BatchTrial:
         first = section.notes[0].column
         changing = next((step.name for step in self.line.common if step.stage.changes_rows), "")
         for row in section.found:
-            state, as_read = row["state"], self._mask_row(row[first], row[first])
-            if state < 0:
-                seen = self._describe_refused(row, first)
-                stage = "origin" if state == REFUSED_BY_ORIGIN else names[-state]
-                yield TracedRow(row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message)
-            elif state > 0:
-                yield TracedRow(row=as_read, outcome="filtered", stage=names[state])
-            elif changing:
-                yield TracedRow(row=as_read, outcome="changed", stage=changing)
-            else:
-                filtered = {name: names[at] for name, column in section.filters.items() if (at := row[column])}
-                wanted = [name for name in self.line.branches if name not in filtered]
-                yield TracedRow(
-                    row=as_read,
-                    outcome="wanted" if wanted else "filtered",
-                    destinations=wanted,
-                    filtered_for=filtered,
-                )
+            yield replace(
+                self._trace_row(row, first, names, changing),
+                position=row["arrival"][2],
+                alike=row["alike"] if row["nth"] == 1 else 0,
+                **self._look_beside(row, first),
+            )
+
+    def _look_beside(self, row: Mapping[str, JSON], first: str) -> dict[str, JSON]:
+        """How the row stood before and behind the stage of which that was asked."""
+        note = next((each for each in self.sections[0].notes if each.step and each.step.name == self.beside), None)
+        if note is None or note.step is None:
+            return {}
+        before, state = self._mask_row(row[note.before], row[first]), row["state"]
+        left = state == 0 or (state != REFUSED_BY_ORIGIN and abs(state) > note.step.number)
+        return {"before": before, "after": self._mask_row(row[note.column], row[first]) if left else None}
+
+    def _trace_row(self, row: Mapping[str, JSON], first: str, names: Mapping[int, str], changing: str) -> TracedRow:
+        section, state = self.sections[0], row["state"]
+        if state < 0:
+            seen = self._describe_refused(row, first)
+            stage = "origin" if state == REFUSED_BY_ORIGIN else names[-state]
+            return TracedRow(row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message)
+        as_read = self._mask_row(row[first], row[first])
+        if state > 0:
+            return TracedRow(row=as_read, outcome="filtered", stage=names[state])
+        if changing:
+            return TracedRow(row=as_read, outcome="changed", stage=changing)
+        filtered = {name: names[at] for name, column in section.filters.items() if (at := row[column])}
+        wanted = [name for name in self.line.branches if name not in filtered]
+        return TracedRow(
+            row=as_read,
+            outcome="wanted" if wanted else "filtered",
+            destinations=wanted,
+            filtered_for=filtered,
+        )
 
     def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
         if self.wanted is None:

@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -89,6 +89,14 @@ class Choice:
         return (not self.since or at >= convert_to_utc(self.since)) and (
             not self.until or at < convert_to_utc(self.until)
         )
+
+    @staticmethod
+    def of(body: Mapping[str, JSON]) -> Choice:
+        """From the ledger."""
+        moments = {name: datetime.fromisoformat(body[name]) for name in ("since", "until") if body.get(name)}
+        known = {each.name: body[each.name] for each in fields(Choice) if each.name in body}
+        lists = {name: tuple(body.get(name, ())) for name in ("ids", "values")}
+        return Choice(**{**known, **lists, **moments})
 
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]

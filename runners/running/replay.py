@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import format_moment
 from destinations.destination import Destination
 from origins.batch import JSON, Limits, Span
 from origins.nack import RAW
 from origins.origin import Backlog
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import REPLAY, is_replay, list_meant, make_rows_key
+from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key
 from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
 from runners.running.choice import Choice, Letter
 from runners.running.compatibility import resolve_names
+from runners.running.fix import NO_FIX, Fix, is_fix
 from runners.running.opening import make_chain
 from runners.state.journal import Journal, list_decided, list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 MOST = 10_000
 """How many rows of the DLQ a batch has at most: the ledger keeps the id of each."""
 
+FIX_PIN = ":fix"
+"""Under which name a plan says which fix its rows get. No stage is called so."""
 UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
 
 
@@ -43,6 +49,13 @@ class SortedLetters:
     wanted: Mapping[str, tuple[str, ...]]
     """To which destinations each span goes, by its end."""
     left: Mapping[str, int]
+    refusers: Mapping[str, str] = field(default_factory=dict)
+    """Before which stage the fix of each span is applied, by its end, where that is not the first."""
+
+    def put_fix(self, fix: Fix, line: StageChain, span: Span) -> StageChain:
+        """The way of a span's rows: to the destinations that lack them, and with the fix."""
+        own = replace(line, branches={name: line.branches[name] for name in self.wanted[str(span.end)]})
+        return fix.put_into(own, self.refusers.get(str(span.end), ""))
 
     @property
     def rows(self) -> int:
@@ -64,25 +77,30 @@ class SortedLetters:
             )
 
 
-def sort(letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int | None = None) -> SortedLetters:
+def sort(
+    letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int | None = None, fix: Fix = NO_FIX
+) -> SortedLetters:
     """Which of these rows can be carried again through the lines of today, in batches of rows that were read alike and
-    go to the same destinations."""
+    go to the same destinations, and to which a fix is applied at the same place."""
     left: Counter[str] = Counter()
-    alike: dict[tuple[str, JSON, tuple[str, ...]], list[str]] = {}
+    alike: dict[tuple[str, JSON, tuple[str, ...], str], list[str]] = {}
     for letter in letters:
-        why = _explain_staying(letter, lines)
+        why = _explain_staying(letter, lines, fix)
         if why:
             left[why] += 1
         else:
             names = tuple(name for name in lines[letter.origin].branches if name not in letter.delivered_to)
-            alike.setdefault((letter.origin, letter.kind, names), []).append(letter.id)
+            refuser = letter.stage if fix.start == "refused" else ""
+            alike.setdefault((letter.origin, letter.kind, names, refuser), []).append(letter.id)
     spans: dict[str, list[Span]] = {}
     wanted: dict[str, tuple[str, ...]] = {}
-    for (origin, _, names), ids in alike.items():
+    refusers: dict[str, str] = {}
+    for (origin, _, names, refuser), ids in alike.items():
         for span in _make_spans(ids, min(most or MOST, MOST)):
             spans.setdefault(origin, []).append(span)
             wanted[str(span.end)] = names
-    return SortedLetters(spans=spans, wanted=wanted, left=left)
+            refusers[str(span.end)] = refuser
+    return SortedLetters(spans=spans, wanted=wanted, left=left, refusers=refusers)
 
 
 def leave_to_backfills(
@@ -133,7 +151,7 @@ class ReplayBacklog(Backlog):
         return self._notices
 
 
-def _explain_staying(letter: Letter, lines: Mapping[str, StageChain]) -> str:
+def _explain_staying(letter: Letter, lines: Mapping[str, StageChain], fix: Fix) -> str:
     """Why this row cannot be carried again; nothing if it can."""
     line = lines.get(letter.origin)
     if line is None:
@@ -144,9 +162,14 @@ def _explain_staying(letter: Letter, lines: Mapping[str, StageChain]) -> str:
         return "the origin could not read these lines; correct them and add them in a new file"
     if all(name in letter.delivered_to for name in line.branches):
         return "every destination has them already"
+    if fix.start == "refused" and letter.destination:
+        return f"the destination '{letter.destination}' refused them, not a stage; apply the fix at the beginning"
+    if fix.start == "refused" and letter.stage not in [step.name for step in line.steps]:
+        return f"the definition has no stage '{letter.stage}' now; apply the fix at the beginning"
     names = [step.name for step in line.common]
     changes = next((at for at, step in enumerate(line.common) if step.stage.changes_rows), None)
-    if changes is not None and letter.stage not in names[:changes]:
+    by_fix = bool(letter.replays) and is_fix(letter.stage) and letter.stage not in names
+    if changes is not None and not by_fix and letter.stage not in names[:changes]:
         return f"they were refused after '{names[changes]}', which makes other rows of those that were read"
     return ""
 
@@ -167,6 +190,10 @@ class Replay:
 
     choice: Choice = Choice()
     reason: str
+    fix: Fix = NO_FIX
+    """What is done to each row before."""
+    give_up: bool = False
+    """Whether a replay with another fix is given up, which was cut short."""
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
@@ -174,7 +201,37 @@ class Replay:
 
     def json(self) -> Mapping[str, JSON]:
         """As the ledger keeps it."""
-        return {**self.choice.json(), "reason": self.reason}
+        fix = {"fix": self.fix.json()} if self.fix else {}
+        given_up = {"give_up": True} if self.give_up else {}
+        return {**self.choice.json(), "reason": self.reason, **fix, **given_up}
+
+    @staticmethod
+    def resume(state: PipelineState) -> Replay:
+        """The replay that was cut short, with its fix. Raises `Refusal` where there is none."""
+        if state.replay is None:
+            raise Refusal("No replay with a fix was cut short, so there is none to resume.")
+        body: Mapping[str, JSON] = state.replay["body"]
+        return Replay(choice=Choice.of(body), reason=body["reason"], fix=Fix.of(body["fix"]))
+
+    def check_fix(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
+        """Raises `Refusal` where a replay was cut short that has applied another fix to some of its rows, and others of
+        them wait."""
+        known = journal.state.replay
+        if self.give_up or known is None or not known["decided"]:
+            return
+        before = Replay.resume(journal.state)
+        if before.fix.key == self.fix.key:
+            return
+        waiting = replace(before.choice, ids=()).select_letters(dlq, spark, list_decided(journal))
+        left = [each for each in waiting if not before.choice.ids or each.id in before.choice.ids]
+        if left:
+            began = format_moment(datetime.fromisoformat(known["at"]))
+            raise Refusal(
+                f"A replay with the fix {before.fix.describe()} was cut short. It began at {began}, and left "
+                f"{format_count(len(left))} without that fix.",
+                hint="Give the others the same fix:  wherry dlq replay FILE --resume\n"
+                "Or give that replay up, and begin this one:  --give-up",
+            )
 
     def make_source(
         self,
@@ -184,10 +241,11 @@ class Replay:
         dlq: Destination,
         journal: Journal,
         spark: SparkSession,
-    ) -> BatchPlanner:
-        """What a run of it plans from, where one of the pipeline would plan from `make_source`."""
+    ) -> tuple[BatchPlanner, Callable[[StageChain, Span], StageChain]]:
+        """What a run of it plans from, where one of the pipeline would plan from `make_source`; and the way of a
+        batch's rows with the fix, from that of its origin's rows."""
         letters_found = self.choice.select_letters(dlq, lambda: spark, list_decided(journal))
-        found = sort(leave_to_backfills(letters_found, journal, destinations), lines, source.limits.rows)
+        found = sort(leave_to_backfills(letters_found, journal, destinations), lines, source.limits.rows, self.fix)
         found.check(destinations)
 
         def letters(feed: OriginFeed, notices: tuple[str, ...]) -> OriginFeed:
@@ -200,14 +258,15 @@ class Replay:
                 shares=False,
                 whole=False,
                 destinations=lambda span: found.wanted[str(span.end)],
+                pins=lambda: {**feed.pins(), **({FIX_PIN: self.fix.key} if self.fix else {})},
             )
 
         first, *others = source.feeds
         feeds = [letters(first, tuple(found.notices)), *(letters(feed, ()) for feed in others)]
-        return replace(source, feeds=feeds, first_alone=False)
+        return replace(source, feeds=feeds, first_alone=False), partial(found.put_fix, self.fix)
 
 
-def plan_replay(pipeline: PipelineSpec, choice: Choice) -> SortedLetters:
+def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> SortedLetters:
     """What a replay would carry, and what it would leave.
 
     Spark is asked only for a `where`, or for a DLQ that lies in a catalog. Raises `Refusal` where a destination must
@@ -219,7 +278,7 @@ def plan_replay(pipeline: PipelineSpec, choice: Choice) -> SortedLetters:
     destinations = name_destinations(pipeline.every_destination)
     lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
     letters = choice.select_letters(*find_dlq(pipeline), list_decided(journal))
-    found = sort(leave_to_backfills(letters, journal, destinations), lines)
+    found = sort(leave_to_backfills(letters, journal, destinations), lines, fix=fix)
     found.check(destinations)
     return found
 

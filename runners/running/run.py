@@ -335,7 +335,13 @@ class PipelineRun:
             "follow": self.follow,
         }
         begin_use(self.id)
-        before = journal.acquire(body, may=lambda journal: self._may_take(journal, taking))
+
+        def may(journal: Journal) -> bool:
+            if self.replay is not None:
+                self.replay.check_fix(journal, self.dlq, lambda: spark)
+            return self._may_take(journal, taking)
+
+        before = journal.acquire(body, may=may)
         sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
         for owner in before:
             end_orphan(owner, self.place.lock)
@@ -499,9 +505,10 @@ class PipelineRun:
             source = self._choose_past(source, journal, spark)
         if source is not None and self.replay is not None:
             with runner.cancel_planning():
-                source = take_in(
-                    self.replay.make_source(source, opening.lines, self.destinations, self.dlq, journal, spark)
+                chosen, runner.reading.fix = self.replay.make_source(
+                    source, opening.lines, self.destinations, self.dlq, journal, spark
                 )
+                source = take_in(chosen)
         dispatcher.planning.source = source
         if company is not None:
             company.again = lambda source, origins: opening.survey_anew(source, origins, journal, spark)

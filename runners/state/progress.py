@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
+from origins.batch import Json
 from origins.json_shape import Malformed, check_shape
 from runners.model.entry import (
     FORMAT,
@@ -19,6 +21,7 @@ from runners.model.entry import (
     OustBody,
     OwnerBody,
     PauseBody,
+    PinnedReplay,
     RenewBody,
     RepairBody,
     RestBody,
@@ -106,7 +109,38 @@ def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
         return replace(state, epoch=entry.epoch, owners=(*state.owners, owner), done=frozenset())
     pipeline = state.pipeline or body.get("pipeline", "")
     state = replace(state, owners=(owner,), held={}, done=frozenset())
-    return replace(state, epoch=entry.epoch, stopping="", config={}, pipeline=pipeline)
+    state = replace(state, epoch=entry.epoch, stopping="", config={}, pipeline=pipeline)
+    return replace(state, replay=_pin_replay(state.replay, body.get("replay"), entry.at))
+
+
+def _pin_replay(known: PinnedReplay | None, replay: Json, at: str) -> PinnedReplay | None:
+    """The replay with a fix that is not over. One that has applied its fix stays until it succeeds, or until a replay
+    with another fix was let in. It is about rows that were refused before it began."""
+    if not isinstance(replay, Mapping):
+        return known
+    going_on = known is not None and not replay.get("give_up") and _get_fix(known["body"]) == _get_fix(replay)
+    if known is not None and going_on and (known["decided"] or _is_same_replay(known["body"], replay)):
+        return known
+    if not replay.get("fix"):
+        return None
+    until = min(datetime.fromisoformat(str(each)) for each in (at, replay.get("until") or at)).isoformat()
+    return {"at": at, "body": {**replay, "until": until}, "decided": False}
+
+
+def _get_fix(replay: Mapping[str, Json]) -> Json:
+    """What tells one fix from another: not the file that it was in."""
+    fix = replay.get("fix")
+    return {name: each for name, each in fix.items() if name != "file"} if isinstance(fix, Mapping) else None
+
+
+def _is_same_replay(pinned: Mapping[str, Json], replay: Mapping[str, Json]) -> bool:
+    """Whether a replay takes all rows of the pinned one, with the same fix."""
+
+    def describe(body: Mapping[str, Json]) -> Mapping[str, Json]:
+        choice = {name: each for name, each in body.items() if name not in ("reason", "give_up", "fix")}
+        return {**choice, "until": body.get("until") or pinned.get("until"), "fix": _get_fix(body)}
+
+    return describe(pinned) == describe(replay)
 
 
 def _renew(state: PipelineState, entry: Entry) -> PipelineState:
@@ -149,6 +183,9 @@ def _release(state: PipelineState, entry: Entry) -> PipelineState:
         mine = state.lanes_of(entry.owner) if state.held else lanes
         lanes = {name: replace(lane, tried=0, since="") if name in mine else lane for name, lane in lanes.items()}
     left = _without(state, {entry.owner})
+    replay, pinned = owner.get("replay"), state.replay
+    if pinned and status == "succeeded" and isinstance(replay, Mapping) and _is_same_replay(pinned["body"], replay):
+        pinned = None
     return replace(
         left,
         ended={**body, "at": entry.at},
@@ -156,6 +193,7 @@ def _release(state: PipelineState, entry: Entry) -> PipelineState:
         config=state.config if left.owners else {},
         midway=state.midway and (aside or status != "succeeded"),
         lanes=lanes,
+        replay=pinned,
     )
 
 
@@ -175,6 +213,8 @@ def _plan(state: PipelineState, entry: Entry) -> PipelineState:
 def _prepared(state: PipelineState, entry: Entry) -> PipelineState:
     plan = _require_plan(state, entry)
     decided = replace(plan, decision=DecidedBatch.of(read_body(entry, DecisionBody)))
+    if is_replay(entry.lane) and state.replay is not None:
+        state = replace(state, replay={**state.replay, "decided": True})
     return _update_lane(state, entry, replace(state.get_lane(entry.lane), open=decided))
 
 

@@ -7,13 +7,13 @@ import contextlib
 import functools
 import json
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from destinations.destination import Demands, Destination
-from origins.batch import Batch
+from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
 from origins.origin import Origin
@@ -49,6 +49,8 @@ class BatchReader:
     """The same stages before the run is open, without what destinations demand."""
     protection: Protection = Protection()
     """What masks the rows that are shown."""
+    fix: Callable[[StageChain, Span], StageChain] | None = None
+    """The way of a replay's rows, from that of their origin's rows."""
 
     def find_origin(self, batch: Batch) -> Origin:
         """Where the batch's rows are read."""
@@ -66,6 +68,8 @@ class BatchReader:
         line = self.lines[plan.batch.origin]
         if not is_replay(plan.batch.lane):
             return line
+        if self.fix is not None:
+            return self.fix(line, plan.batch.span)
         return replace(line, branches={name: line.branches[name] for name in plan.destinations})
 
     def find_known_chain(self, plan: PlannedBatch) -> StageChain:

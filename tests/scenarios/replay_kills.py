@@ -2,6 +2,7 @@
 
     python -m tests.scenarios.replay_kills --into FOLDER                10,000 rows, 20 kills
     python -m tests.scenarios.replay_kills --into FOLDER --seed 7       the same kills as with this seed before
+    python -m tests.scenarios.replay_kills --into FOLDER --fix          the replay has a fix; one row of 100 fails again
 
 It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
 """
@@ -19,9 +20,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from runners.model.errors import Refusal
 from runners.model.events import Event
+from runners.operations.pipeline_access import open_state
 from runners.pipeline import Pipeline
+from runners.running.fix import Fix
 from runners.running.replay import Replay
+from runners.state.journal import list_decided
+from runners.state.location import find_dlq
 from tests.scenarios.kept import keep
 
 DEFINITION = """
@@ -37,6 +43,10 @@ destinations:
 dlq: {{window: 0}}
 run: {{batch: {{rows: {batch}}}}}
 """
+FIX = Replay(fix=Fix(columns={"amount": "replace(amount, ',', '.')"}), reason="decimal commas")
+ANOTHER = Replay(fix=Fix(columns={"amount": "'0'"}), reason="another fix")
+BROKEN = 100
+"""With a fix, each row with such a number is refused again."""
 MOST_EVENTS = 9
 """A process dies at the latest behind so many events of its run."""
 
@@ -62,18 +72,22 @@ class Trial:
     folder: Path
     rows: int
     batch: int
+    fixed: bool = False
+    """Whether the replay has a fix, instead of a definition that was mended."""
 
     def prepare(self) -> None:
-        """Let all rows be refused; then mend the definition. Twice is once."""
+        """Let all rows be refused; then mend the definition, unless the replay has a fix. Twice is once."""
         if (self.folder / "ready").exists():
             return
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps({"id": number, "amount": f"{number},50"}) + "\n" for number in range(1, self.rows + 1)]
+        point = {number: ";" if self.fixed and number % BROKEN == 0 else "," for number in range(1, self.rows + 1)}
+        lines = [json.dumps({"id": number, "amount": f"{number}{each}50"}) + "\n" for number, each in point.items()]
         (self.folder / "landing" / "1.json").write_text("".join(lines), encoding="utf-8")
         self._define(mended="x")
         report = self.load().run()
         assert report.nacked == self.rows, report
-        self._define(mended=".")
+        if not self.fixed:
+            self._define(mended=".")
         (self.folder / "ready").touch()
 
     def _define(self, mended: str) -> None:
@@ -92,6 +106,7 @@ class Trial:
         """Carry again in a process of its own, and kill it somewhere; None if it was done before."""
         events, after = dice.randint(0, MOST_EVENTS), dice.random() * 1.5
         command = [sys.executable, "-m", "tests.scenarios.replay_kills", "--into", str(self.folder), "--here"]
+        command += ["--fix"] * self.fixed
         heard = ["nothing"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
@@ -103,16 +118,35 @@ class Trial:
         if process.returncode == 0:
             return None
         assert process.returncode == -9, f"it ended by itself: {process.returncode}"
+        self.check_another_fix()
         return Kill(events=len(heard) - 1, last=heard[-1], after=round(after, 2), left=self.waiting())
+
+    def check_another_fix(self) -> None:
+        """See that no other fix is let in while rows wait for the one that some have."""
+        journal, (dlq, spark) = open_state(self.load())[1], find_dlq(self.load())
+        pinned = journal.state.replay
+        if pinned is None or not pinned["decided"]:
+            return
+        waiting = Replay.resume(journal.state).choice.select_letters(dlq, spark, list_decided(journal))
+        try:
+            ANOTHER.check_fix(journal, dlq, spark)
+        except Refusal:
+            assert waiting, "another fix is refused though no row waits"
+        else:
+            assert not waiting, "another fix is let in"
 
     def waiting(self) -> int:
         """How many rows of the DLQ nobody has carried again."""
         return int(self.load().status()["dlq"]["unreplayed"])
 
     def finish(self) -> Mapping[str, Any]:
-        """Carry again what is left, and count what is there."""
-        self.load().replay(Replay(reason="the last one"))
-        return {"waiting": self.waiting(), **{name: self._counted(name) for name in ("a", "b")}}
+        """Carry again what is left, and count what is there, and of how many rows those are that were refused again."""
+        pipeline = self.load()
+        pipeline.replay(choose_replay(pipeline, fixed=self.fixed))
+        again = [row["replays"] for row in pipeline.dead_letters() if not row["replayed"]]
+        first = {row["id"] for row in pipeline.dead_letters() if not row["replays"]}
+        counted = {name: self._counted(name) for name in ("a", "b")}
+        return {"waiting": len(again), "of": len(first.intersection(again)), **counted}
 
     def _counted(self, name: str) -> tuple[int, int, int]:
         """Rows, different ids, and the sum of the amounts in cents."""
@@ -126,18 +160,31 @@ class Trial:
     @property
     def expected(self) -> Mapping[str, Any]:
         """What must be there in the end."""
-        each = (self.rows, self.rows, self.rows * (self.rows + 1) * 50 + 50 * self.rows)
-        return {"waiting": 0, "a": each, "b": each}
+        broken = self.rows // BROKEN if self.fixed else 0
+        good = self.rows - broken
+        cents = self.rows * (self.rows + 1) * 50 - broken * (broken + 1) * 50 * BROKEN + 50 * good
+        return {"waiting": broken, "of": broken, "a": (good, good, cents), "b": (good, good, cents)}
 
 
-def carry_again(folder: Path) -> None:
+def choose_replay(pipeline: Pipeline, *, fixed: bool) -> Replay:
+    """What somebody asks for who does not know how far the last one came."""
+    if not fixed:
+        return Replay(reason="again and again")
+    try:
+        return pipeline.find_cut_replay()
+    except Refusal:
+        return FIX
+
+
+def carry_again(folder: Path, *, fixed: bool) -> None:
     """The process that is killed: it tells of each event."""
 
     def tell(event: Event) -> None:
         batch = getattr(event, "batch", None)
         print(type(event).__name__ + (f" {batch.number}" if batch else ""), flush=True)  # noqa: T201
 
-    Pipeline.load(folder / "pipeline.yaml").replay(Replay(reason="again and again"), listeners=[tell])
+    pipeline = Pipeline.load(folder / "pipeline.yaml")
+    pipeline.replay(choose_replay(pipeline, fixed=fixed), listeners=[tell])
 
 
 def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
@@ -163,13 +210,14 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=200)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--fix", action="store_true", help="the replay has a fix")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here:
-        carry_again(asked.into)
+        carry_again(asked.into, fixed=asked.fix)
         return 0
     asked.into.mkdir(parents=True, exist_ok=True)
-    trial, notes = Trial(asked.into, asked.rows, asked.batch), asked.into / "kills.json"
+    trial, notes = Trial(asked.into, asked.rows, asked.batch, asked.fix), asked.into / "kills.json"
     kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
     if notes.exists():
         kept = json.loads(notes.read_text())

@@ -25,3 +25,16 @@ def test_refused_rows_are_delivered_once_though_the_process_is_killed_somewhere(
     trial.prepare()
     trial.kill(random.Random(seed))
     assert trial.finish() == trial.expected
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CD-30")
+def test_rows_are_delivered_once_with_one_fix_though_the_process_is_killed_somewhere(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """Those that the fix does not mend are refused once more, each under the entry that it was."""
+    trial = Trial(tmp_path, rows=400, batch=100, fixed=True)
+    trial.prepare()
+    trial.kill(random.Random(seed))
+    assert trial.finish() == trial.expected

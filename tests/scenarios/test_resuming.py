@@ -124,7 +124,7 @@ def replaying(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
         standing.do(dice.random())
         return replay_kills.Kill(events=1, last="BatchSettled", after=0.5, left=7)
 
-    monkeypatch.setattr(replay_kills, "Trial", lambda folder, rows, batch: standing)
+    monkeypatch.setattr(replay_kills, "Trial", lambda folder, rows, batch, fixed: standing)
     monkeypatch.setattr(standing, "kill", kill, raising=False)
     return called(replay_kills, standing, monkeypatch)
 

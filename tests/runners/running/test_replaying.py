@@ -63,7 +63,7 @@ def source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
     usual = BatchPlanner(
         pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=feeds, first_alone=True
     )
-    return replay.make_source(usual, LINES, DESTINATIONS, dlq, journal, cast("Any", None))
+    return replay.make_source(usual, LINES, DESTINATIONS, dlq, journal, cast("Any", None))[0]
 
 
 def test_a_replay_needs_a_reason() -> None:

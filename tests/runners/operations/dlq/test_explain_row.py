@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runners.command_line import cli
+from runners.command_line.printing_state import format_refused_row
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
@@ -195,3 +196,12 @@ def test_an_id_is_not_taken_for_a_file(
 def test_python_asks_the_same(definition: Definition) -> None:
     """Through the pipeline."""
     assert Pipeline.of(definition.pipeline).explain_dead_letter("p/2").letter["id"] == "p/2"
+
+
+def test_a_row_that_failed_again_points_to_its_first_entry(definition: Definition, tmp_path: Path) -> None:
+    """Through all replays that refused it."""
+    post(tmp_path / "state" / "dlq", letters(1, plan="q", replays="p/1") + letters(1, plan="r", replays="q/1"))
+    row = load_refused_row(definition, "r/1")
+    assert list(row.earlier) == ["p/1", "q/1"]
+    assert row.json(RowTrial())["earlier"] == ["p/1", "q/1"]
+    assert "earlier  row p/1, which was replayed\n         row q/1, which was replayed" in format_refused_row(row)

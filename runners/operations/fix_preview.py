@@ -1,0 +1,158 @@
+"""What a replay with a fix would do: every row passes the fix and the stages of today, and nothing is written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from destinations.delta.delta import Delta
+from origins.batch import JSON, Batch
+from runners.model.causes import Cause, Causes
+from runners.model.errors import Refusal
+from runners.model.pipeline_state import REPLAY
+from runners.model.planned_batch import PlannedBatch
+from runners.operations.trial import TracedRow, TrialRun
+from runners.running.dead_letter_rows import DeadLetterRows
+from runners.running.fix import Fix
+from runners.running.opening import analyse_chain
+from runners.running.replay import Replay, SortedLetters
+from runners.state.location import find_dlq
+
+if TYPE_CHECKING:
+    from runners.definitions.definition import Definition
+
+SHOWN = 3
+"""So many rows are shown of each outcome."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedRow:
+    """A row of the DLQ before and behind the fix, and what becomes of it then."""
+
+    id: str
+    row: TracedRow
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {"id": self.id, "before": self.row.before, "after": self.row.after, **self.row.json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixPreview:
+    """What becomes of the rows that a replay with a fix would carry."""
+
+    pipeline: str
+    fix: Fix
+    passing: int
+    """How many rows a destination wants."""
+    filtered: int
+    refused: int
+    causes: Causes
+    """Why rows are refused."""
+    destinations: Mapping[str, int]
+    """How many rows each destination would get."""
+    rows: Sequence[FixedRow]
+    left: Mapping[str, int]
+    """How many chosen rows cannot be carried again, by the reason."""
+
+    @property
+    def read(self) -> int:
+        """How many rows would be carried."""
+        return self.passing + self.filtered + self.refused
+
+    def json(self) -> dict[str, JSON]:
+        """As `--json` prints it."""
+        return {
+            "pipeline": self.pipeline,
+            "fix": self.fix.key,
+            "read": self.read,
+            "passing": self.passing,
+            "filtered": self.filtered,
+            "refused": self.refused,
+            "causes": self.causes.json(),
+            "destinations": dict(self.destinations),
+            "rows": [each.json() for each in self.rows],
+            "left": dict(self.left),
+        }
+
+
+def preview_fix(
+    definition: Definition,
+    letters: SortedLetters,
+    replay: Replay,
+    *,
+    shown: int = SHOWN,
+    say: Callable[[str], None] = lambda _: None,
+) -> FixPreview:
+    """What a replay of these rows with this fix would do. `say` gets word of progress. Nothing is written.
+
+    Raises `StageError` where the fix does not suit the rows, and `Refusal` where the origin has no schema yet, or where
+    a replay with another fix was cut short.
+    """
+    pipeline, fix = definition.pipeline, replay.fix
+    trial, (dlq, spark) = TrialRun.open(definition), find_dlq(pipeline)
+    assert isinstance(dlq, Delta)  # another DLQ could not have been read
+    replay.check_fix(trial.journal, dlq, spark)
+    outcomes: Counter[str] = Counter()
+    destinations: Counter[str] = Counter()
+    causes: dict[tuple[str | None, ...], Cause] = {}
+    others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
+    for name, spans in letters.spans.items():
+        origin = next(each for each in pipeline.every_origin if (each.name or "origin") == name)
+        schema = trial.find_schema(origin)
+        if schema is None:
+            raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
+        line = trial.make_chain(origin, schema)
+        names = {step.name for step in line.steps}
+        for number, span in enumerate(spans, 1):
+            say(f"trying {span.label}, batch {number} of {len(spans)}")
+            own = letters.put_fix(fix, line, span)
+            analyse_chain(trial.spark, schema, own)
+            batch = Batch(
+                pipeline=pipeline.name,
+                run="",
+                origin=name,
+                lane=f"{REPLAY}{name}",
+                number=0,
+                plan="",
+                span=span,
+                schema=schema,
+                time=datetime.now(timezone.utc),
+                definition=definition.hash,
+            )
+            pins = own.pins(trial.spark)
+            plan = PlannedBatch(batch=batch, destinations=tuple(own.branches), straight=False, pins=pins)
+            beside = next((step.name for step in own.steps if step.name not in names), "")
+            rows_read = DeadLetterRows(name=name, dlq=dlq)
+            tried, rows = trial.trace_batch(rows_read, own, plan, shown=shown, beside=beside)
+            destinations.update(tried.destinations)
+            for row in rows:
+                outcomes[row.outcome] += row.alike
+                kept = seen.setdefault((row.outcome, row.code, row.stage), [])
+                if len(kept) < shown:
+                    kept.append(FixedRow(id=str(span.parts[row.position]), row=row))
+            for stage in tried.stages:
+                others += stage.causes.others
+                _add_causes(causes, stage.causes)
+    return FixPreview(
+        pipeline=pipeline.name,
+        fix=fix,
+        passing=outcomes["wanted"] + outcomes["changed"],
+        filtered=outcomes["filtered"],
+        refused=outcomes["rejected"],
+        causes=Causes(found=tuple(sorted(causes.values(), key=lambda cause: -cause.rows)), others=others),
+        destinations=dict(destinations),
+        rows=[row for rows in seen.values() for row in rows],
+        left=letters.left,
+    )
+
+
+def _add_causes(found: dict[tuple[str | None, ...], Cause], causes: Causes) -> None:
+    """Count these causes too."""
+    for cause in causes.found:
+        key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
+        known = found.get(key)
+        found[key] = replace(known, rows=known.rows + cause.rows) if known else cause

@@ -1,0 +1,212 @@
+"""A fix: what is done to refused rows before they are carried again, as a stage that only a replay has."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from origins.batch import JSON
+from origins.errors import list_spark_errors
+from origins.functions import load_text
+from origins.lazy import F
+from origins.nack import make_reason
+from origins.names import HIDDEN, quote_name
+from origins.origin import PLACE
+from runners.model.errors import Refusal
+from runners.ways.stage_chain import PlacedStage, StageChain
+from stages.columns import WithColumns
+from stages.expressions import add_to_select, check_names, is_repeatable_sql, list_tables, put_in
+from stages.python import Handler
+from stages.stage import Stage, check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from stages.rows import Rows
+
+FIX = "fix"
+"""The name of its stage in reports and in the DLQ."""
+FIX_CODE = "FIX"
+"""The code of a row for which a SELECT does not give one row."""
+MOST_BYTES = 65_536
+"""So large is a fix at most."""
+_AT, _KEY, _NEW, _FOUND = HIDDEN + "at", HIDDEN + "key", HIDDEN + "new", HIDDEN + "found"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """What is done to each of the chosen rows: columns are set, or a query or a function changes it.
+
+    It is text that the ledger keeps, so that a replay that goes on applies the same.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Expressions by the columns that they set."""
+    sql: str = ""
+    """One SELECT over `rows`. A column that it does not give stays as it is."""
+    python: str = ""
+    """The text of a file with a function, as the stage `python` takes one."""
+    file: str = ""
+    """The file that it was in."""
+    start: Literal["beginning", "refused"] = "beginning"
+    """Where it is applied: before all stages, or before the stage that refused the row."""
+
+    def __post_init__(self) -> None:
+        given = [each for each in (self.columns, self.sql, self.python) if each]
+        if len(given) > 1:
+            raise Refusal("A replay takes one fix.", hint="Give --set, or one file with --with.")
+        size = len(json.dumps(self.json()).encode())
+        if size > MOST_BYTES:
+            raise Refusal(
+                f"A fix has at most {MOST_BYTES:,} bytes, which the ledger keeps; this one has {size:,}.",
+                hint="Put tables and long functions into a module beside the file, and import it.",
+            )
+        if given:
+            self._make_stage()
+
+    def __bool__(self) -> bool:
+        return bool(self.columns or self.sql or self.python)
+
+    @staticmethod
+    def read(file: str | Path, *, start: Literal["beginning", "refused"] = "beginning") -> Fix:
+        """The fix in a `.sql` or a `.py` file. Raises `Refusal` for one that is none."""
+        path = Path(file)
+        kinds: Mapping[str, str] = {".sql": "sql", ".py": "python"}
+        if path.suffix not in kinds:
+            raise Refusal(f"A fix is a .sql or a .py file, got {file}.", hint="To set a column:  --set COLUMN=EXPR")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Refusal(f"The fix {file} cannot be read: {error}.") from error
+        if not text.strip():
+            raise Refusal(f"The fix {file} is empty.")
+        given: dict[str, Any] = {kinds[path.suffix]: text}
+        return Fix(**given, file=str(path.absolute()), start=start)
+
+    @staticmethod
+    def of(body: Mapping[str, JSON]) -> Fix:
+        """From the ledger."""
+        return Fix(**{each.name: body[each.name] for each in fields(Fix) if each.name in body})
+
+    def json(self) -> dict[str, JSON] | None:
+        """As the ledger keeps it; None for no fix."""
+        return {name: value for name, value in vars(self).items() if value} if self else None
+
+    @property
+    def key(self) -> str:
+        """What is the same for the same fix, wherever its file is."""
+        body = {name: value for name, value in (self.json() or {}).items() if name != "file"}
+        return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+
+    def describe(self) -> str:
+        """The fix in a few words."""
+        if self.columns:
+            return ", ".join(f"{name}={sql}" for name, sql in self.columns.items())
+        return Path(self.file).name or "a text"
+
+    def put_into(self, chain: StageChain, refuser: str) -> StageChain:
+        """The chain with the fix at its place, for rows that this stage refused."""
+        if not self:
+            return chain
+        step, number = PlacedStage(number=0, name=name_fix(chain), stage=self._make_stage()), itertools.count(1)
+
+        def place(steps: Sequence[PlacedStage]) -> list[PlacedStage]:
+            at = next((index for index, each in enumerate(steps) if each.name == refuser), None)
+            inserted = steps if at is None or self.start == "beginning" else [*steps[:at], step, *steps[at:]]
+            return [replace(each, number=next(number)) for each in inserted]
+
+        common = place([step, *chain.common] if self.start == "beginning" else chain.common)
+        return StageChain(common=common, branches={name: place(own) for name, own in chain.branches.items()})
+
+    def _make_stage(self) -> Stage:
+        try:
+            if self.columns:
+                return SetColumns(self.columns, name=FIX)
+            if self.sql:
+                return SelectEach(self.sql, name=FIX)
+            return Handler(load_text(self.python, Path(self.file or "fix.py"), prefer=FIX), name=FIX)
+        except ValueError as error:
+            raise Refusal(f"The fix is wrong: {error}.") from error
+
+
+NO_FIX = Fix()
+
+
+def name_fix(chain: StageChain) -> str:
+    """What the stage of a fix is called in a chain that has none yet."""
+    names = {step.name for step in chain.steps}
+    others = (f"{FIX}#{number}" for number in itertools.count(2))
+    return next(each for each in itertools.chain([FIX], others) if each not in names)
+
+
+def is_fix(stage: str) -> bool:
+    """Whether the stage of a fix may be called so."""
+    return stage.partition("#")[0] == FIX
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetColumns(WithColumns):
+    """Sets columns that the rows have."""
+
+    def apply(self, rows: Rows) -> Rows:
+        check_columns(self.columns, rows)
+        return super().apply(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectEach(Stage):
+    """Changes each row as one SELECT over `rows` says, which gives one row for each. A row for which it gives none, or
+    several, is refused."""
+
+    gathers: ClassVar[bool] = True
+
+    statement: str = field(kw_only=False)
+
+    def __post_init__(self) -> None:
+        add_to_select(self.statement, "")
+
+    @property
+    def repeatable(self) -> bool:
+        return is_repeatable_sql(self.statement) and list_tables(self.statement) <= {"rows"}
+
+    def apply(self, rows: Rows) -> Rows:
+        if PLACE not in rows.frame.columns:  # rows that are only described have no place
+            described = self._ask(rows, rows.frame.withColumn(PLACE, F.lit(0))).drop(_AT).schema
+            return rows.with_columns({each.name: F.lit(None).cast(each.dataType) for each in described})
+        asked = self._ask(rows, rows.frame.where(rows.live))
+        columns = [F.col(quote_name(each)).alias(each) for each in asked.columns[1:]]
+        found = asked.groupBy(_AT).agg(F.count(F.lit(1)).alias(_FOUND), F.first(F.struct(*columns)).alias(_NEW))
+        count = F.coalesce(F.col(_FOUND), F.lit(0))
+        gives = F.concat(F.lit("the SELECT gives "), count.cast("string"), F.lit(" rows for it; expected 1"))
+        values = {each: F.col(_NEW)[each] for each in asked.columns[1:]}
+        joined = rows.frame.join(found, F.col(PLACE) == F.col(_AT), "left")
+        put = {rows.spell_name(name): f"{_NEW}{number}" for number, name in enumerate(values)}
+        tried = {f"{_NEW}{number}": value for number, value in enumerate(values.values())}
+        why = F.when(F.col(_FOUND) != 1, make_reason(FIX_CODE, gives))
+        return replace(rows, frame=joined).attempt({**tried, _FOUND: count}, why, put)
+
+    def _ask(self, rows: Rows, frame: DataFrame) -> DataFrame:
+        """Where each row is, then the columns of the SELECT."""
+        statement = re.sub(r";\s*$", "", put_in(self.statement, rows.labels).rstrip())
+        statement = add_to_select(statement, f"{_AT} AS {_KEY}, ").replace("{", "{{").replace("}", "}}")
+        seen = frame.select(F.col(PLACE).alias(_AT), *[rows.column(name).alias(name) for name in rows.names])
+        try:
+            asked = frame.sparkSession.sql(f"with rows as (select * from {{seen}}) (\n{statement}\n)", seen=seen)
+            names = [name for name in asked.columns if name != _AT][1:]
+        except list_spark_errors() as error:
+            if _AT not in str(error):
+                raise
+            raise ValueError(
+                "the SELECT must read `rows` itself and give one row for each; it may join, but not group, and not "
+                "leave out duplicates"
+            ) from error
+        check_names("the SELECT", names)
+        if not names:
+            raise ValueError("the SELECT gives no column")
+        return asked.select(F.col(_KEY).alias(_AT), *[F.col(quote_name(name)) for name in names])

@@ -1,0 +1,316 @@
+"""What is done to refused rows before a replay, and how a replay that was cut short keeps its fix."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.memory import Memory
+from origins.functions import FunctionMissing
+from runners.command_line import cli
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.model.pipeline_state import PipelineState
+from runners.running.choice import Choice, Letter
+from runners.running.fix import MOST_BYTES, Fix, is_fix
+from runners.running.replay import Replay, sort
+from runners.state.journal import Journal
+from runners.ways.stage_chain import StageChain
+from stages.cast import Cast
+from stages.filter import Filter
+from stages.sql import Sql
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.runners.state.ledger.test_progress import DECISION, plan
+
+A, B = Fix(columns={"amount": "1"}), Fix(columns={"amount": "2"})
+BRANCHES = {"a": Memory(name="a"), "b": Memory(name="b", stages=[Filter("id > 1")])}
+CHAIN = StageChain.of([Filter("true"), Cast({"amount": "int"})], BRANCHES)
+PYTHON = "def helper(row):\n    return row\n\ndef fix(rows: list[dict]) -> list[dict]:\n    return rows\n"
+
+
+def no_spark() -> NoReturn:
+    """Whoever asks for Spark has taken the wrong way."""
+    raise AssertionError("asked for Spark")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"columns": {"amount": "sum(amount) over ()"}}, "amount"),
+        ({"columns": {"": "1"}}, "expected the name of a column"),
+        ({"columns": {"_wherry_at": "1"}}, "are reserved"),
+        ({"columns": {"a": "1"}, "sql": "select * from rows"}, "takes one fix"),
+        ({"sql": "update rows set a = 1"}, "expected one SELECT over rows"),
+        ({"python": "x = 1"}, "has no function"),
+        ({"python": "def a(rows): ...\ndef b(rows): ..."}, "has these functions: a, b"),
+        ({"python": "import nowhere_at_all\ndef fix(rows): ..."}, "nowhere_at_all"),
+        ({"python": "raise SystemExit(3)\ndef fix(rows): ..."}, "raises SystemExit"),
+        ({"sql": f"select '{'x' * MOST_BYTES}' as a from rows"}, f"at most {MOST_BYTES:,} bytes"),
+    ],
+)
+def test_a_fix_that_cannot_work_is_refused_before_anything_begins(given: Any, message: str) -> None:
+    """By its text alone."""
+    with pytest.raises((Refusal, FunctionMissing), match=message.replace("(", r"\(")):
+        Fix(**given)
+
+
+def test_a_fix_is_read_from_a_file(tmp_path: Path) -> None:
+    """Its ending says what it is; the function has the name `fix`, or is the only public one."""
+    (tmp_path / "fix.sql").write_text("select * from rows;\n")
+    (tmp_path / "fix.py").write_text(PYTHON)
+    (tmp_path / "empty.sql").write_text("\n")
+    (tmp_path / "binary.sql").write_bytes(b"\xff\xfe")
+    assert Fix.read(tmp_path / "fix.sql").sql == "select * from rows;\n"
+    assert Fix.read(tmp_path / "fix.py", start="refused").describe() == "fix.py"
+    for name, message in {
+        "fix.txt": "is a .sql or a .py file",
+        "none.sql": "cannot be read",
+        "empty.sql": "is empty",
+        "binary.sql": "cannot be read",
+    }.items():
+        with pytest.raises(Refusal, match=message):
+            Fix.read(tmp_path / name)
+
+
+def test_a_fix_comes_back_from_the_ledger_as_it_was(tmp_path: Path) -> None:
+    """Also where its file is gone; and the same text in another file is the same fix."""
+    file = tmp_path / "fix.py"
+    file.write_text(PYTHON)
+    fix = Fix.read(file, start="refused")
+    file.unlink()
+    again = Fix.of(json.loads(json.dumps(fix.json())))
+    assert again == fix
+    assert dataclasses.replace(again, file="/elsewhere/fix.py").key == fix.key
+    assert len({fix.key, A.key, B.key, Fix(columns={"amount": "1"}, start="refused").key}) == 4
+    assert (bool(Fix()), Fix().json(), bool(A)) == (False, None, True)
+
+
+@pytest.mark.parametrize(
+    ("start", "refuser", "names"),
+    [
+        ("beginning", "cast", ["fix", "filter", "cast", "b/filter"]),
+        ("refused", "cast", ["filter", "fix", "cast", "b/filter"]),
+        ("refused", "b/filter", ["filter", "cast", "fix", "b/filter"]),
+    ],
+)
+def test_a_fix_stands_before_all_stages_or_before_the_one_that_refused(
+    start: Any, refuser: str, names: list[str]
+) -> None:
+    """The stages keep their order, and are numbered anew."""
+    chain = Fix(columns={"amount": "1"}, start=start).put_into(CHAIN, refuser)
+    assert [step.name for step in chain.steps] == names
+    assert [step.number for step in chain.steps] == [1, 2, 3, 4]
+    assert Fix().put_into(CHAIN, refuser) is CHAIN
+
+
+def test_a_stage_of_the_definition_may_be_called_fix() -> None:
+    """The fix then has another name."""
+    chain = A.put_into(StageChain.of([Filter("true", name="fix")], BRANCHES), "")
+    assert [step.name for step in chain.common] == ["fix#2", "fix"]
+    assert [is_fix(name) for name in ("fix#2", "fix", "fixed", "")] == [True, True, False, False]
+
+
+def sorted_letters(chain: StageChain, fix: Fix, **columns: Any) -> Mapping[str, int]:
+    """What a replay leaves of a row with these columns, by the reason."""
+    letter = Letter(id="p/1", origin="origin", **{"stage": "cast", "kind": "k", **columns})
+    return sort([letter], {"origin": chain}, fix=fix).left
+
+
+def test_a_row_without_a_stage_that_refused_it_cannot_be_fixed_there() -> None:
+    """It can be at the beginning."""
+    there = Fix(columns={"amount": "1"}, start="refused")
+    assert list(sorted_letters(CHAIN, there, stage="gone")) == [
+        "the definition has no stage 'gone' now; apply the fix at the beginning"
+    ]
+    assert list(sorted_letters(CHAIN, there, stage="b/delta", destination="b")) == [
+        "the destination 'b' refused them, not a stage; apply the fix at the beginning"
+    ]
+    assert (sorted_letters(CHAIN, there), sorted_letters(CHAIN, A, stage="gone")) == ({}, {})
+
+
+def test_a_row_that_a_fix_refused_can_be_replayed_before_a_stage_that_makes_other_rows() -> None:
+    """It is a whole row of the origin, unlike one that was refused behind such a stage."""
+    chain = StageChain.of([Sql("select * from batch")], BRANCHES)
+    assert sorted_letters(chain, A, stage="fix", replays="o/1") == {}
+    assert sum(sorted_letters(chain, A, stage="cast", replays="o/1").values()) == 1
+    assert sum(sorted_letters(chain, A, stage="fix").values()) == 1
+
+
+def test_rows_of_different_stages_are_fixed_in_batches_of_their_own() -> None:
+    """Where the fix stands before the stage that refused them; each batch knows its stage."""
+    found = [Letter(id=f"p/{n}", origin="origin", stage=s, kind="k") for n, s in enumerate(("cast", "filter", "cast"))]
+    there = sort(found, {"origin": CHAIN}, fix=Fix(columns={"amount": "1"}, start="refused"))
+    assert [each.parts for each in there.spans["origin"]] == [("p/0", "p/2"), ("p/1",)]
+    assert dict(there.refusers) == {"p/2": "cast", "p/1": "filter"}
+    assert len(sort(found, {"origin": CHAIN}, fix=A).spans["origin"]) == 1
+
+
+@pytest.fixture
+def dlq(tmp_path: Path) -> Delta:
+    """Three rows that wait."""
+    post(tmp_path / "dlq", letters(1, 2) + letters(3, code="PARSE"))
+    return Delta(path=str(tmp_path / "dlq"), name="dlq")
+
+
+class Cut:
+    """A ledger in which replays begin, decide a batch, settle it, and end."""
+
+    def __init__(self) -> None:
+        self.journal = Journal(MemoryLedger())
+        self.number = 0
+
+    def begin(self, dlq: Delta, replay: Replay) -> None:
+        """Take the pipeline for it, as a run does."""
+        replay.check_fix(self.journal, dlq, no_spark)
+        self.journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
+
+    def decide(self, *ids: str, settles: bool = True) -> None:
+        """A batch of these rows is decided."""
+        self.number += 1
+        batch = plan(self.number).batch
+        lane, name = "dlq/origin", f"p{self.number}"
+        span = dataclasses.replace(batch.span, start=None, parts=ids, end=ids[-1])
+        body = dataclasses.replace(
+            plan(self.number), straight=False, batch=dataclasses.replace(batch, lane=lane, span=span)
+        ).json()
+        self.journal.record(Entry(kind="plan", lane=lane, plan=name, body=body))
+        self.journal.record(Entry(kind="prepared", lane=lane, plan=name, body=DECISION.json()))
+        if settles:
+            counts = {**DECISION.counts.json(), "delivered": {"orders": 2}, "discarded": 0, "balanced": True}
+            window = {"rows": 3, "nacks": [2]}
+            settled = {"offset": ids[-1], "counts": counts, "window": window, "clean": 0, "owed": []}
+            self.journal.record(Entry(kind="settle", lane=lane, plan=name, body=settled))
+
+    def end(self, status: str) -> None:
+        """The run lets the pipeline go."""
+        self.journal.record(Entry(kind="release", body={"status": status}))
+
+    def resumed(self) -> Replay:
+        """The replay to go on with, from a snapshot of the state, as a later process has it."""
+        body = json.loads(json.dumps(self.journal.state.json()))
+        return Replay.resume(PipelineState.of(body))
+
+
+def test_a_replay_that_was_cut_short_goes_on_with_its_fix_and_no_other(dlq: Delta) -> None:
+    """Another fix, or none, is refused while rows of it wait; the message names the fix and the ways out."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.decide("p/1")
+    for other in (
+        Replay(fix=B, reason="x"),
+        Replay(reason="x"),
+        Replay(fix=B, reason="x", choice=Choice(ids=("p/3",))),
+    ):
+        with pytest.raises(Refusal, match="with the fix amount=1 was cut short") as refused:
+            other.check_fix(cut.journal, dlq, no_spark)
+        assert "left 2 rows without that fix" in str(refused.value)
+        assert "--resume" in str(refused.value.hint)
+        assert "--give-up" in str(refused.value.hint)
+    again = cut.resumed()
+    assert (again.fix, again.reason, again.choice.ids) == (A, "first", ())
+    cut.begin(dlq, again)
+    cut.decide("p/2", "p/3")
+    cut.end("succeeded")
+    assert cut.journal.state.replay is None
+    with pytest.raises(Refusal, match="none to resume"):
+        cut.resumed()
+    cut.begin(dlq, Replay(fix=B, reason="x"))
+
+
+def test_a_replay_that_has_decided_nothing_is_no_hindrance(dlq: Delta) -> None:
+    """No row has its fix: another one may begin, which is then the one to resume."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.end("failed")
+    assert cut.resumed().fix == A
+    cut.begin(dlq, Replay(fix=B, reason="second"))
+    assert cut.resumed().fix == B
+    cut.begin(dlq, Replay(reason="as they were read"))
+    cut.decide("p/1")
+    cut.begin(dlq, Replay(fix=A, reason="not of the one before"))
+    assert cut.resumed().fix == A
+
+
+def test_the_rows_of_a_replay_are_those_that_were_refused_before_it_began(dlq: Delta, tmp_path: Path) -> None:
+    """What its fix lets be refused again is not resumed, and may get another fix."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.decide("p/1")
+    later = datetime.now(timezone.utc) + timedelta(minutes=1)
+    post(tmp_path / "dlq", letters(9, replays="p/1", nacked_at=later))
+    waiting = cut.resumed().choice.select_letters(dlq, no_spark, {"p/1"})
+    assert [each.id for each in waiting] == ["p/2", "p/3"]
+    cut.decide("p/2", "p/3")
+    cut.begin(dlq, Replay(fix=B, reason="what failed again"))
+
+
+def test_part_of_a_replay_may_go_on_alone(dlq: Delta) -> None:
+    """With the same fix; the rest still has to get that."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.decide("p/1")
+    cut.begin(dlq, Replay(fix=A, reason="one", choice=Choice(ids=("p/2",))))
+    cut.decide("p/2")
+    cut.end("succeeded")
+    with pytest.raises(Refusal, match="left 1 row without"):
+        cut.begin(dlq, Replay(fix=B, reason="x"))
+
+
+def test_a_replay_can_be_given_up_for_another(dlq: Delta) -> None:
+    """When somebody says so: the ledger keeps that too."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.decide("p/1")
+    cut.begin(dlq, Replay(fix=B, reason="second", give_up=True))
+    assert cut.resumed().fix == B
+    assert [entry.body["replay"].get("give_up") for entry in cut.journal.tail if entry.kind == "acquire"] == [
+        None,
+        True,
+    ]
+
+
+def test_a_run_between_does_not_lose_the_fix(dlq: Delta) -> None:
+    """It finishes what was decided, and leaves the others."""
+    cut = Cut()
+    cut.begin(dlq, Replay(fix=A, reason="first"))
+    cut.decide("p/1")
+    cut.journal.acquire({"pipeline": "orders", "replay": None})
+    cut.end("succeeded")
+    assert cut.resumed().fix == A
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--set", "amount"], "expected COLUMN=EXPR, got 'amount'"),
+        (["--set", "=1"], "expected COLUMN=EXPR"),
+        (["--set", "amount=1", "--with", "fix.sql"], "not both"),
+        (["--set", "amount=1", "--resume"], "and no others"),
+        (["--code", "CAST", "--resume"], "and no others"),
+        (["--give-up", "--resume"], "and no others"),
+        (["--resume"], "there is none to resume"),
+        (["--with", "fix.txt"], "is a .sql or a .py file"),
+        (["--set", "amount=sum(amount) over ()"], "amount"),
+        (["--set", "dlq.windw=1"], "did you mean 'window'?"),
+    ],
+)
+def test_what_was_typed_wrong_is_said_before_spark_starts(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And exits with 2."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(
+        "name: orders\norigin: {files: {path: x, format: json, schema: 'amount string'}}\n"
+        "destinations: [{delta: {path: t}}]\n"
+    )
+    (tmp_path / "fix.sql").write_text("select * from rows")
+    assert cli.execute(["dlq", "replay", "orders.yaml", *words, "--reason", "x", "--yes"]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,119 @@
+"""Refused rows are carried again with a fix: shown before, applied once, and never mixed with another."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runners.command_line import cli
+from runners.model.errors import Refusal, StageError
+from runners.model.events import BatchPlanned, Event
+from runners.running.choice import Choice
+from runners.running.fix import Fix
+from runners.running.replay import Replay
+from tests.scenarios.conftest import ORDERS, Place, list_files, order
+
+pytestmark = pytest.mark.spark
+
+TWO = "  - delta: {path: tables/orders}\n", "  - delta: {path: tables/orders}\n  - delta: {path: tables/b}\n"
+BAD = [order(1), order(2, amount="2,50"), order(3, amount="-3"), order(4, amount="4,50"), order(5, amount="x")]
+COMMAS = Fix(columns={"amount": "replace(amount, ',', '.')"})
+
+
+def what_waits(place: Place) -> list[tuple[int, int | None]]:
+    """The orders in the DLQ that wait, each with the order of the first entry that it points to."""
+    rows = place.load().dead_letters()
+    orders = {row["id"]: row["original"]["id"] for row in rows}
+    return sorted((orders[row["id"]], orders.get(row["replays"])) for row in rows if not row["replayed"])
+
+
+@pytest.mark.promise("CD-30")
+@pytest.mark.connect
+def test_rows_are_previewed_with_a_fix_and_then_delivered_once(place: Place) -> None:
+    """The preview says what the replay then does, writes nothing, and masks what the definition protects."""
+    place.land("1.json", BAD)
+    place.load(ORDERS.replace(*TWO) + "protect: [email]\n").run()
+    pipeline, replay = place.load(), Replay(fix=COMMAS, reason="decimal commas")
+    before = list_files(place.folder)
+    preview = pipeline.preview_replay(replay)
+    assert list_files(place.folder) == before
+    assert (preview.read, preview.passing, preview.filtered, preview.refused) == (4, 2, 0, 2)
+    assert dict(preview.destinations) == {"orders": 2, "b": 2}
+    causes = {(cause.code, cause.stage): cause.rows for cause in preview.causes.found}
+    assert causes == {("CAST", "cast"): 1, ("positive_amount", "require"): 1}
+    shown = {json.dumps([row.row.before["amount"], row.row.after["amount"]]) for row in preview.rows}
+    assert shown == {'["2,50", "2.50"]', '["4,50", "4.50"]', '["-3", "-3"]', '["x", "x"]'}
+    assert "@X.COM" not in json.dumps(preview.json())
+    report = pipeline.replay(replay)
+    assert (report.status, report.read, report.nacked, report.balanced) == ("succeeded", 4, 2, True)
+    assert (place.ids("tables/orders"), place.ids("tables/b")) == ([1, 2, 4], [1, 2, 4])
+    assert what_waits(place) == [(3, 3), (5, 5)]
+    assert pipeline.audit().balanced
+
+
+def test_a_select_is_applied_before_the_stage_that_refused(place: Place) -> None:
+    """It sees the columns as they are there, and a column that it does not give stays as it is. A row for which it
+    does not give one row is refused."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    fix = Fix(sql="SELECT abs(amount) AS amount FROM rows", start="refused")
+    there = Replay(choice=Choice(stage="require"), fix=fix, reason="a sign too many")
+    preview = place.load().preview_replay(there)
+    assert [(row.row.before["amount"], row.row.after["amount"]) for row in preview.rows] == [(-3.0, 3.0)]
+    place.load().replay(there)
+    (three,) = [row for row in place.rows("tables/orders") if row["id"] == 3]
+    assert (str(three["amount"]), three["email"]) == ("3.00", "a3@x.com")
+    some = "with twice as (select 2 as id union all select 2) SELECT replace(amount, ',', '.') AS amount"
+    some += " FROM rows join (select 4 as id union all select * from twice) as other using (id);"
+    preview = place.load().preview_replay(Replay(fix=Fix(sql=some), reason="by a table"))
+    assert {dict(row.row.row)["id"]: (row.row.outcome, row.row.code, row.row.message) for row in preview.rows} == {
+        2: ("rejected", "FIX", "the SELECT gives 2 rows for it; expected 1"),
+        4: ("wanted", None, None),
+        5: ("rejected", "FIX", "the SELECT gives 0 rows for it; expected 1"),
+    }
+    with pytest.raises(StageError, match=r"stage 'fix'.*no column 'amont'"):
+        place.load().preview_replay(Replay(fix=Fix(columns={"amont": "1"}), reason="x"))
+
+
+@pytest.mark.promise("CD-30")
+def test_a_replay_that_is_cut_short_goes_on_with_the_function_it_began_with(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the file is another by then; typed as somebody would."""
+    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    place.load(ORDERS).run()
+    file = place.folder / "fix.py"
+    file.write_text(FUNCTION.format(put="."))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number == 2:
+            place.load().stop("the night begins")
+
+    pipeline = place.load(run__batch__rows="2")
+    cut = pipeline.replay(Replay(fix=Fix.read(file), reason="decimal commas"), listeners=[listen])
+    assert (cut.status, cut.read) == ("stopped", 4)
+    file.write_text(FUNCTION.format(put="00."))
+    with pytest.raises(Refusal, match="left 2 rows without that fix"):
+        place.load().replay(Replay(fix=Fix.read(file), reason="another"))
+    file.unlink()
+    typed = ["dlq", "replay", str(place.folder / "pipeline.yaml")]
+    assert cli.execute([*typed, "--set", "amount=1", "--reason", "x", "--yes"]) == 2
+    assert "fix.py was cut short" in capsys.readouterr().err
+    assert cli.execute([*typed, "--resume", "--yes"]) == 0
+    shown = capsys.readouterr()
+    assert "Of 2 rows 2 would pass." in shown.err
+    assert '"6,50"  "6.50"  goes to orders' in shown.err
+    assert sorted(str(row["amount"]) for row in place.rows("tables/orders")) == [f"{n}.50" for n in range(1, 8)]
+    assert cli.execute([*typed, "--resume", "--yes"]) == 2
+
+
+FUNCTION = """
+POINT = "{put}"
+
+def mend(rows: list[dict]) -> list[dict]:
+    return [{{**row, "amount": _put(row["amount"])}} for row in rows]
+
+def _put(amount):
+    return amount.replace(",", POINT)
+"""
