@@ -266,11 +266,15 @@ class CaseRecorder:
         in the run."""
         trial = CaseTrial(self.trial.definition, self.trial.spark)
         single = [replace(case, name=str(number), rows=[each.row]) for number, each in enumerate(chosen)]
-        kept = list(chosen)
-        alone = len(list(trial.group(single))) == 1 and not any(each.fate.outcome == "changed" for each in chosen)
-        if alone:
-            fates = {one.name: Fate.of_case(outcome) for one, outcome in _run_each(trial, single)}
-            kept = [each for number, each in enumerate(chosen) if fates.get(str(number)) == each.fate]
+        kept, outcomes = list(chosen), list[CaseOutcome]()
+        if len(list(trial.group(single))) == 1 and all(each.fate.outcome != "changed" for each in chosen):
+            alone = {one.name: outcome for one, outcome in _run_each(trial, single)}
+            same = {
+                number: alone[str(number)]
+                for number, each in enumerate(chosen)
+                if str(number) in alone and Fate.of_case(alone[str(number)]) == each.fate
+            }
+            kept, outcomes = [chosen[number] for number in same], list(same.values())
         if len(kept) < len(chosen):
             left = len(chosen) - len(kept)
             self.notices.append(
@@ -280,7 +284,8 @@ class CaseRecorder:
         if not kept:
             return None
         case = replace(case, rows=[each.row for each in kept])
-        (first,), (second,) = [[outcome for _, outcome in trial.run([case])] for _ in range(2)]
+        ((_, second),) = trial.run([case])
+        first = _merge(outcomes, second.failures) if outcomes else trial.run([case])[0][1]
         pipeline = self.trial.definition.pipeline
         recorded = expect_outcome(case, first, second, pipeline.protection, pipeline.secrets)
         problems = compare(recorded, second).problems
@@ -297,6 +302,18 @@ def _run_each(trial: CaseTrial, cases: Sequence[Case]) -> Iterator[tuple[Case, C
         half = len(cases) // 2
         for some in (cases[:half], cases[half:]) if half else ():
             yield from _run_each(trial, some)
+
+
+def _merge(outcomes: Sequence[CaseOutcome], failures: Sequence[str]) -> CaseOutcome:
+    """What became of all these rows, each of which stands alone."""
+    names = list(outcomes[0].delivered)
+    return CaseOutcome(
+        delivered={name: [row for each in outcomes for row in each.delivered[name]] for name in names},
+        columns=outcomes[0].columns,
+        filtered=sum(each.filtered for each in outcomes),
+        refused=[row for each in outcomes for row in each.refused],
+        failures=failures,
+    )
 
 
 def expect_outcome(

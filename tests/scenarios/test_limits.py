@@ -75,6 +75,7 @@ def test_a_column_that_weighs_nothing_is_refused_before_a_row_is_read(place: Pla
     assert said in report.error.message
 
 
+@pytest.mark.long
 def test_a_kill_right_behind_a_pause_leaves_the_pipeline_paused(place: Place) -> None:
     """The end of the batch and the pause are one append. Once a person resumes it, each row is delivered once."""
     place.land("a.json", [{"id": 1}, {"id": 2}])
