@@ -20,6 +20,8 @@ from origins.errors import WherryError
 
 _NAME = re.compile(r"(?:(?P<folder>.*)/)?(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _importing = threading.RLock()
+_own_modules: set[str] = set()
+"""The modules that are files in a folder, and what they imported from beside them."""
 
 
 class FunctionMissing(WherryError):
@@ -81,6 +83,14 @@ def load_text(text: str, file: Path, *, prefer: str) -> Callable[..., Any]:
             raise FunctionMissing(f"{file.name} has {has}.", hint=f"Name one of its functions `{prefer}`.")
         module = _from(file, file.stem.partition(".")[0], text)
         return getattr(module, prefer if prefer in public else public[0])  # type: ignore[no-any-return]
+
+
+def forget_own_modules() -> None:
+    """Read each file again when a function of it is loaded next."""
+    with _importing:
+        for name in _own_modules:
+            sys.modules.pop(name, None)
+        _own_modules.clear()
 
 
 def ship_by_value(function: Callable[..., Any]) -> None:
@@ -163,6 +173,7 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         place = getattr(sys.modules[new], "__file__", None) or ""
         if new == name or place == f"{beside}.py" or place.startswith(f"{beside}{os.sep}"):
             cloudpickle.register_pickle_by_value(sys.modules[new])  # type: ignore[no-untyped-call]
+            _own_modules.add(new)
     return made
 
 

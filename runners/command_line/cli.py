@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from runners.command_line.commands import wherry
-from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG
+from runners.command_line.options import BROKEN_PIPE, BY_CODE, FAILED, INTERRUPTED, VERSION, WRONG, is_interrupted
 from runners.command_line.printing import suggest_explain
 from runners.listeners.standard_error import Lines, end_json_stream, flush
 from runners.model.text import choose_colors, paint
@@ -36,6 +36,7 @@ def execute(words: Sequence[str]) -> int:
         logging.getLogger("wherry").setLevel(logging.INFO)
     for handler in logging.getLogger("wherry").handlers:
         handler.setFormatter(None)
+    logging.getLogger().addFilter(_is_no_interrupt)
     with choose_colors(words):
         return _execute(words, {})
 
@@ -58,11 +59,16 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
         return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 -- the edge of the program: no stack trace reaches the terminal
         flush()
-        if _is_interrupted(error):
+        if is_interrupted(error):
             return _print_interrupted(words)
         return _print_error(error, words, secrets)
     finally:
         flush()
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether to log it: PySpark logs the stack of an interrupt that comes in the middle of a call."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 def _print_usage(error: click.ClickException) -> None:
@@ -82,13 +88,6 @@ def _print_document(words: Sequence[str], code: str, message: str, hint: str = "
     if "--json" in words:
         document = {"version": VERSION, "error": {"code": code, "message": message, "hint": hint}}
         click.echo(json.dumps(document, indent=2).replace("\x7f", "\\u007f"))
-
-
-def _is_interrupted(error: BaseException | None) -> bool:
-    """Whether it came of an interrupt: a Spark in the middle of a call ends with errors of its own."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, str]) -> int:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,6 +22,7 @@ from runners.command_line.options import (
     GivenValues,
     as_json,
     find_definition,
+    is_interrupted,
     list_secrets_to_mask,
     load_definition,
     load_for_reading,
@@ -32,7 +35,8 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.text import format_count, format_percent, table, with_file
+from runners.model.masking import without
+from runners.model.text import escape_line, format_count, format_percent, table, with_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -248,7 +252,7 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
     metavar="PATH",
     help="Try the cases in this file; default: FILE.test.yaml.",
 )
-@option("--watch", is_flag=True, help="Try them again whenever a file here changes.")
+@option("--watch", is_flag=True, help="Try them again whenever a file changes; Ctrl-C ends it.")
 @with_quiet
 @as_json
 def test_cases(
@@ -265,17 +269,43 @@ def test_cases(
         return _try_cases(names, file_with_cases, quiet=quiet, json=json, **given)
     if json:
         raise click.UsageError("Choose one: --watch prints for a person, and --json for a program.")
-    from origins.errors import WherryError
-    from runners.operations.cases import watch_folder
-
-    for _ in watch_folder(given["file"].absolute().parent):
-        click.clear()
-        try:
-            _try_cases(names, file_with_cases, quiet=True, json=False, **given)
-        except WherryError as error:
-            click.echo(str(error))
-        click.echo("Wherry waits for a change. To end:  Ctrl-C")
+    with contextlib.suppress(KeyboardInterrupt):
+        _try_again_and_again(names, file_with_cases, quiet=quiet, **given)
+    click.echo()
     return 0
+
+
+def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: bool, **given: Any) -> None:
+    """Try the cases whenever a file changes, until an interrupt. Spark and this process stay."""
+    from origins.functions import forget_own_modules
+    from runners.operations.cases import find_cases, watch_cases
+
+    file, values = given["file"], given["values"]
+    named = [each for each in (file, values.file, values.secret_file) if each is not None]
+    sys.dont_write_bytecode = True  # compiled files are told apart by whole seconds only
+    for changed in watch_cases(other or find_cases(file), file.absolute().parent, named):
+        click.clear()
+        if changed:
+            others = f" and {len(changed) - 1:,} more" if len(changed) > 1 else ""
+            click.echo(f"{time.strftime('%H:%M:%S')}  changed: {escape_line(changed[0])}{others}\n")
+        forget_own_modules()
+        try:
+            _try_cases(names, other, quiet=quiet, json=False, **given)
+        except Exception as error:  # the edge of a try: the next change may mend anything
+            if is_interrupted(error):
+                raise KeyboardInterrupt from error
+            click.echo(without(list_secrets_to_mask(), _describe_error(error)))
+        click.echo("\nWherry waits for a change. To end:  Ctrl-C")
+
+
+def _describe_error(error: Exception) -> str:
+    """What a person has to mend, in words."""
+    from origins.errors import WherryError
+    from runners.model.text import summarise_error
+
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    return str(error) if isinstance(error, WherryError) else f"Wherry met an unknown error: {summarise_error(error)}"
 
 
 def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:

@@ -382,6 +382,13 @@ def load_definition(
     return definition
 
 
+def is_interrupted(error: BaseException | None) -> bool:
+    """Whether it came of an interrupt: a Spark in the middle of a call ends with errors of its own."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def list_secrets_to_mask() -> dict[str, str]:
     """The secrets, each with its reference, that the command masks in unexpected errors."""
     return click.get_current_context().ensure_object(dict)

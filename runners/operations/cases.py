@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -122,32 +123,55 @@ def choose_cases(cases: Sequence[Case], names: Sequence[str]) -> Sequence[Case]:
     return [case for case in cases if case.name in names] if names else cases
 
 
-def watch_folder(folder: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Yields at once, and again after each change of a definition, a case, a function or a file of rows in this
-    folder."""
-    before: Mapping[str, int] | None = None
+def watch_cases(
+    cases: Path, folder: Path, named: Sequence[Path] = (), pause: Callable[[float], None] = time.sleep
+) -> Iterator[Sequence[str]]:
+    """Yields at once, and again whenever a file has changed, with the names of the files that did.
+
+    It watches this folder, the files that are named, and those that the cases name. A change counts also while the
+    caller works."""
+    changed: Sequence[str] = ()
     while True:
-        now = {str(file): file.stat().st_mtime_ns for file in _list_watched(folder)}
-        if now != before:
-            yield
-            before = {str(file): file.stat().st_mtime_ns for file in _list_watched(folder)}
-        pause(_EVERY)
+        watched = [cases, *named, *_list_fixtures(cases)]
+        before = _look(folder, watched)
+        yield changed
+        changed = ()
+        while not changed:
+            began = time.monotonic()
+            now = _look(folder, watched)
+            changed = sorted({Path(name).name for name, _ in before.items() ^ now.items()})
+            if not changed:
+                pause(max(_EVERY, 10 * (time.monotonic() - began)))
 
 
 _EVERY = 0.3
-"""So many seconds pass between two looks at a folder that is watched."""
+"""So many seconds pass between two looks at what is watched, or more where a look takes long."""
 
 
-def _list_watched(folder: Path) -> list[Path]:
-    """The files on which the outcome of a case may depend."""
+def _list_fixtures(cases: Path) -> list[Path]:
+    """The files that the cases name; none while the cases are wrong."""
+    with contextlib.suppress(DefinitionError):
+        return [Path(case.file) for case in load_cases(cases) if case.file]
+    return []
+
+
+def _look(folder: Path, named: Sequence[Path]) -> Mapping[str, tuple[int, int]]:
+    """When each file on which the outcome of a case may depend was changed, and its size."""
     found = []
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] not in "._" and not Path(here, name, "_delta_log").exists()]
         found += [Path(here, name) for name in files if name.endswith(_WATCHED)]
-    return [file for file in found if file.exists()]
+    for each in named:
+        found += [each, *each.parent.glob(each.name)] if not each.is_dir() else each.rglob("*")
+    moments = {}
+    for file in found:
+        with contextlib.suppress(OSError):  # it is gone since
+            known = file.stat()
+            moments[str(file.absolute())] = known.st_mtime_ns, known.st_size
+    return moments
 
 
-_WATCHED = (".yaml", ".yml", ".py", ".sql", ".ddl", ".json", ".csv", ".txt")
+_WATCHED = (".yaml", ".yml", ".py", ".sql", ".ddl", ".json", ".csv", ".txt", ".avsc", ".proto", ".desc")
 
 
 def add_case(text: str, case: Case, note: str) -> str:

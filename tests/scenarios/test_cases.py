@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,17 @@ destinations:
   - delta: {path: tables/all}
   - delta: {path: tables/large}
     stages: [{filter: "cast(amount as int) > 10"}, {with_columns: {size: "'large'"}}]
+"""
+
+
+TAGGED = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long"}
+stages:
+  - python: {function: "tag:tag", columns: {tag: string}}
+destinations:
+  - delta: {path: tables/orders}
 """
 
 
@@ -152,3 +166,42 @@ def test_the_command_prints_each_case_and_ends_with_1_if_one_fails(place: Place)
         0,
         [{"case": "it passes", "passed": True, "problems": []}],
     )
+
+
+def test_cases_are_tried_again_after_each_change_until_ctrl_c(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function is read anew, also what it imports from beside it, and a mistake ends nothing."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr("click.clear", lambda: None)
+    file, beside = place.define(TAGGED), place.folder / "beside.py"
+    tag = "from beside import NAME\n\ndef tag(rows):\n    return [{**row, 'tag': NAME} for row in rows]\n"
+    (place.folder / "tag.py").write_text(tag)
+    beside.write_text("NAME = 'a'\n")
+    case = "cases: [{name: tagged, rows: [{id: 1}], delivered: [{tag: a}]}]"
+    (place.folder / "pipeline.test.yaml").write_text(case)
+    moments: Iterator[Callable[[], int]] = iter(
+        [
+            lambda: beside.write_text("NAME = 'b'\n"),
+            lambda: (place.folder / "tag.py").write_text("def tag(rows:\n"),
+            lambda: (place.folder / "tag.py").write_text(tag.replace("'tag': NAME", "'tag': 'a'")),
+            lambda: file.write_text(TAGGED.replace("function", "functon")),
+        ]
+    )
+
+    def pause(_: float) -> None:
+        moment = next(moments, None)
+        if moment is None:
+            raise KeyboardInterrupt
+        moment()
+
+    from runners.operations.cases import watch_cases
+
+    monkeypatch.setattr("runners.operations.cases.watch_cases", partial(watch_cases, pause=pause))
+    ended = CliRunner().invoke(wherry, ["test", str(file), "--quiet", "--watch"], standalone_mode=False)
+    assert (ended.return_value, ended.exception) == (0, None)
+    tries = ended.output.split("\nWherry waits for a change. To end:  Ctrl-C\n")
+    assert [piece.count("passed  tagged") for piece in tries] == [1, 0, 0, 1, 0, 0]
+    assert 'changed: beside.py\n\nFAILED  tagged\n        delivered: expected tag "a", got "b"' in tries[1]
+    assert "changed: tag.py\n" in tries[2]
+    assert "its module raises SyntaxError" in tries[2]
+    assert "changed: pipeline.yaml\n" in tries[4]
+    assert "functon" in tries[4]

@@ -235,6 +235,17 @@ def test_an_interrupt_is_told_and_nothing_more(
     assert "Traceback" not in capsys.readouterr().err
 
 
+def test_what_pyspark_logs_of_an_interrupt_is_not_shown(file: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It logs the stack with the root logger. Its other errors are logged as ever."""
+    assert cli.execute(["validate", file]) == 0
+    for error in (KeyboardInterrupt(), ValueError("no")):
+        try:
+            raise error
+        except (KeyboardInterrupt, ValueError):
+            logging.exception("while sending")
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]
+
+
 def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """All commands, those of groups included, as they are typed."""
     for name, command in group.commands.items():

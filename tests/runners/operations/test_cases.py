@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from runners.operations.cases import (
     is_equal,
     load_cases,
     match_rows,
-    watch_folder,
+    watch_cases,
 )
 
 ROWS: Sequence[Mapping[str, Any]] = ({"id": 1, "amount": 1.5}, {"id": 2, "amount": 2.0, "tags": ["a", "b"]})
@@ -231,30 +231,80 @@ def test_results_are_a_line_each_and_a_sum() -> None:
     ]
 
 
-def test_a_change_in_the_folder_is_seen_and_what_a_run_writes_is_not(tmp_path: Path) -> None:
-    """Neither the state of a pipeline nor a Delta table counts."""
-    (tmp_path / "orders.yaml").write_text("a")
-    moments: Iterator[str] = iter(["quiet", "table", "state", "change", "end"])
-    seen: list[str] = []
+class Ended(Exception):
+    """Nobody watches any more."""
 
-    class Ended(Exception):
-        pass
+
+def watch(folder: Path, cases: Path, named: Sequence[Path], *moments: Callable[[], object]) -> list[Sequence[str]]:
+    """What was seen to change, try by try, while these things happen one after the other."""
+    waiting = iter(moments)
 
     def pause(_: float) -> None:
-        moment = next(moments)
-        seen.append(moment)
-        if moment == "table":
-            (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
-            (tmp_path / "orders" / "_delta_log" / "0.json").write_text("{}")
-        if moment == "state":
-            (tmp_path / ".wherry").mkdir()
-            (tmp_path / ".wherry" / "note.json").write_text("{}")
-        if moment == "change":
-            (tmp_path / "tag.py").write_text("b")
-        if moment == "end":
-            raise Ended
+        try:
+            next(waiting)()
+        except StopIteration:
+            raise Ended from None
 
-    tries = watch_folder(tmp_path, pause)
+    seen: list[Sequence[str]] = []
     with pytest.raises(Ended):
-        seen.extend("tried" for _ in tries)
-    assert seen == ["tried", "quiet", "table", "state", "change", "tried", "end"]
+        seen.extend(watch_cases(cases, folder, named, pause))
+    return seen
+
+
+def write(file: Path, text: str) -> Callable[[], object]:
+    def now() -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    return now
+
+
+def test_a_change_in_the_folder_is_seen_and_what_a_run_writes_is_not(tmp_path: Path) -> None:
+    """Neither the state of a pipeline nor a Delta table counts, nor what Python compiles."""
+    (tmp_path / "orders.yaml").write_text("a")
+    seen = watch(
+        tmp_path,
+        tmp_path / "orders.test.yaml",
+        [],
+        lambda: None,
+        write(tmp_path / "orders" / "_delta_log" / "0.json", "{}"),
+        write(tmp_path / ".wherry" / "note.json", "{}"),
+        write(tmp_path / "__pycache__" / "tag.py", "{}"),
+        write(tmp_path / "tag.py", "b"),
+        lambda: None,
+        (tmp_path / "tag.py").unlink,
+        write(tmp_path / "orders.test.yaml", "cases: []"),
+    )
+    assert seen == [(), ["tag.py"], ["tag.py"], ["orders.test.yaml"]]
+
+
+def test_a_file_elsewhere_is_watched_if_it_is_named(tmp_path: Path) -> None:
+    """In the command or by a case, whatever its name ends with, also behind a pattern. What no case names any more
+    does not count."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    cases = there / "orders.test.yaml"
+    write(cases, "cases: [{name: a, file: ../far/*.parquet, filtered: 1}]")()
+    seen = watch(
+        here,
+        cases,
+        [there / "secrets.env"],
+        write(there / "other.env", "a"),
+        write(there / "secrets.env", "a"),
+        write(tmp_path / "far" / "a.parquet", "a"),
+        write(tmp_path / "far" / "a.parquet", "ab"),
+        write(cases, "cases: [{name: a, rows: [{id: 1}], filtered: 1}]"),
+        write(tmp_path / "far" / "a.parquet", "abc"),
+    )
+    assert seen == [(), ["secrets.env"], ["a.parquet"], ["a.parquet"], ["orders.test.yaml"]]
+
+
+def test_a_change_during_a_try_is_tried_too(tmp_path: Path) -> None:
+    """What was tried may have been what stood there before."""
+    tries = watch_cases(tmp_path / "orders.test.yaml", tmp_path, pause=lambda _: pytest.fail("nothing has changed"))
+    assert next(tries) == ()
+    write(tmp_path / "tag.py", "a")()
+    assert next(tries) == ["tag.py"]
+    write(tmp_path / "tag.py", "ab")()
+    write(tmp_path / "orders.yaml", "a")()
+    assert next(tries) == ["orders.yaml", "tag.py"]
