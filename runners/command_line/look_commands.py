@@ -35,7 +35,6 @@ from runners.command_line.options import (
     with_variables,
     with_wide,
 )
-from runners.model.masking import without
 from runners.model.text import escape_line, format_count, format_percent, table, with_file
 
 if TYPE_CHECKING:
@@ -278,6 +277,7 @@ def test_cases(
 def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: bool, **given: Any) -> None:
     """Try the cases whenever a file changes, until an interrupt. Spark and this process stay."""
     from origins.functions import forget_own_modules
+    from runners.model.masking import without
     from runners.operations.cases import find_cases, watch_cases
 
     file, values = given["file"], given["values"]
