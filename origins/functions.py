@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -164,17 +164,24 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         else:
             exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's own module
     except BaseException:
-        del sys.modules[name]
+        for new in _list_new_modules(before, name, folder):
+            del sys.modules[new]
         raise
     finally:
         sys.path.remove(folder)
-    for new in {*sys.modules} - before:
+    for new in _list_new_modules(before, name, folder):
+        cloudpickle.register_pickle_by_value(sys.modules[new])  # type: ignore[no-untyped-call]
+        _own_modules.add(new)
+    return made
+
+
+def _list_new_modules(before: Collection[str], name: str, folder: str) -> Iterator[str]:
+    """The module with this name, and those that were imported since from the folder."""
+    for new in {*sys.modules} - {*before}:
         beside = os.path.join(folder, new.partition(".")[0])
         place = getattr(sys.modules[new], "__file__", None) or ""
         if new == name or place == f"{beside}.py" or place.startswith(f"{beside}{os.sep}"):
-            cloudpickle.register_pickle_by_value(sys.modules[new])  # type: ignore[no-untyped-call]
-            _own_modules.add(new)
-    return made
+            yield new
 
 
 @contextlib.contextmanager

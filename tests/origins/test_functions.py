@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from origins.functions import list_imported_packages, load_function
+import pytest
+
+from origins.functions import FunctionMissing, forget_own_modules, list_imported_packages, load_function
 
 MODULE = """
 import json
@@ -25,3 +28,25 @@ def test_the_packages_of_a_function_are_those_that_its_files_import(tmp_path: Pa
     (tmp_path / "both.py").write_text(MODULE)
     (tmp_path / "beside.py").write_text("import pyarrow.compute\n\ndef helper(): ...\n")
     assert list_imported_packages(load_function(f"{tmp_path}/both:score")) == {"numpy", "sklearn", "pyarrow"}
+
+
+def test_a_forgotten_file_is_run_again_with_what_it_imports_from_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it is run once. What a module that raises has imported is not kept either."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    module, beside = tmp_path / "first.py", tmp_path / "second_of_first.py"
+    good = "from second_of_first import NAME\n\ndef give(): return NAME\n"
+    module.write_text(good)
+    beside.write_text("NAME = 'a'\n")
+    assert load_function(f"{tmp_path}/first:give")() == "a"
+    beside.write_text("NAME = 'b'\n")
+    assert load_function(f"{tmp_path}/first:give")() == "a"
+    forget_own_modules()
+    module.write_text(f"{good}raise ValueError\n")
+    with pytest.raises(FunctionMissing, match="raises ValueError"):
+        load_function(f"{tmp_path}/first:give")
+    beside.write_text("NAME = 'c'\n")
+    module.write_text(good)
+    assert load_function(f"{tmp_path}/first:give")() == "c"
+    forget_own_modules()
