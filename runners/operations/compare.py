@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from origins.batch import JSON, Batch
-from origins.errors import WherryError
 from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
 from runners.definitions.definition import Definition
-from runners.model.error_kinds import classify
-from runners.model.errors import CarryFailed, Refusal
+from runners.model.errors import Refusal
 from runners.model.masking import without
-from runners.model.pipeline_state import is_aside
 from runners.operations.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
-from runners.operations.trial import TrialRun, hold_nothing, make_isolator, without_stop
+from runners.operations.trial import (
+    TrialRun,
+    hold_nothing,
+    isolate_if_needed,
+    make_isolator,
+    select_live,
+    without_stop,
+)
 from runners.ways.batch_source import list_columns, strip_lane_prefix
-from runners.ways.bisect_rows import split_runs
+from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import make_filter_column, make_struct, pass_branches
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct
@@ -30,7 +36,6 @@ from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows,
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from runners.model.planned_batch import PlannedBatch
     from runners.ways.stage_chain import PlacedStage
 
 
@@ -41,24 +46,22 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
     where there is no batch.
     """
     trial = TrialRun.open(old)
-    other = replace(trial, definition=new)
-    pairs = _pair_origins(old, new)
-    found = [(pair, plan.batch) for pair in pairs for plan in _list_waiting(trial, pair[0])][:batches]
-    carried = [] if found else _list_carried(trial, pairs)[:batches]
+    pairs = _pair_origins(trial, replace(trial, definition=new))
+    found = [*islice(_list_waiting(trial, pairs), batches)]
+    carried = [] if found else [*islice(_list_carried(trial, pairs), batches)]
     if not found and not carried:
         raise Refusal(
             f"No rows wait for {old.pipeline.name}, and there is no earlier batch to read again.",
             hint="Run it once, or let rows arrive.",
         )
-    compared = tuple(_BatchPair(trial, other, *pair, batch).compare() for pair, batch in found or carried)
-    return Comparison(batches=compared, carried=bool(carried))
+    return Comparison(batches=[pair.compare(batch) for pair, batch in found or carried], carried=bool(carried))
 
 
-def _pair_origins(old: Definition, new: Definition) -> Sequence[tuple[Origin, Origin]]:
+def _pair_origins(old: TrialRun, new: TrialRun) -> Sequence[_OriginPair]:
     """Each origin of the old definition with that of the new one."""
-    theirs = {each.name or "origin": each for each in new.pipeline.every_origin}
+    theirs = {each.name or "origin": each for each in new.definition.pipeline.every_origin}
     pairs = []
-    for origin in old.pipeline.every_origin:
+    for origin in old.definition.pipeline.every_origin:
         other = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(origin.name or "origin")
         if other is None or (type(other), other.place) != (type(origin), origin.place):
             reads = "has no such origin" if other is None else f"reads {other.place}"
@@ -66,32 +69,33 @@ def _pair_origins(old: Definition, new: Definition) -> Sequence[tuple[Origin, Or
                 f"Both definitions must read the same rows: the old one reads {origin.place}, the new one {reads}.",
                 hint="Let both read from the same place. A relative path begins at its definition.",
             )
-        pairs.append((origin, other))
+        pairs.append(_OriginPair(old, new, origin, other))
     return pairs
 
 
-def _list_waiting(trial: TrialRun, origin: Origin) -> Iterator[PlannedBatch]:
-    for _, plan in trial.list_waiting(origin, [*trial.definition.pipeline.lanes_of(origin)]):
-        yield plan
-
-
-def _list_carried(
-    trial: TrialRun, pairs: Sequence[tuple[Origin, Origin]]
-) -> Sequence[tuple[tuple[Origin, Origin], Batch]]:
-    """The batches that were carried, the newest first."""
-    found = []
-    settled = sorted(trial.journal.list_settled(), key=lambda each: each.at, reverse=True)
+def _list_waiting(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
     for pair in pairs:
-        origin, lanes = pair[0], trial.definition.pipeline.lanes_of(pair[0])
-        schema = trial.find_schema(origin) if origin.repeatable else None
-        own = [each for each in settled if each.lane in lanes and not is_aside(each.lane)] if schema else []
-        found += [(pair, trial.make_batch(each, origin.name or "origin", schema or "")) for each in own]
-    return sorted(found, key=lambda each: each[1].time, reverse=True)
+        lanes = [*trial.definition.pipeline.lanes_of(pair.origin)]
+        yield from ((pair, plan.batch) for _, plan in trial.list_waiting(pair.origin, lanes))
+
+
+def _list_carried(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
+    """The batches that were carried, the newest first."""
+    again = [pair for pair in pairs if pair.origin.repeatable]
+    schemas = {pair: trial.find_schema(pair.origin) for pair in again}
+    own = {lane: pair for pair in again for lane in trial.definition.pipeline.lanes_of(pair.origin)}
+    for settled in sorted(trial.journal.list_settled(), key=lambda each: each.at, reverse=True):
+        pair = own.get(settled.lane)
+        schema = schemas[pair] if pair else None
+        if pair is not None and schema is not None:
+            yield pair, trial.make_batch(settled, pair.origin.name or "origin", schema)
 
 
 _FILTER, _ROW = HIDDEN + "filter", HIDDEN + "row"
 _OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "verdict_as_read"
 _NEW, _ID = HIDDEN + "new", HIDDEN + "id"
+_Sieves: TypeAlias = "tuple[RowErrorIsolator | None, RowErrorIsolator | None]"
+"""What finds the rows at which stages raise, for both definitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,44 +113,91 @@ class _Walk:
         filters = [F.col(f"{_FILTER}{at}") for at, _ in enumerate(self.chain.branches)]
         return F.struct(F.col(STATE).alias(STATE), F.col(VERDICT).alias(VERDICT), *rows, *filters)
 
-    def select_delivered(self, name: str, at: int) -> DataFrame:
+    def find_number(self, name: str) -> int:
+        """The number of a destination, with which the names of its columns end."""
+        return list(self.chain.branches).index(name)
+
+    def select_delivered(self, name: str) -> DataFrame:
         """The rows of one destination, each as text."""
-        kept = self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{at}") == 0))
-        return kept.select(encode_struct(f"{_ROW}{at}", self.schemas[name].json()).alias("row"))
+        kept = self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
+        return kept.select(self.encode_row(name).alias("row"))
+
+    def encode_row(self, name: str, of: str = "") -> Column:
+        """The row of a destination as text; of the column with the outcome, where that is named."""
+        column = f"{_ROW}{self.find_number(name)}"
+        return encode_struct(f"{of}.{column}" if of else column, self.schemas[name].json())
+
+
+@dataclass(frozen=True, eq=False)
+class _OriginPair:
+    """An origin of the old definition, and that of the new one, which reads the same."""
+
+    old: TrialRun
+    new: TrialRun
+    origin: Origin
+    other: Origin
+
+    def compare(self, batch: Batch) -> ComparedBatch:
+        """What both definitions make of a batch. An error names it."""
+        return _BatchPair(self, batch).compare()
+
+    @property
+    def reads_alike(self) -> bool:
+        """Whether both origins give the same rows, so that they are read once."""
+        return replace(self.other, name=self.origin.name) == self.origin
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 -- it lives as long as one comparison
+    def make_chains(self, schema: str) -> tuple[StageChain, StageChain, str]:
+        """The stages of both definitions, and the schema with which the new one reads. `schema` is that of the old
+        one, which all batches of a comparison share."""
+        theirs = schema
+        if not self.reads_alike:
+            theirs = self.other.complete_schema(self.new.find_schema(self.other) or schema)
+        return self.old.make_chain(self.origin, schema), self.new.make_chain(self.other, theirs), theirs
+
+    def show_row(self, side: str, row: str | None) -> Mapping[str, JSON]:
+        """An example of a row, given as text; masked."""
+        return {} if row is None else {side: self.mask_row(json.loads(row))}
+
+    def mask_row(self, row: JSON, as_it_came: JSON = None) -> JSON:
+        """A row without what either definition masks."""
+        for trial in (self.old, self.new):
+            pipeline = trial.definition.pipeline
+            row = without(pipeline.secrets, pipeline.protection.mask_row(row, as_it_came))
+        return row
+
+    def mask_message(self, nack: Mapping[str, JSON]) -> JSON:
+        """Why a row is refused, without what either definition masks."""
+        masked = dict(nack)
+        for trial in (self.old, self.new):
+            pipeline = trial.definition.pipeline
+            masked = {**pipeline.protection.mask_nack(masked)}
+            masked["message"] = without(pipeline.secrets, masked["message"])
+        return masked["message"]
 
 
 class _BatchPair:
     """One batch, and the definitions that are tried on it."""
 
-    def __init__(self, old: TrialRun, new: TrialRun, origin: Origin, other: Origin, batch: Batch) -> None:
-        self._old, self._new, self._origin, self._other, self._batch = old, new, origin, other, batch
+    def __init__(self, pair: _OriginPair, batch: Batch) -> None:
+        self._pair, self._batch, self._spark = pair, batch, pair.old.spark
         self._own = strip_lane_prefix(batch)
-        self._order = origin.parts(self._own)
-        schema = other.complete_schema(new.find_schema(other) or batch.schema) if other != origin else batch.schema
-        self._chains = old.make_chain(origin, batch.schema), new.make_chain(other, schema)
+        self._order = pair.origin.parts(self._own)
+        *self._chains, schema = pair.make_chains(batch.schema)
         self._theirs = replace(self._own, schema=schema)
+        self._pins = [chain.pins(self._spark) for chain in self._chains]
 
     def compare(self) -> ComparedBatch:
-        """What both make of it. An error names the batch."""
-        by_row = replace(self._other, name=self._origin.name) == self._origin and not any(
+        """What both make of it."""
+        by_row = self._pair.reads_alike and not any(
             step.stage.changes_rows for chain in self._chains for step in chain.steps
         )
         old, new = (list(chain.branches) for chain in self._chains)
         both = [name for name in old if name in new]
         compare = self._compare_rows if by_row else self._compare_contents
-        try:
-            self._origin.check(self._old.spark, self._own)
-            try:
-                found = compare(both)
-            except Exception as error:
-                if not classify(error).is_row:
-                    raise
-                found = compare(both, isolates=True)
-        except WherryError:
-            raise
-        except Exception as error:  # whatever it is, a person is told which batch raised it
-            where = f"batch {self._batch.number} of lane {self._batch.lane} ({self._batch.span.label})"
-            raise CarryFailed(f"{where} cannot be compared: {self._new.mask_error(error)}") from error
+        with self._pair.new.name_failure(self._batch, "compared"):
+            self._pair.origin.check(self._spark, self._own)
+            found = isolate_if_needed(lambda sieves: compare(both, sieves or (None, None)), self._make_isolators)
         return ComparedBatch(
             origin=self._batch.origin,
             lane=self._batch.lane,
@@ -158,26 +209,33 @@ class _BatchPair:
             only_new=[name for name in new if name not in both],
         )
 
+    def _make_isolators(self) -> _Sieves:
+        first, second = (
+            make_isolator(self._spark, chain, pins, self._order)
+            for chain, pins in zip(self._chains, self._pins, strict=True)
+        )
+        return first, second
+
     def _begin(self, origin: Origin, batch: Batch) -> MarkedRows:
-        frame = origin.fetch(self._old.spark, [batch], places=True).frame()
-        rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), _select_live)
+        frame = origin.fetch(self._spark, [batch], places=True).frame()
+        rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), select_live)
         return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None)
 
-    def _walk(self, rows: MarkedRows, chain: StageChain, *, isolates: bool) -> _Walk:
-        pins = chain.pins(self._old.spark)
-        sieve = make_isolator(self._old.spark, chain, pins, self._order) if isolates else None
+    def _walk(self, rows: MarkedRows, which: int, sieve: RowErrorIsolator | None) -> _Walk:
+        """The rows behind the stages of the first definition or the second one."""
+        chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
             rows = apply_chain(sieve.isolate(rows, run) if sieve else rows, _never_stop(run), pins, checked=True)
         if sieve:
             rows = sieve.isolate_for_branches(rows)
         return _pass_destinations(rows, chain, pins)
 
-    def _compare_rows(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
+    def _compare_rows(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
         """The rows pass the stages of one definition and then, as they were read, those of the other."""
-        begun = self._begin(self._origin, self._own)
+        begun = self._begin(self._pair.origin, self._own)
         beside = {_ID: F.monotonically_increasing_id(), _STATE: F.col(STATE), _VERDICT: F.col(VERDICT)}
         begun = replace(begun, frame=begun.frame.withColumns(beside))
-        old = self._walk(replace(begun, kept=tuple(beside)), self._chains[0], isolates=isolates)
+        old = self._walk(replace(begun, kept=tuple(beside)), 0, sieves[0])
         again = old.frame.select(
             F.col(PLACE),
             F.col(_STATE).alias(STATE),
@@ -187,24 +245,19 @@ class _BatchPair:
             old.make_outcome().alias(_OLD),
             *[F.col(ORIGINAL)[name].alias(name) for name in begun.names],
         )
-        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), self._chains[1], isolates=isolates)
+        new = self._walk(replace(begun, frame=again, kept=(_ID, _OLD)), 1, sieves[1])
         walked = new.frame.select(_ID, ORIGINAL, F.col(_OLD), new.make_outcome().alias(_NEW))
-        return _RowQuery(self, walked, old, new, begun.original_schema).ask(both)
+        return _RowQuery(self._pair, walked, old, new, begun.original_schema).ask(both)
 
-    def _compare_contents(self, both: Sequence[str], *, isolates: bool = False) -> Sequence[ComparedDestination]:
+    def _compare_contents(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
         """How often each row is delivered by either of them."""
         walks = [
-            self._walk(self._begin(origin, batch), chain, isolates=isolates)
-            for origin, batch, chain in zip(
-                (self._origin, self._other), (self._own, self._theirs), self._chains, strict=True
-            )
+            self._walk(self._begin(self._pair.origin, self._own), 0, sieves[0]),
+            self._walk(self._begin(self._pair.other, self._theirs), 1, sieves[1]),
         ]
         found = []
         for name in both:
-            counts = [
-                walk.select_delivered(name, list(walk.chain.branches).index(name)).groupBy("row").count()
-                for walk in walks
-            ]
+            counts = [walk.select_delivered(name).groupBy("row").count() for walk in walks]
             old, new = (F.coalesce(F.col(f"{side}.count"), F.lit(0)) for side in ("old", "new"))
             joined = counts[0].alias("old").join(counts[1].alias("new"), F.col("old.row") == F.col("new.row"), "full")
             row = F.coalesce(F.col("old.row"), F.col("new.row"))
@@ -219,13 +272,13 @@ class _BatchPair:
                 rows=total["old"] or 0,
                 old=Outcome(fate="delivered"),
                 new=None,
-                example=self._mask("old", total["old_row"]),
+                example=self._pair.show_row("old", total["old_row"]),
             )
             came = Difference(
                 rows=total["new"] or 0,
                 old=None,
                 new=Outcome(fate="delivered"),
-                example=self._mask("new", total["new_row"]),
+                example=self._pair.show_row("new", total["new_row"]),
             )
             found.append(
                 ComparedDestination(
@@ -237,32 +290,9 @@ class _BatchPair:
             )
         return found
 
-    def _mask(self, side: str, row: str | None) -> Mapping[str, JSON]:
-        return {} if row is None else {side: self.mask_row(json.loads(row))}
-
-    def mask_row(self, row: JSON, as_it_came: JSON = None) -> JSON:
-        """A row without what either definition masks."""
-        for trial in (self._old, self._new):
-            pipeline = trial.definition.pipeline
-            row = without(pipeline.secrets, pipeline.protection.mask_row(row, as_it_came))
-        return row
-
-    def mask_message(self, nack: Mapping[str, JSON]) -> JSON:
-        """Why a row is refused, without what either definition masks."""
-        masked = dict(nack)
-        for trial in (self._old, self._new):
-            pipeline = trial.definition.pipeline
-            masked = {**pipeline.protection.mask_nack(masked)}
-            masked["message"] = without(pipeline.secrets, masked["message"])
-        return masked["message"]
-
 
 def _never_stop(steps: Sequence[PlacedStage]) -> Sequence[PlacedStage]:
     return [without_stop(step) for step in steps]
-
-
-def _select_live(rows: MarkedRows) -> DataFrame:
-    return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
 
 
 def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
@@ -287,7 +317,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 class _RowQuery:
     """Counts the rows by what both definitions make of them, and then reads one row of each kind that differs."""
 
-    pair: _BatchPair
+    pair: _OriginPair
     walked: DataFrame
     old: _Walk
     new: _Walk
@@ -340,7 +370,7 @@ class _RowQuery:
 
     def _find(self, walk: _Walk, column: str, name: str) -> tuple[Column, Column, Column]:
         """Where a row left on its way to a destination, why, and the row as it is delivered."""
-        outcome, at = F.col(column), list(walk.chain.branches).index(name)
+        outcome, at = F.col(column), walk.find_number(name)
         state = outcome[STATE]
         left = F.when(state != 0, state).otherwise(outcome[f"{_FILTER}{at}"])
         return left, F.when(state < 0, outcome[VERDICT]["code"]), outcome[f"{_ROW}{at}"]
@@ -361,9 +391,7 @@ class _RowQuery:
             return {}
         verdict = F.coalesce(F.col(_NEW)[VERDICT], F.col(_OLD)[VERDICT])
         shown = [
-            encode_struct(f"{column}.{_ROW}{list(walk.chain.branches).index(name)}", walk.schemas[name].json()).alias(
-                f"{side}{at}"
-            )
+            walk.encode_row(name, column).alias(f"{side}{at}")
             for at, name in enumerate(both)
             for side, column, walk in (("old", _OLD, self.old), ("new", _NEW, self.new))
         ]

@@ -24,7 +24,7 @@ from runners.model.pipeline_state import REPLAY, PipelineState, is_replay
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_count
-from runners.operations.pipeline_access import open_state, sign
+from runners.operations.pipeline_access import append_entry, open_state, sign
 from runners.running.choice import Choice, Letter, mask_causes, read_examples
 from runners.running.replay import MOST
 from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided, list_settled_ever
@@ -321,25 +321,21 @@ def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reas
     """
     if not reason.strip():
         raise Refusal("A change of settings needs a reason, which the ledger keeps.", hint='--reason "…"')
-    while True:
-        journal = open_state(pipeline)[1]
-        state = journal.state
+    now: dict[str, JSON] = {}
+
+    def decide(state: PipelineState) -> Entry:
         if state.owner is None:
             raise Refusal(
                 f"{pipeline.name} is not running, so there are no settings of a run to change.",
                 hint="To make it permanent, set `dlq:` in the definition. For one run:  wherry run FILE --set "
                 "dlq.window=0",
             )
-        now = _put_in(apply_config(pipeline.dlq, state.config), settings)
-        body = {
-            "dlq": {name: _list_settings(now)[name] for name in {name.partition(".")[0] for name in settings}},
-            **sign(reason),
-        }
-        try:
-            journal.ledger.append([Entry(kind="config", epoch=state.epoch, body=body)], after=state.seq)
-        except Conflict:
-            continue
-        return _list_settings(now)
+        now.update(_list_settings(_put_in(apply_config(pipeline.dlq, state.config), settings)))
+        body = {"dlq": {name: now[name] for name in {name.partition(".")[0] for name in settings}}, **sign(reason)}
+        return Entry(kind="config", epoch=state.epoch, body=body)
+
+    append_entry(pipeline, decide)
+    return now
 
 
 def _put_in(dlq: Dlq, settings: Mapping[str, str]) -> Dlq:
@@ -373,14 +369,7 @@ def resume(pipeline: PipelineSpec, *, reason: str) -> PauseBody | None:
     """
     if not reason.strip():
         raise Refusal("Nothing was resumed: the ledger keeps a reason for it.", hint='Add --reason "…".')
-    while True:
-        journal = open_state(pipeline)[1]
-        state = journal.state
-        if state.paused is None:
-            return None
-        try:
-            entry = Entry(kind="resume", epoch=state.epoch, body=sign(reason))
-            journal.ledger.append([entry], after=state.seq)
-        except Conflict:
-            continue
-        return state.paused
+    body = sign(reason)
+    return append_entry(
+        pipeline, lambda state: Entry(kind="resume", epoch=state.epoch, body=body) if state.paused is not None else None
+    ).paused

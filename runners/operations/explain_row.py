@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from destinations.dead_letters import match_ids, query_dlq, read_dead_letters
@@ -19,8 +18,7 @@ from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
 from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
-from runners.model.pipeline_state import REPLAY, is_aside
-from runners.model.planned_batch import PlannedBatch
+from runners.model.pipeline_state import is_aside
 from runners.operations.pipeline_access import open_state
 from runners.running.choice import Choice, Letter
 from runners.running.opening import make_chain
@@ -174,19 +172,7 @@ class RefusedRow:
         (span,) = found.spans[name]
         line = trial.make_chain(origin, schema)
         line = replace(line, branches={each: line.branches[each] for each in found.wanted[str(span.end)]})
-        batch = Batch(
-            pipeline=self.pipeline,
-            run=str(self.letter["run"]),
-            origin=name,
-            lane=f"{REPLAY}{name}",
-            number=0,
-            plan=self.plan,
-            span=span,
-            schema=schema,
-            time=datetime.now(timezone.utc),
-            definition=self.definition.hash,
-        )
-        plan = PlannedBatch(batch=batch, destinations=tuple(line.branches), straight=False, pins=line.pins(trial.spark))
+        plan = trial.make_replay(name, span, schema, line, run=str(self.letter["run"]), plan=self.plan)
         _, rows = trial.trace_batch(DeadLetterRows(name=name, dlq=dlq), line, plan, shown=1)
         return rows[0], ""
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
-from origins.batch import JSON, Batch
+from origins.batch import JSON
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
-from runners.model.pipeline_state import REPLAY
-from runners.model.planned_batch import PlannedBatch
 from runners.operations.trial import TracedRow, TrialRun
 from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
@@ -111,20 +108,7 @@ def preview_fix(
             say(f"trying {span.label}, batch {number} of {len(spans)}")
             own = letters.put_fix(fix, line, span)
             analyse_chain(trial.spark, schema, own)
-            batch = Batch(
-                pipeline=pipeline.name,
-                run="",
-                origin=name,
-                lane=f"{REPLAY}{name}",
-                number=0,
-                plan="",
-                span=span,
-                schema=schema,
-                time=datetime.now(timezone.utc),
-                definition=definition.hash,
-            )
-            pins = own.pins(trial.spark)
-            plan = PlannedBatch(batch=batch, destinations=tuple(own.branches), straight=False, pins=pins)
+            plan = trial.make_replay(name, span, schema, own)
             beside = next((step.name for step in own.steps if step.name not in names), "")
             rows_read = DeadLetterRows(name=name, dlq=dlq)
             tried, rows = trial.trace_batch(rows_read, own, plan, shown=shown, beside=beside)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from runners.model.clock import Clock
+from runners.model.entry import Entry
 from runners.model.errors import Owned
+from runners.model.pipeline_state import PipelineState
 from runners.model.spec import PipelineSpec
 from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal
+from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline
 from runners.state.process_locks import StateLock
 from runners.state.takeover import Takeover
@@ -33,6 +36,20 @@ def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
     journal = place.open_journal(pipeline)
     check_pipeline(pipeline, place, journal.state)
     return place, journal
+
+
+def append_entry(pipeline: PipelineSpec, decide: Callable[[PipelineState], Entry | None]) -> PipelineState:
+    """Record what is decided by the state, also while a run has the pipeline; gives that state. It is decided again
+    where another process was quicker. None records nothing."""
+    while True:
+        journal = open_state(pipeline)[1]
+        entry = decide(journal.state)
+        try:
+            if entry is not None:
+                journal.ledger.append([entry], after=journal.state.seq)
+        except Conflict:
+            continue
+        return journal.state
 
 
 @contextmanager

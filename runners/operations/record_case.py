@@ -23,8 +23,9 @@ from runners.model.pipeline_state import is_aside
 from runners.model.text import format_count
 from runners.operations.case_trial import CaseTrial
 from runners.operations.cases import Case, CaseOutcome, compare
-from runners.operations.trial import BatchTrial, TracedRow, TrialRun, make_isolator
+from runners.operations.trial import BatchTrial, TracedRow, TrialRun, isolate_if_needed, make_isolator
 from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain
 
 MOST_BATCHES = 10
@@ -236,20 +237,15 @@ class CaseRecorder:
         """Rows of a batch with what became of them, some of each kind."""
         own, spark = strip_lane_prefix(batch), self.trial.spark
         pins, order = line.pins(spark), self.origin.parts(own)
-        sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE)
 
-        def try_batch(sample: BatchTrial) -> None:
+        def try_batch(sieve: RowErrorIsolator | None) -> BatchTrial:
+            sample = BatchTrial(line=line, pins=pins, order=order, most=MOST_ALIKE, sieve=sieve)
             frame = self.origin.fetch(spark, [own], places=True).frame()
             sample.of(batch, frame, list_columns(batch))
+            return sample
 
         try:
-            try:
-                try_batch(sample)
-            except Exception as error:
-                if not classify(error).is_row:
-                    raise
-                sample = replace(sample, sieve=make_isolator(spark, line, pins, order), sections=[], findings={})
-                try_batch(sample)
+            sample = isolate_if_needed(try_batch, lambda: make_isolator(spark, line, pins, order))
         except Exception as error:
             if not (isinstance(error, OriginError) or classify(error).is_file_gone):
                 raise

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -32,7 +32,7 @@ from runners.model.entry import EndedBody, ErrorBody, Settled
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
-from runners.model.pipeline_state import LaneState
+from runners.model.pipeline_state import REPLAY, LaneState
 from runners.model.planned_batch import PlannedBatch, StageCount
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session, open_state
@@ -64,6 +64,9 @@ if TYPE_CHECKING:
 
     from stages.stage import Stage
 
+Found = TypeVar("Found")
+Sieve = TypeVar("Sieve")
+
 
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
     """Try out the next batch of each origin, or of one lane; as `Pipeline.preview` says."""
@@ -91,12 +94,13 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
             steps = [step for step in chain.common if not isinstance(step.stage, without)]
             batch = strip_lane_prefix(plan.batch)
             frame = origin.fetch(trial.spark, [batch], places=True).frame()
-            rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), _select_live)
-            return _select_live(apply_chain(replace(rows, parts=origin.parts(batch)), steps, plan.pins, checked=True))
+            rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), select_live)
+            return select_live(apply_chain(replace(rows, parts=origin.parts(batch)), steps, plan.pins, checked=True))
     return None
 
 
-def _select_live(rows: MarkedRows) -> DataFrame:
+def select_live(rows: MarkedRows) -> DataFrame:
+    """The rows that no stage filtered or refused, with the columns that stages see."""
     return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
 
 
@@ -183,6 +187,37 @@ class TrialRun:
             definition=self.definition.hash,
         )
 
+    def make_replay(
+        self, origin: str, span: Span, schema: str, line: StageChain, *, run: str = "", plan: str = ""
+    ) -> PlannedBatch:
+        """Rows of the DLQ as a replay would carry them on this way: nothing stands in the ledger of it."""
+        batch = Batch(
+            pipeline=self.definition.pipeline.name,
+            run=run,
+            origin=origin,
+            lane=f"{REPLAY}{origin}",
+            number=0,
+            plan=plan,
+            span=span,
+            schema=schema,
+            time=datetime.now(timezone.utc),
+            definition=self.definition.hash,
+        )
+        pins = line.pins(self.spark)
+        return PlannedBatch(batch=batch, destinations=tuple(line.branches), straight=False, pins=pins)
+
+    @contextlib.contextmanager
+    def name_failure(self, batch: Batch, what: str) -> Iterator[None]:
+        """An error in this block names its batch, and `what` could not be done to it."""
+        try:
+            yield
+        except WherryError:
+            raise
+        except Exception as error:
+            where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
+            failed = CarryFailed(f"{where} cannot be {what}: {self.mask_error(error)}")
+            raise (find_schema_stop(error, self.definition.pipeline.protection) or failed) from error
+
     def mask_error(self, error: BaseException) -> str:
         """What is shown of an error: ours is about files, and a foreign one may quote values."""
         if isinstance(error, WherryError) and error.__cause__ is None:
@@ -210,7 +245,7 @@ class TrialRun:
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
 
-        def try_batch(sieve: RowErrorIsolator | None = None) -> tuple[BatchPreview, Sequence[TracedRow]]:
+        def try_batch(sieve: RowErrorIsolator | None) -> tuple[BatchPreview, Sequence[TracedRow]]:
             trial = BatchTrial(
                 line=line,
                 pins=plan.pins,
@@ -225,20 +260,8 @@ class TrialRun:
             frame = origin.fetch(self.spark, [strip_lane_prefix(batch)], places=True).frame()
             return trial.of(batch, frame, list_columns(batch), rows=rows), tuple(trial.trace_rows())
 
-        try:
-            try:
-                return try_batch()
-            except Exception as error:
-                if not classify(error).is_row:
-                    raise
-                return try_batch(make_isolator(self.spark, line, plan.pins, order))
-        except WherryError:
-            raise
-        except Exception as error:  # whatever it is, a person is told which batch raised it
-            where = f"batch {batch.number} of lane {batch.lane} ({batch.span.label})"
-            protection = pipeline.protection
-            failed = CarryFailed(f"{where} cannot be previewed: {protection.mask_error(error, summarise_error(error))}")
-            raise (find_schema_stop(error, protection) or failed) from error
+        with self.name_failure(batch, "previewed"):
+            return isolate_if_needed(try_batch, lambda: make_isolator(self.spark, line, plan.pins, order))
 
     def make_chain(self, origin: Origin, schema: str) -> StageChain:
         """The stages that the origin's rows pass, with what the destinations demand. Raises `StageError`."""
@@ -252,6 +275,16 @@ class TrialRun:
             name: list(list_demands_now(self.spark, destinations[name], arriving[name])) for name in line.branches
         }
         return make_chain(pipeline, origin, destinations, demands)
+
+
+def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[], Sieve]) -> Found:
+    """What the attempt gives; where a row may have made it fail, what it gives with what finds such rows."""
+    try:
+        return attempt(None)
+    except Exception as error:  # a stage may raise anything
+        if not classify(error).is_row:
+            raise
+        return attempt(make())
 
 
 def make_isolator(
