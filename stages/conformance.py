@@ -57,8 +57,8 @@ class StageConformance:
         raise AssertionError("a suite says which stage it is for")
 
     def test_both_ways_keep_the_same_rows(self, spark: SparkSession) -> None:
-        """What leaves a batch that is decided is what leaves one that goes straight, without those refused; in the
-        same columns, of the same types. A stage that needs places has but one way."""
+        """A batch that is decided and a batch that goes straight keep the same rows, columns and types. The rows that
+        the first one refuses are left out of both. A stage that needs places has only one way."""
         marked = self._run_marked(spark, self.rows)
         kept, refused, _ = collect_decided(marked)
         straight = self._run_straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])

@@ -131,8 +131,6 @@ MESSAGE_WORDS = re.compile(
     r"|carr(y|ies|ied|ying)|nack(s|ed)|dead letter queue)\b"
 )
 """Words that a message does without: it names the actor, and has one word for one idea."""
-DOCSTRINGS = {"origins": 3, "stages": 2, "destinations": 1, "runners": 7}
-"""In so many docstrings the first sentence has such a word or is too long. These numbers only fall."""
 DOCSTRING_WORDS = re.compile(rf"{WORDS.pattern}|\b(somebody|whoever|whom?|said|ones? that|whatever|whichever|by now)\b")
 
 
@@ -164,9 +162,9 @@ def test_a_message_is_written_in_short_sentences_of_plain_words(folder: str) -> 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_docstring_begins_with_a_short_sentence_of_plain_words(folder: str) -> None:
-    """Of public modules, classes, functions and attributes; a folder that got better lowers its number."""
+    """This holds for public modules, classes, functions and attributes."""
     files = [file for file in list_sources() if file.relative_to(ROOT).parts[0] == folder]
     docstrings = [docstring for file in files for docstring in list_docstrings(file)]
     assert len(docstrings) > 100
     wrong = [each for docstring in docstrings for each in list_stumbles(docstring, DOCSTRING_WORDS, 1)]
-    assert len(wrong) <= DOCSTRINGS[folder], "\n".join(wrong)
+    assert wrong == []

@@ -328,7 +328,7 @@ def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline
 
 
 def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) -> Iterator[str]:
-    """How the values of columns come back that somebody dropped from the table, though such rows have them."""
+    """How to bring back the values of columns that another writer dropped, where `rows` have these columns."""
     there = {name.lower() for name in table.schema.names}
     missing = {name.lower() for name in rows.names if name.lower() not in there}
     later: list[LogCommit] = []

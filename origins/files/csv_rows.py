@@ -250,7 +250,7 @@ class CsvRows:
         given = {column.name: typed.get(column, column.name) for column in self.schema}
         files = self.files
         if changes.rescues:
-            files = replace(files, told={**files.told, RESCUED: judged.rescued_sql})
+            files = replace(files, added={**files.added, RESCUED: judged.rescued_sql})
             frame = frame.selectExpr("*", *fields)
             fits = {
                 column.name: judged.fit_sql(column) if column in typed else quote_name(column.name)
@@ -272,7 +272,8 @@ class CsvRows:
         verdict = Verdict(is_bad=str(not is_kept).lower(), why=quote_text(OPEN), raw=quote_name(LINE), stops=stops)
         kept = {RESCUED: f"to_json(named_struct('_line', {quote_name(LINE)}))"} if is_kept else {}
         given = dict(zip(self.schema.names, self.schema.names, strict=True))
-        return replace(self.files, told={**self.files.told, **kept}).select_columns(lines, given, verdict, self.places)
+        files = replace(self.files, added={**self.files.added, **kept})
+        return files.select_columns(lines, given, verdict, self.places)
 
 
 def _make_text_schema(names: Sequence[str]) -> T.StructType:

@@ -40,7 +40,7 @@ class FileScan:
     changes: Changes = Changes()  # noqa: RUF009  (it is frozen)
     metadata: Sequence[str] = ()
     """The columns that say what is known of the file."""
-    told: Mapping[str, str] = field(default_factory=dict)
+    added: Mapping[str, str] = field(default_factory=dict)
     """The columns that are in no line: for each, SQL over `FILE`."""
     name: str = ""
     """The only file that is read, if there is only one: its rows need not be asked where they come from."""
@@ -73,7 +73,7 @@ class FileScan:
         places: bool,
     ) -> DataFrame:
         frame = self.make_reader(spark, names, options).schema(schema).load(self.place.make_patterns(names))
-        needs_file = places or self.told
+        needs_file = places or self.added
         return frame.select("*", frame.metadataColumn("_metadata").alias(FILE)) if needs_file else frame
 
     def make_reader(self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]) -> DataFrameReader:
@@ -87,7 +87,7 @@ class FileScan:
         """The columns under their names, beside them the verdict and the place."""
         path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
         chosen = [F.col(quote_name(given)).alias(name) for name, given in columns.items()]
-        chosen += [F.expr(value).alias(name) for name, value in self.told.items()]
+        chosen += [F.expr(value).alias(name) for name, value in self.added.items()]
         if verdict:
             why = f"concat({path}, ': ', {verdict.why})" if places else verdict.why
             if places and verdict.stops != "false":

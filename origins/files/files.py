@@ -332,7 +332,7 @@ class _FilesRows(BatchRows):
         rows = replace(
             self.origin.make_reader(self._place),
             metadata=tuple(self.origin.metadata),
-            told=more_columns if several else {},
+            added=more_columns if several else {},
         )
         return rows.read(self.spark, self._names, self.schema, places=self.places)
 

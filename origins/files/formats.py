@@ -39,14 +39,14 @@ class FileRows(FileScan):
         for keys, group in self._group_by_folders(names, schema).items():
             from_folders = [column for column in schema if column.name.lower() in keys]
             check_folders(spark, self.place, group, from_folders)
-            told = {**self.told, **{column.name: from_folder(self.place.root, column) for column in from_folders}}
-            told.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
-            told.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
-            lines = T.StructType([column for column in schema if column.name not in told])
+            added = {**self.added, **{column.name: from_folder(self.place.root, column) for column in from_folders}}
+            added.update({name: METADATA[name][1] for name in self.metadata if name in schema.names})
+            added.update({RESCUED: "cast(null as string)"} if self.changes.rescues else {})
+            lines = T.StructType([column for column in schema if column.name not in added])
             only = group[0] if len(group) == 1 else ""
-            part = replace(self, told=told, name=only)
+            part = replace(self, added=added, name=only)
             frame = part._read_lines(spark, group, lines, places=places)  # noqa: SLF001 -- one of its own kind
-            if told:
+            if added:
                 besides = [name for name in frame.columns if name not in schema.names]
                 frame = frame.select(*map(quote_name, [*schema.names, *besides]))
             frames.append(frame)
@@ -58,8 +58,7 @@ class FileRows(FileScan):
         return self.format == "json" and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, contents: Sequence[bytes], schema: T.StructType) -> pa.Table | None:
-        """The same rows, without `told` and `metadata`, out of what is in the files; None where Spark has to read
-        them."""
+        """The same rows in this process, without `added` and `metadata` columns. None where Spark has to read them."""
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         tables = []
         for content in contents:
@@ -123,7 +122,7 @@ class FileRows(FileScan):
         for name in names:
             found = read_header(spark, self.place, name, self.options)
             path = self.place.join_path(name)
-            header = match_header(found, schema.names, path, self.changes, besides=self.told) if found else given
+            header = match_header(found, schema.names, path, self.changes, besides=self.added) if found else given
             groups.setdefault(header, []).append(name)
         return groups
 
@@ -137,7 +136,7 @@ class FileRows(FileScan):
         as_it_is = clean and wrong.only_keys and not (places and is_whole(self.options))
         if wrong.takes_apart and not as_it_is and (places or self.changes.rescues):
             apart = JsonRescue(wrong=wrong)
-            files = replace(self, told={**self.told, RESCUED: apart.rescued_sql}) if self.changes.rescues else self
+            files = replace(self, added={**self.added, RESCUED: apart.rescued_sql}) if self.changes.rescues else self
             return files.select_columns(
                 apart.rows(self.load_lines(spark, names, places)), given, apart.make_verdict(), places
             )

@@ -207,8 +207,8 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
-    """The objects of whole files, each of them a `LINE` as it was found, or written anew where objects lie in it very
-    deep; a file that is `NO_FILE` stays whole."""
+    """The objects of whole files, each as a `LINE` with its text from the file. An object that is nested very deep is
+    written again. A file that is `NO_FILE` stays whole."""
     parser_options = complete_parser_options(options)
     value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
     frame = files.withColumn(PARSED, F.when(F.expr(ONCE), value))

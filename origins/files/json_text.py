@@ -135,8 +135,9 @@ def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str
 
 
 def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
-    """SQL for the paths of the fields that an object has more than once, whatever the case of letters, and of the keys
-    of a map; of what no field has nothing is lost. One parser that knows of such keys looks first."""
+    """SQL for the paths of fields that an object has more than once, where upper and lower case are the same. Keys of a
+    map are compared as they are. A key without a field is left out: it loses nothing. One parser that finds such keys
+    looks first."""
 
     def in_object(keys: str, names: str) -> str:
         return f"filter({names}, name -> size(filter({keys}, key -> lower(key) = lower(name))) > 1)"

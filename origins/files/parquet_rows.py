@@ -127,7 +127,7 @@ class ParquetRows:
                 found = read_schema(spark, self.files.place, name)
             except spark_errors.AnalysisException:
                 return Footer()  # Spark has no such type; to read it says so
-        passed = {"extra": {name.lower() for name in self.files.told}, "wider": empty, "other": empty}
+        passed = {"extra": {name.lower() for name in self.files.added}, "wider": empty, "other": empty}
         differences: dict[str, list[str]] = {}
         extra = []
         for kind, path, what in list_differences(self.schema, found):
@@ -185,9 +185,9 @@ class ParquetRows:
         verdict = ParquetVerdict(
             columns=[column.name for column in read], others=others, extra=footer.extra, changes=self._changes
         )
-        told = {**self.files.told, RESCUED: verdict.rescued_sql} if self._changes.rescues else self.files.told
+        added = {**self.files.added, RESCUED: verdict.rescued_sql} if self._changes.rescues else self.files.added
         judged = self._judge_nanos(footer, schema, verdict.make_verdict)
-        return replace(self.files, told=told).select_columns(rows, given, judged, self.places)
+        return replace(self.files, added=added).select_columns(rows, given, judged, self.places)
 
 
 def read_footers(

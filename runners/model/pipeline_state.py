@@ -141,7 +141,7 @@ class PipelineState:
     held: Mapping[str, LaneHolder] = field(default_factory=dict)
     """The owners of shared lanes; a lane without an owner may be taken."""
     done: frozenset[str] = frozenset()
-    """The shared lanes of which all is carried that was there when those who share them began."""
+    """The shared lanes that are delivered up to where they ended when their processes started."""
     ended: EndedBody | None = None
     """The body of the last `release`."""
     stopping: str = ""

@@ -215,7 +215,7 @@ def _list_frames() -> Mapping[int, FrameType]:
 
 
 def find_place(frame: FrameType | None) -> str:
-    """Where in our code this frame is, or the nearest one that called it; empty where that is nowhere."""
+    """The line of our code in which this frame is, or its nearest caller. Empty where no caller is ours."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_CODE) and name != __file__:

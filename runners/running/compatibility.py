@@ -29,7 +29,7 @@ from runners.state.progress import apply_entries
 from stages.mask import Mask
 
 Recognises = Callable[[str], bool]
-"""Whether an origin or a destination is the one that the state knows, wherever it was: what is there says so itself."""
+"""Whether the state knows this origin or destination, also from another place. What is stored there decides."""
 
 
 def check_layout(
@@ -39,8 +39,8 @@ def check_layout(
     ruling: OperatorOverrides,
     recognises: Recognises = lambda name: False,
 ) -> None:
-    """Raises `Refusal` when the definition reads or writes elsewhere than the state remembers, unless told what lies
-    there now. What moved together with the state, or is recognised, is the same."""
+    """Raises `Refusal` when the definition reads or writes in other places than the state remembers. A place that moved
+    together with the state, or that is recognised, is the same one."""
     origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)

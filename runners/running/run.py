@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
-"""After how many seconds a forced stop is heard, by a local ledger and by one that Spark reads."""
+"""Seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
 
 
 log = logging.getLogger("wherry")

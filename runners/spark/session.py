@@ -391,8 +391,8 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def check_alive(spark: SparkSession) -> None:
-    """Return as soon as the JVM of this Spark says anything, which takes well under a millisecond; one that is frozen
-    does not. A server elsewhere is not asked: it may be away for a while, and its runs live on."""
+    """Return as soon as the JVM of this Spark answers, which takes well under a millisecond. A frozen JVM does not.
+    A remote server is not asked: it may be away for a while, and its runs live on."""
     if not is_connect(spark):
         with contextlib.suppress(
             *_list_gone_errors()

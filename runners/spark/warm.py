@@ -51,7 +51,7 @@ SOCKET, NOTE, LOG, CLEANS = "socket", "keeper.json", "log", "cleans"
 """The files in the folder of a keeper. The last one is there while it cleans its Spark, and does not answer."""
 
 ANSWERS, ANSWERS_CLEAN = 3.0, 30.0
-"""So many seconds a process waits for the answer of a keeper, and of one that cleans its Spark."""
+"""Seconds that a process waits for the answer of a keeper, and of a keeper that cleans its Spark."""
 
 _LEAVES = 30.0
 """So many seconds a keeper that was asked to end may take."""

@@ -33,8 +33,8 @@ class BatchRefused(WherryError):
 def list_findings(
     rules: Sequence[Expectation], notes: Mapping[str, int], judged: Sequence[Mapping[str, JSON]]
 ) -> list[dict[str, JSON]]:
-    """For each expectation what was found, in order; `judged` is what was said of the batch to those that have one
-    answer for it. Nothing for those where the batch was not asked."""
+    """The finding of each expectation, in order. `judged` has the findings of expectations that judge a whole batch.
+    Their finding is empty where the batch was not judged."""
     answers, numbers = iter(judged), itertools.count()
     return [
         _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
