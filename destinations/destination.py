@@ -8,7 +8,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
 from origins.batch import Batch, Json
@@ -17,6 +17,7 @@ from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.nack import show_value
 from origins.names import list_given_paths
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from stages.expressions import is_repeatable_sql
 from stages.stage import Stage
 

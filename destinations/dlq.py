@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias, cast, get_args
 
 from destinations.destination import Destination
 from destinations.discard import Discard
+from origins.quick_dataclass import dataclass
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""

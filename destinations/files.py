@@ -20,7 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
 
@@ -44,6 +44,7 @@ from origins.crash_points import reach, reach_within
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.names import SCHEME, make_absolute
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:

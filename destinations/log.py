@@ -6,7 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.destination import Label, StatelessDestination, Written
@@ -14,6 +14,7 @@ from origins.batch_rows import BatchRows
 from origins.nack import encode_payload
 from origins.names import quote_name
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from destinations.destination import DestinationError, Identity, Label, StatelessDestination, Written
 from origins.batch_rows import BatchRows
 from origins.functions import check_function, load_function, short_name
+from origins.quick_dataclass import dataclass
 from stages.python_call import as_text, show_value
 
 if TYPE_CHECKING:

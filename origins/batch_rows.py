@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from origins.lazy import T, pa
 from origins.names import HIDDEN
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
@@ -24,6 +24,7 @@ from origins.errors import OriginError
 from origins.lazy import T
 from origins.names import TABLE, get_last_part, get_table_name, make_absolute
 from origins.origin import Backlog, Origin, Progress
+from origins.quick_dataclass import dataclass
 from origins.schema import check_schema
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 from urllib.parse import unquote
@@ -16,6 +16,7 @@ from origins.batch import Json
 from origins.files.file_systems import escape_pattern
 from origins.lazy import F
 from origins.names import SCHEME
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypedDict
 
 from origins.batch import Json, Span
@@ -23,6 +23,7 @@ from origins.json_shape import check_shape
 from origins.lazy import F, T, spark_errors
 from origins.names import HIDDEN, is_no_such_table, quote_name, relative_name_sql
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import functools
 import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -38,6 +38,7 @@ from origins.nack import (
 )
 from origins.names import HIDDEN, is_no_such_table
 from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, format_ddl, parse_schema
 
 if TYPE_CHECKING:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
 from origins.batch import Batch
+from origins.quick_dataclass import dataclass
 from origins.spark_private import format_java_frames, get_java_throwable
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import FrameRows
 from origins.names import quote_text
 from origins.origin import PLACE, Backlog, Origin, Progress, check_count, read_count
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

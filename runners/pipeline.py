@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from runners.model.spec import (
     Hook,
     PipelineSpec,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import CONTROL, INFINITE
 from origins.lazy import F, T
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expressions
 from stages.stage import Stage, check_columns
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.lazy import T
 from origins.names import unquote_name
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_names, check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.stage import Stage, check_columns
 

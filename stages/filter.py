@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql
 from stages.stage import Stage
 

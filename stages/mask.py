@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.lazy import F, T
 from origins.nack import REASON
 from origins.names import HIDDEN
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.errors import WherryError, has_condition
 from origins.lazy import T, spark_errors
 from origins.names import TABLE, is_no_such_table, make_absolute, quote_name
+from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
 from stages.ordering import can_be_ordered
 from stages.stage import check_columns

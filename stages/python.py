@@ -9,13 +9,14 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from origins.functions import check_function, load_function, ship_by_value, short_name
 from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expressions
 from stages.python_call import FunctionCall, Takes
 from stages.stage import Stage

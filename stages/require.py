@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.lazy import F
 from origins.names import HIDDEN
+from origins.quick_dataclass import dataclass
 from origins.secret import put_references
 from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.stage import Stage

@@ -11,7 +11,7 @@ import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,6 +20,7 @@ from origins.lazy import F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from stages.bisection import MARK
 from stages.expressions import put_in
 from stages.ordering import order_by_content

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_expression, is_plain_select, is_repeatable_sql, list_tables, put_in
 from stages.stage import Stage
 

@@ -16,7 +16,6 @@ import stat
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -28,6 +27,7 @@ from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
 from origins.files.parquet_rows import LEGACY, open_file
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow

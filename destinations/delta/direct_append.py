@@ -19,7 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -33,6 +33,7 @@ from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 from origins.names import quote_name
 from origins.object_store import PROBE, ObjectStore, StoreError, canonicalise, get_options
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow

@@ -18,13 +18,14 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from urllib.parse import unquote
 
 from origins.delta_actions import FileBody
 from origins.errors import WherryError
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -18,7 +18,7 @@ import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
@@ -32,6 +32,7 @@ from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
 from origins.object_store import ObjectStore, StoreError, open_delta_table
+from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
 from origins.object_store import ObjectStore, StoreError
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from destinations.destination import LANE, Destination
 from origins.names import SCHEME, TABLE, make_absolute, quote_name
 from origins.object_store import is_read_here
+from origins.quick_dataclass import dataclass
 from stages.expressions import check_condition, check_names
 
 if TYPE_CHECKING:

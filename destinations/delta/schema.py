@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destinations.destination import Rule
 from origins.errors import get_raised_words, has_condition, list_spark_errors
 from origins.files.changes import is_wider
 from origins.names import quote_name
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame, sql_type
 from stages.expressions import list_columns, put_for
 

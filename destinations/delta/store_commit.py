@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,6 +28,7 @@ from destinations.delta.direct_commit import (
 )
 from origins.delta_actions import ActionBody, FileBody
 from origins.object_store import ObjectStore, StoreError, get_options, make_store_error, open_delta_table
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from origins.errors import has_condition, list_causes, list_errors, list_spark_e
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
 from origins.object_store import PROBE, ObjectStore, StoreError, explain_store_words, open_delta_table
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach_within
 from origins.errors import has_condition, list_spark_errors
 from origins.names import HIDDEN, quote_name
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     import pyarrow

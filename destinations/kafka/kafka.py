@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
@@ -35,6 +35,7 @@ from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster
 from origins.kafka.formats import CODED, FORMATS, Coding
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from destinations.destination import Demands, Rule, make_message
@@ -13,6 +12,7 @@ from origins.kafka.rows import send_by_value
 from origins.lazy import F, T
 from origins.nack import DLQ_COLUMNS, make_reason
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 from stages.expressions import suggest_name
 from stages.stage import Stage
 

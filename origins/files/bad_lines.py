@@ -11,10 +11,10 @@ control characters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from origins.lazy import T
 from origins.names import HIDDEN, quote_map, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 from origins.schema import sql_type
 from origins.secret import EXCERPT
 

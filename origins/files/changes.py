@@ -4,11 +4,11 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from origins.errors import OriginError, get_raised_words
 from origins.lazy import T
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 
 RESCUED = "_rescued"
 """The column that keeps what did not fit, as one JSON object."""

@@ -17,7 +17,6 @@ import gzip
 import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from origins.errors import OriginError
@@ -28,6 +27,7 @@ from origins.files.options import is_whole
 from origins.files.scan_small import SMALL, is_moderate, is_small, read_pieces
 from origins.lazy import F
 from origins.names import HIDDEN, quote_text
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

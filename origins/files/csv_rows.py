@@ -8,7 +8,7 @@ way, out of its text. With `multiLine` a file with an open quote is refused as a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,7 @@ from origins.files.listing import PACKED
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -19,6 +19,7 @@ from origins.lazy import F, T
 from origins.nack import REFUSED
 from origins.names import HIDDEN, file_path_sql, quote_name, quote_text, relative_name_sql
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -37,7 +38,7 @@ class FileScan:
     place: FilePattern
     options: Mapping[str, str]
     """As `origins.files.options.complete_options` gives them."""
-    changes: Changes = Changes()  # noqa: RUF009  (it is frozen)
+    changes: Changes = Changes()
     metadata: Sequence[str] = ()
     """The columns that say what is known of the file."""
     added: Mapping[str, str] = field(default_factory=dict)

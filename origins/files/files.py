@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +32,7 @@ from origins.names import is_one_disk
 from origins.object_store import StoreError, canonicalise, is_store_url
 from origins.origin import BATCH, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
+from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:

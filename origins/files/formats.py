@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from origins.files.options import is_whole
 from origins.files.parquet_rows import ParquetRows
 from origins.lazy import F, T, pa
 from origins.names import HIDDEN, quote_name
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from origins.files.bad_lines import (
@@ -37,6 +37,7 @@ from origins.files.json_text import (
 from origins.files.options import is_whole
 from origins.lazy import F, T
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 from origins.schema import sql_type
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -42,6 +42,7 @@ from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
 from origins.object_store import StoreError, StoreUrl, is_store_url
 from origins.origin import Backlog
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

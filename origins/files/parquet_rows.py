@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from origins.files.listing import FilePattern
 from origins.files.parquet_values import OtherColumn, ParquetVerdict, differs, list_differences, row_sql
 from origins.lazy import F, T, pa, pc, pq, spark_errors
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from origins.files.bad_lines import Verdict, any_of, describe_misfit, fits_wider_number, is_changed
 from origins.files.changes import Changes, is_wider
 from origins.lazy import T
 from origins.names import HIDDEN, quote_name, quote_text
+from origins.quick_dataclass import dataclass
 from origins.schema import sql_type
 
 

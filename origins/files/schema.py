@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from origins.files.parquet_rows import find_nanos, read_footers, read_schema, re
 from origins.lazy import T, spark_errors
 from origins.nack import REFUSED
 from origins.names import quote_name, quote_text
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,10 +8,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from origins.errors import OriginError
+from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

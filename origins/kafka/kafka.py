@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
@@ -25,6 +25,7 @@ from origins.kafka.rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import T
 from origins.origin import Backlog, Lag, Origin, Progress
+from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cached_property
@@ -28,6 +27,7 @@ from origins.lazy import F, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from origins.schema import parse_schema
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from origins.errors import OriginError
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import CODED, Coding, NoColumns
 from origins.kafka.protobuf import ProtobufCoding
+from origins.quick_dataclass import dataclass
 
 Texts: TypeAlias = "tuple[str, ...]"
 """A schema behind the schemas that it refers to."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +22,7 @@ from destinations.files import Files
 from origins.crash_points import watch_points
 from origins.files.files import Files as FilesRead
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping

@@ -11,7 +11,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from origins.errors import WherryError
 from origins.names import GivenPath
 from origins.object_store import StoreUrl, is_secret_setting, is_store_url
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from origins.secret import SECRET, SecretText
 from runners.definitions.checks import complete_pipeline, copy_with, list_problems
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse

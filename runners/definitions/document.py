@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from origins.errors import WherryError
+from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.model.text import shorten
 

@@ -14,7 +14,6 @@ import sys
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -26,6 +25,7 @@ from origins.batch import JSON
 from origins.errors import WherryError
 from origins.functions import FunctionMissing, check_function, load_function
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from stages.stage import Stage
 
 if TYPE_CHECKING:

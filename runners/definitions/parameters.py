@@ -6,10 +6,11 @@ import dataclasses
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from origins.quick_dataclass import dataclass
 from runners.definitions.document import (
     LARGEST,
     DefinitionError,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 
@@ -13,6 +12,7 @@ from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
 from origins.object_store import canonicalise
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec

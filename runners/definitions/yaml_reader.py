@@ -8,13 +8,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
 
 from destinations.dlq import Dlq
 from origins.errors import WherryError
 from origins.names import GivenPath
+from origins.quick_dataclass import dataclass
 from origins.secret import make_secret
 from runners.definitions.document import (
     LARGEST,

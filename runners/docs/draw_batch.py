@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
+
+from origins.quick_dataclass import dataclass
 
 FOLDER = Path(__file__).parent
 STYLE = """

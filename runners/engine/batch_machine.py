@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
 from destinations.dlq import DLQ, FILTERED, Dlq
+from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, PauseBody
 from runners.model.error_kinds import classify
 from runners.model.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from destinations.destination import Identity
 from destinations.dlq import DLQ, FILTERED, WEIGHT
 from origins.batch import Batch
 from origins.crash_points import reach
+from origins.quick_dataclass import dataclass
 from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
 from runners.engine.planning import Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights

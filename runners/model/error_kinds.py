@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from destinations.destination import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
+from origins.quick_dataclass import dataclass
 from runners.model.errors import CarryFailed, WorkCancelled
 from stages.bisection import EXPRESSION_CODE, MARK
 

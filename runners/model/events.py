@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from origins.batch import Batch
+from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import SettledCounts
 
 

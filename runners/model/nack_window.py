@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypedDict
 
 from destinations.dlq import ROWS, WEIGHT, Dlq, Limit, LimitAction
+from origins.quick_dataclass import dataclass
 
 
 class DlqSettings(TypedDict, total=False):

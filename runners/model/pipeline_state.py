@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypedDict, cast
 
 from destinations.destination import Identity
 from origins.batch import Json
+from origins.quick_dataclass import dataclass
 from runners.model.entry import (
     BegunBackfill,
     EndedBody,

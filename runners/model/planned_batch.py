@@ -6,11 +6,12 @@ The counts are an equation: for every destination, read + changed = delivered + 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from datetime import datetime
 from typing import Any, TypedDict, cast
 
 from origins.batch import Batch, Json, Span
+from origins.quick_dataclass import dataclass
 from runners.model.nack_window import NackWindow, WindowBody
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias, TypedDict
 
 from origins.batch import JSON, Batch, Json
@@ -12,6 +12,7 @@ from origins.errors import WherryError
 from origins.json_shape import check_shape
 from origins.object_store import suggest_connector
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
 from runners.model.error_kinds import is_disk_full

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from origins.functions import check_function
 from origins.origin import Origin
 from origins.protection import Protection
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.events import LimitExceeded
 from stages.stage import Stage

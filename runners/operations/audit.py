@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +12,7 @@ from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside

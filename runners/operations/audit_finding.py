@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.text import format_count, format_repr
 
 FOUND = frozenset({

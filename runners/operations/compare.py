@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from origins.batch import JSON, Batch
 from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.errors import Refusal
 from runners.model.masking import without

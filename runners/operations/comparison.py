@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.text import escape_line, format_count, paint, shorten_paths
 
 Fate = Literal["delivered", "filtered", "refused"]

@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from destinations.dead_letters import match_ids, query_dlq, read_dead_letters
@@ -16,6 +16,7 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_spark_errors
 from origins.names import HIDDEN, get_last_part
 from origins.origin import PLACE, Origin
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import is_aside

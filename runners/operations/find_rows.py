@@ -10,7 +10,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote
@@ -26,6 +26,7 @@ from origins.errors import WherryError, list_spark_errors
 from origins.nack import RAW, REFUSED, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.definitions.definition import Definition
 from runners.model.causes import find_file_name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
 from runners.operations.trial import TracedRow, TrialRun

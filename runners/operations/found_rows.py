@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
 from runners.operations.trial import TracedRow
 

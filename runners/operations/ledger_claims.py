@@ -7,10 +7,11 @@ import itertools
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.entry import Settled
 from runners.model.pipeline_state import BACKFILL, PipelineState, is_aside, make_rows_key
 from runners.operations.audit_finding import ACCEPT, Finding

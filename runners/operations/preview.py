@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
 from runners.model.planned_batch import StageCount
 from runners.model.text import (

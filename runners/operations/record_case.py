@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timezone
 from typing import Any
 
@@ -13,6 +13,7 @@ from origins.batch import JSON, Batch
 from origins.errors import OriginError
 from origins.origin import Origin
 from origins.protection import MASK, Protection
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.causes import parse_message
 from runners.model.error_kinds import classify

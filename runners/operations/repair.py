@@ -9,7 +9,6 @@ a person's. Each repair is recorded in the ledger before it is made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from destinations.delta.delta import Delta
 from destinations.delta.history import put_back
@@ -17,6 +16,7 @@ from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import definition_of
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal

@@ -6,13 +6,14 @@ import functools
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import functions as F
 
 from origins.errors import list_spark_errors
 from origins.names import HIDDEN, quote_name
+from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 
 if TYPE_CHECKING:

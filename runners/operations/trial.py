@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -23,6 +23,7 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE, Origin, Progress
 from origins.protection import Protection
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from destinations.destination import Destination
@@ -17,6 +16,7 @@ from origins.files.listing import parse_pattern
 from origins.object_store import is_store_url
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from origins.names import HIDDEN
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.model.errors import SplitAggregate
 from runners.model.spec import PipelineSpec

@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
@@ -30,6 +30,7 @@ from origins.errors import has_condition, list_spark_errors
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_in_hex, quote_text
 from origins.protection import Protection, walk_texts
+from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal

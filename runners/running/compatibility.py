@@ -8,7 +8,6 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from destinations.destination import Destination, OpenDestination
@@ -17,6 +16,7 @@ from origins.batch import Json
 from origins.names import list_given_paths
 from origins.object_store import canonicalise
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets

@@ -7,7 +7,6 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from origins.errors import WherryError, list_spark_errors
 from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
 from origins.names import HIDDEN, quote_text
 from origins.origin import PLACE, Backlog, Origin, Progress
+from origins.quick_dataclass import dataclass
 from runners.model.text import summarise_error
 from runners.state.journal import DecidedLetters
 from stages.bisection import FAILS

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from origins.lazy import F
 from origins.nack import make_reason
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.columns import WithColumns

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from destinations.dead_letters import dlq_schema as dead_letter_schema
@@ -17,6 +17,7 @@ from origins.batch import JSON, Limits
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
 from origins.quantities import parse_seconds, parse_size
+from origins.quick_dataclass import dataclass
 from origins.schema import format_ddl, make_empty_frame
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
@@ -58,7 +59,7 @@ class RunOpening:
     """Where the rows are stored that stages filter."""
     opened: Mapping[str, OpenDestination]
     """The destinations as this run has them open, by name, and these two."""
-    ruling: OperatorOverrides = OperatorOverrides()  # noqa: RUF009  (it is frozen)
+    ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
     """Whether the run goes on when nothing is left."""
     split: SplitReason | None = None

@@ -7,7 +7,7 @@ import difflib
 import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
@@ -17,6 +17,7 @@ from origins.batch import Span
 from origins.names import make_absolute, quote_name, quote_text
 from origins.object_store import canonicalise
 from origins.origin import Origin
+from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal

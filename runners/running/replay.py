@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from destinations.destination import Destination
 from origins.batch import JSON, Limits, Span
 from origins.nack import RAW
 from origins.origin import Backlog
+from origins.quick_dataclass import dataclass
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.errors import Refusal
 from runners.model.pipeline_state import REPLAY, PipelineState, is_replay, list_meant, make_rows_key

@@ -8,7 +8,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
@@ -115,7 +116,7 @@ class PipelineRun:
     """The definition, whole, as the ledger keeps it."""
     hash: str
     listeners: Sequence[Listener] = ()
-    clock: Clock = Clock()  # noqa: RUF009  (it has no state)
+    clock: Clock = Clock()
     follow: bool = False
     """Whether to go on when nothing is left, and to carry what comes."""
     backfill: Backfill | None = None
@@ -132,10 +133,10 @@ class PipelineRun:
     """The Spark to use; by default the active session, or a new one."""
     pool: str = ""
     """The fair scheduler's pool for its work on Spark."""
-    ruling: OperatorOverrides = OperatorOverrides()  # noqa: RUF009  (it is frozen)
+    ruling: OperatorOverrides = OperatorOverrides()
     hooks_wait: float | None = None
     """How many seconds to wait for hooks at the end; by default half a minute."""
-    thresholds: Thresholds = Thresholds()  # noqa: RUF009  (it is frozen)
+    thresholds: Thresholds = Thresholds()
     """By what the way of each batch is chosen."""
 
     def __post_init__(self) -> None:

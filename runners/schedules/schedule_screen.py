@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from types import TracebackType
 
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.schedule_events import (
     Began,

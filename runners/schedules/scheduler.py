@@ -8,9 +8,10 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition, DefinitionsFolder, Found
 from runners.model.clock import Clock
 from runners.model.run_report import Report

@@ -19,10 +19,12 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from origins.quick_dataclass import dataclass
 
 SWITCH = "WHERRY_QUICK_START"
 """The environment variable that switches it off, with the value `off`."""

@@ -7,9 +7,10 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
 from runners.spark.late import LateSession
 from runners.spark.session import is_connect, make_impatient, make_own_session, session_identity

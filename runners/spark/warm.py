@@ -19,12 +19,13 @@ import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from origins.errors import WherryError, list_spark_errors
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from origins.secret import SECRET
 from origins.spark_private import JvmAddress, attach_jvm, has_jvm, leave_jvm
 from runners.model.spec import MASTER, SparkOptions

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from destinations.destination import Destination
 from destinations.dlq import FILTERED
 from origins.object_store import StoreUrl, is_store_url
 from origins.quantities import parse_seconds
+from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
 from runners.spark.session import list_forgotten_tables, obtain_for, stop

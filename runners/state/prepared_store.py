@@ -9,7 +9,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +23,7 @@ from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
 from origins.object_store import ObjectStore, StoreUrl
+from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
 

@@ -11,7 +11,7 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -21,6 +21,7 @@ from origins.batch_rows import to_python_rows
 from origins.errors import list_spark_errors
 from origins.names import quote_text
 from origins.object_store import StoreUrl, get_options, open_delta_table
+from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody, as_text
 from runners.model.error_kinds import classify

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
+from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody
 from runners.model.errors import Owned

@@ -8,7 +8,7 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from origins.batch_rows import BatchRows
 from origins.errors import OriginError, list_spark_errors
 from origins.origin import Origin
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from origins.errors import list_spark_errors
 from origins.names import HIDDEN
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, explain_row_error
 from runners.model.errors import CarryFailed
 from runners.model.text import summarise_error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from origins.quick_dataclass import dataclass
 from runners.model.spec import WAYS
 from runners.model.tasks import Declined, Prepared
 from runners.ways.copy_files import CopyFiles

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.files.parquet_rows import count_rows
+from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.state.prepared_store import fetch_table
 from runners.ways.one_pass import explain_not_apart, find_noting_step, is_short

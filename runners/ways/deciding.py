@@ -6,7 +6,7 @@ import functools
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from pyspark.sql import functions as F
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from origins.batch import JSON
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.model.tasks import Prepared
 from runners.state.prepared_store import LIVE, PreparedStore, make_block_key
@@ -86,7 +87,7 @@ class BatchDecision:
     """The columns whose values are masked."""
     keeps_filtered: bool = False
     """Whether filtered rows are written as they stood before the stage."""
-    limits: Thresholds = Thresholds()  # noqa: RUF009  (it is frozen)
+    limits: Thresholds = Thresholds()
 
     @staticmethod
     def of(

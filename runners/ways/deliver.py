@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
@@ -19,6 +19,7 @@ from origins.crash_points import reach
 from origins.errors import OriginError
 from origins.names import quote_name
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
 from runners.model.masking import without
 from runners.model.nack_window import NackWindow, RowWeights

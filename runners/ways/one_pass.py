@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
+from origins.quick_dataclass import dataclass
 from runners.model.tasks import Declined, Prepared
 from runners.ways import row_outcomes
 from runners.ways.row_outcomes import (

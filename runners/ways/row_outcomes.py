@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from origins.batch import JSON
 from origins.errors import list_spark_errors
 from origins.names import HIDDEN
 from origins.origin import BATCH, PLACE
+from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.ways.stage_chain import PlacedStage, StageChain
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeVar
 
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
 from origins.names import get_last_part
+from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
 from stages.stage import Stage, apply_stage, is_repeatable

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from destinations.destination import Deadline, Label, OpenDestination, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.crash_points import reach
+from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify, is_refusal
 from runners.model.tasks import Declined, Landed
 from runners.ways.batch_source import BatchReader

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from destinations.destination import Deadline, Destination, Label, OpenDestination
@@ -20,6 +20,7 @@ from origins.nack import REFUSED, encode_payload
 from origins.names import quote_name
 from origins.origin import Origin
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from runners.model.error_kinds import classify
 from runners.model.errors import CarryFailed

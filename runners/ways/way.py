@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
+from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import Declined
 from runners.ways.stage_chain import StageChain

@@ -6,7 +6,7 @@ Every expectation becomes a character of one note beside the row, and all that f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -15,6 +15,7 @@ from origins.lazy import F
 from origins.nack import make_reason, show_value
 from origins.names import HIDDEN, quote_name
 from origins.protection import MASK, Protection
+from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
 from stages.expect import gx
 from stages.expect.expectation import Expectation, parse_expectations, read_suite

@@ -13,11 +13,12 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, put_references
 from stages.expressions import check_condition
 

@@ -13,7 +13,6 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -21,6 +20,7 @@ from typing import Any, get_args
 import click
 
 from destinations.dlq import Dlq
+from origins.quick_dataclass import dataclass
 from runners.command_line.commands import wherry
 from runners.definitions.kinds import (
     CONTRACTS,
