@@ -146,7 +146,6 @@ class Pipeline(PipelineSpec):
     def _carry(self, check: bool, **how: Any) -> Report:
         from runners.listeners.run_progress import show_in_notebook
         from runners.model.run_report import PipelineFailed
-        from runners.reports.write_html import show
         from runners.running.run import PipelineRun
 
         definition = self._definition()
@@ -154,7 +153,7 @@ class Pipeline(PipelineSpec):
             how["listeners"] = [*how.get("listeners", ()), *shown]
             run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
             report = run.carry()
-        report = replace(report, html=partial(show, definition))
+        report = replace(report, html=partial(_show_report, definition))
         if check and report.status == "failed":
             raise PipelineFailed(report)
         return report
@@ -375,3 +374,10 @@ class Pipeline(PipelineSpec):
         from runners.definitions.definition import definition_of
 
         return definition_of(self)
+
+
+def _show_report(definition: Definition, report: Report) -> str:
+    """What a notebook shows of a run. Only a notebook asks for it."""
+    from runners.reports.write_html import show
+
+    return show(definition, report)
