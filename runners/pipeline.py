@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
+    from runners.operations.suggest_fix import Suggestion
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice
     from runners.running.compatibility import OperatorOverrides
@@ -368,6 +369,19 @@ class Pipeline(PipelineSpec):
         from runners.operations.explain_row import load_refused_row
 
         return load_refused_row(self._definition(), letter, reveal=reveal)
+
+    def suggest_fixes(
+        self, choice: Choice | None = None, *, say: Callable[[str], None] = lambda _: None
+    ) -> Sequence[Suggestion]:
+        """For each cause of the chosen rows that wait: the change with which the most of them would pass today.
+
+        Wherry tries up to 200 rows of a cause. It writes nothing, and applies no change. `say` gets word of progress.
+        Raises `Refusal` for a choice that cannot be made.
+        """
+        from runners.operations.suggest_fix import suggest_fixes
+        from runners.running.choice import Choice
+
+        return suggest_fixes(self._definition(), choice or Choice(), say=say)
 
     def _definition(self) -> Definition:
         """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
+    from runners.operations.suggest_fix import Suggestion
     from runners.operations.trial import TracedRow
     from runners.running.replay import SortedLetters
 
@@ -253,6 +255,37 @@ def _describe_outcome(row: TracedRow) -> str:
     filters = ", ".join(dict.fromkeys(each for each in [row.stage, *row.filtered_for.values()] if each))
     goes = f"goes to {', '.join(row.destinations)}" if row.destinations else ""
     return "; ".join(each for each in (goes, f"{filters} filters it" if filters else "") if each)
+
+
+def format_suggestions(found: Sequence[Suggestion], file: str) -> str:
+    """For each cause the change that helps, as lines to paste, and the command that delivers its rows then."""
+    if not found:
+        return "No refused row waits."
+    return "\n\n".join("\n".join(_describe_suggestion(each, file)) for each in found)
+
+
+def _describe_suggestion(found: Suggestion, file: str) -> Iterator[str]:
+    cause, change = found.cause, found.change
+    yield found.headline
+    if change is None:
+        yield f"  {found.why_not}"
+        return
+    yield f"  {change.name}: {found.passing:,} of {format_count(found.tried)} would pass"
+    before, after = map(_show_value, found.example)
+    yield escape_line(f"  {found.column}: {before} becomes {after}")
+    if found.others:
+        yield f"  Look at the rows first. These fit as well, and give other values: {', '.join(found.others)}"
+    branch = cause.stage.rpartition("/")[0]
+    yield f"  stages:{f'  # of {branch}' if branch else ''}"
+    yield "  " + paint(f"+ - {_write_stage('with_columns', {found.column: change.expression})}", "green")
+    yield from (f"    - {_write_stage(kind, options)}" for kind, options in [*(found.stage or {}).items()][:1])
+    chosen = f"--code {cause.code} --stage {shlex.quote(cause.stage)} --column {shlex.quote(found.column)}"
+    yield f"  then  {paint_hint(f'wherry dlq replay {shlex.quote(file)} {chosen} --reason {shlex.quote(change.name)}')}"
+
+
+def _write_stage(kind: str, options: JSON) -> str:
+    """A stage as a line of YAML."""
+    return escape_line(f"{kind}: {json.dumps(options, ensure_ascii=False)}")
 
 
 def format_redo(found: RedoPreview, file: str = "FILE") -> str:

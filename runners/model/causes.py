@@ -247,7 +247,7 @@ class CauseCounter:
         `rank`, and of the first of these.
         """
         named = [file for file in files if file]
-        message = _drop_file(str(refusal["message"]), named)
+        message = drop_file(str(refusal["message"]), named)
         parsed = parse_message(message)
         code, stage, destination = str(refusal["code"]), str(refusal["stage"]), refusal.get("destination")
         assert destination is None or isinstance(destination, str)
@@ -269,7 +269,7 @@ class CauseCounter:
         """
         groups, self._found = [*self._found.values()], {}
         for group in groups:
-            cause = group.cause.put_message(_drop_file(messages.get(group.cause.sample, MASK), group.files))
+            cause = group.cause.put_message(drop_file(messages.get(group.cause.sample, MASK), group.files))
             key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
             self._found.setdefault(key, _Group(cause)).add(group.rows, group.files, group.waiting)
 
@@ -289,7 +289,7 @@ class CauseCounter:
         return Causes(found=tuple(sorted(counted, key=lambda cause: -cause.rows)), others=others)
 
 
-def _drop_file(message: str, files: Iterable[str]) -> str:
+def drop_file(message: str, files: Iterable[str]) -> str:
     """The message without the file in front of it, where an origin writes it."""
     return next((message[len(file) + 2 :] for file in files if message.startswith(f"{file}: ")), message)
 
