@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from runners.command_line import printing, printing_state
+from runners.command_line.dlq_commands import dlq
 from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
 from runners.command_line.look_commands import (
     compare,
@@ -53,7 +54,7 @@ from runners.command_line.options import (
     with_values,
 )
 from runners.command_line.schedule_command import find_command, schedule
-from runners.command_line.state_commands import audit, confirm, dlq, move_offsets, offsets, repair
+from runners.command_line.state_commands import audit, confirm, move_offsets, offsets, repair
 from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
 from runners.model.text import escape_line, paint_word, shorten_paths, table

@@ -1,0 +1,277 @@
+"""The commands about refused rows: `wherry dlq`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from runners.command_line import printing, printing_state
+from runners.command_line.help_sections import FIX, group, option
+from runners.command_line.options import (
+    FIXES,
+    CarryOptions,
+    as_json,
+    load_for_reading,
+    load_pipeline,
+    with_carry_options,
+    with_choice_options,
+    with_definition,
+    with_fix_options,
+    with_move_options,
+    with_quiet,
+    with_reason,
+    with_wide,
+)
+from runners.command_line.state_commands import confirm
+from runners.model.text import format_count
+
+if TYPE_CHECKING:
+    from runners.pipeline import Pipeline
+    from runners.running.choice import Choice
+    from runners.running.fix import Fix
+    from runners.running.replay import Replay
+
+
+@group(default="show")
+def dlq() -> None:
+    """Show refused rows, process them again, or discard them.
+
+    `wherry dlq orders.yaml` means `wherry dlq show orders.yaml`.
+    """
+
+
+@dlq.command("show")
+@with_definition
+@option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
+@with_choice_options
+@with_wide
+@as_json
+def show_dead_letters(
+    choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
+) -> None:
+    """Show refused rows: why, where, and the row itself.
+
+    For example:  wherry dlq show orders.yaml --waiting --code CAST --text n/a
+    """
+
+    most = limit if limit or json else 20
+    rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
+    if json:
+        click.echo(printing.as_json({"rows": rows}))
+    elif waiting and not rows:
+        click.echo("No such row waits in the DLQ." if not choice.chooses_all else "No row waits in the DLQ.")
+    else:
+        click.echo(printing.format_wide(partial(printing_state.format_letters, rows, str(given["file"])), wide=wide))
+
+
+@dlq.command("summary")
+@with_definition
+@option("--by", type=click.Choice(["run", "day"]), default="run", metavar="run|day", help="Compare runs, or days.")
+@with_choice_options
+@as_json
+def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: Any) -> None:
+    """Count refused rows by cause, and compare the last runs.
+
+    For example:  wherry dlq summary orders.yaml --by day
+
+    Each cause comes with its number of rows, how many of them wait, since when, and an example. Wherry groups the rows
+    of a cause by column and by the form of the value. A chart shows what each run refused, and what is new or gone.
+    """
+    pipeline = load_for_reading(**given)
+    causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
+    if json:
+        click.echo(printing.as_json({"causes": causes, "compared": compared}))
+        return
+    parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
+    click.echo("\n\n".join(filter(None, parts)))
+
+
+@dlq.command("explain")
+@partial(with_definition, rest="letter")
+@click.argument("letter", metavar="ID", required=False)
+@option("--reveal", is_flag=True, help="Show the values of protected columns.")
+@as_json
+def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: Any) -> None:
+    """Explain one refused row, and try it again.
+
+    For example:  wherry dlq explain orders.yaml 5f0c9a/17
+
+    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows beside it, and
+    passes the row through the stages of today. Writes nothing.
+    """
+    if not letter:
+        raise click.MissingParameter(param_hint="ID", param_type="argument")
+    row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
+    if json:
+        click.echo(printing.as_json(row.json(row.try_again())))
+        return
+    click.echo(printing_state.format_refused_row(row))
+    click.echo(printing_state.format_row_trial(row, row.try_again(), str(given["file"])))
+
+
+@dlq.command("suggest")
+@with_definition
+@with_choice_options
+@with_quiet
+@as_json
+def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None:
+    """Try changes that often help, and show the best for each cause.
+
+    For example:  wherry dlq suggest orders.yaml --code CAST
+
+    Wherry tries a decimal comma, other formats of a date, blanks, words for no value and renamed columns. It passes up
+    to 200 rows of each cause through the stages of today. Writes nothing.
+    """
+    from runners.command_line.carrying import show_work
+
+    pipeline = load_for_reading(**given)
+    with show_work(pipeline, "looking for changes", quiet=quiet) as say:
+        found = pipeline.suggest_fixes(choice, say=say)
+    if json:
+        click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
+        return
+    click.echo(printing_state.format_suggestions(found, str(given["file"])))
+
+
+@dlq.command("discard")
+@with_definition
+@with_choice_options
+@with_move_options
+@as_json
+def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
+    """Give refused rows up, so that no replay takes them.
+
+    For example:  wherry dlq discard orders.yaml --code PARSE --reason "test files"
+
+    The rows stay in the queue's table until dlq.retain is over.
+    """
+    from runners.operations.dlq import choose_letters, discard
+
+    pipeline = load_for_reading(**given)
+    rows = len(choose_letters(pipeline, choice)[1])
+    click.echo(f"{format_count(rows)} of the DLQ will be discarded: no replay will take them.", err=True)
+    if rows:
+        confirm(yes=yes)
+    done = discard(pipeline, choice, reason=reason, expected=rows)
+    click.echo(printing.as_json({"discarded": done}) if json else f"Discarded: {format_count(done)}.")
+
+
+@dlq.group(default="get")
+def config() -> None:
+    """Show or change the limits of an active run.
+
+    `wherry dlq config orders.yaml` means `wherry dlq config get orders.yaml`.
+    """
+
+
+@config.command("get")
+@with_definition
+@as_json
+def get_config(json: bool, **given: Any) -> None:
+    """Show the limits for the next batch.
+
+    For example:  wherry dlq config get orders.yaml
+    """
+    from runners.operations.dlq import read_settings
+
+    facts = read_settings(load_for_reading(**given))
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
+
+
+@config.command("set")
+@partial(with_definition, rest="changes")
+@click.argument("changes", nargs=-1, metavar="NAME=VALUE...")
+@with_reason
+@as_json
+def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) -> None:
+    """Change the limits of an active run.
+
+    For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
+
+    They hold from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
+    """
+    from runners.operations.dlq import change_settings
+
+    if not changes:
+        raise click.MissingParameter(param_hint="NAME=VALUE", param_type="argument")
+    pairs = [change.partition("=") for change in changes]
+    wrong = next((name + equals for name, equals, _ in pairs if not (name and equals)), None)
+    if wrong is not None:
+        raise click.BadParameter(f"expected NAME=VALUE, got '{wrong}'", param_hint="NAME=VALUE")
+    facts = change_settings(load_for_reading(**given), {name: value for name, _, value in pairs}, reason=reason)
+    click.echo(printing.as_json(facts) if json else printing_state.format_settings(facts))
+
+
+@dlq.command("replay")
+@partial(with_definition, sets=FIXES)
+@with_choice_options
+@with_fix_options
+@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+@option("--resume", section=FIX, is_flag=True, help="Go on with a replay that was cut short.")
+@option("--give-up", section=FIX, is_flag=True, help="Give up the one that was cut short.")
+@with_move_options
+@with_carry_options
+def replay(
+    choice: Choice,
+    fix: Fix,
+    dry_run: bool,
+    resume: bool,
+    give_up: bool,
+    reason: str,
+    yes: bool,
+    carrying: CarryOptions,
+    **given: Any,
+) -> int:
+    """Process refused rows again, as they were read or with a fix.
+
+    For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
+
+    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
+    new row of the queue, which names the old one. A second replay takes what is left.
+
+    --set and --with change the rows first. Wherry then shows what would become of them before it asks.
+    """
+    from runners.running.replay import Replay
+
+    if resume and (fix or give_up or not choice.chooses_all):
+        raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
+    pipeline = load_pipeline(**given)
+    if resume:
+        cut = pipeline.find_cut_replay()
+        again = replace(cut, reason=reason or cut.reason)
+    else:
+        again = Replay(choice=choice, fix=fix, give_up=give_up, reason=reason or ("a dry run" if dry_run else ""))
+    return replay_and_print(pipeline, again, carrying, given["file"], yes=yes, dry_run=dry_run)
+
+
+def replay_and_print(
+    pipeline: Pipeline, again: Replay, carrying: CarryOptions, file: Path, *, yes: bool, dry_run: bool
+) -> int:
+    """Show what the replay would do, ask, and do it; the exit code."""
+    from runners.command_line.carrying import carry_and_print, show_work
+    from runners.running.replay import make_empty_report, plan_replay
+
+    letters = plan_replay(pipeline, again.choice, again.fix)
+    click.echo(printing_state.format_replay(letters), err=True)
+    if not letters.rows:
+        if carrying.json:
+            click.echo(printing.as_json(make_empty_report(pipeline).json()))
+        return 0
+    if again.fix or dry_run:
+        with show_work(pipeline, "trying the rows", log_format=carrying.log_format, quiet=carrying.quiet) as say:
+            preview = pipeline.preview_replay(again, say=say)
+        click.echo(printing_state.format_fix_preview(preview), err=not dry_run or carrying.json)
+        if dry_run:
+            if carrying.json:
+                click.echo(printing.as_json(preview.json()))
+            return 0
+    confirm(yes=yes)
+    carry = partial(pipeline.replay, again, check=False)
+    return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)
