@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
     from runners.operations.comparison import Comparison
+    from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
@@ -200,6 +201,36 @@ class Pipeline(PipelineSpec):
 
         definition = self._definition()
         return preview_fix(definition, plan_replay(definition.pipeline, replay.choice, replay.fix), replay, say=say)
+
+    def export_dead_letters(
+        self, to: str | Path, *, choice: Choice | None = None, reveal: bool = False
+    ) -> ExportedRows:
+        """Write the chosen rows of the DLQ that wait into a new file, so that a person can correct them: `.csv`,
+        `.json` or `.parquet`. Each has its id, its code and its message, and the columns that were read.
+
+        Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Raises `Refusal` for a
+        file that exists.
+        """
+        from runners.operations.correct_rows import export_rows
+        from runners.running.choice import Choice
+
+        return export_rows(self._definition().pipeline, Path(to), choice or Choice(), reveal=reveal)
+
+    def correct_dead_letters(
+        self, corrected: str | Path | Mapping[str, Mapping[str, JSON]], *, unchanged: bool = False
+    ) -> CorrectedRows:
+        """Corrected rows of the DLQ: an edited file that `export_dead_letters` wrote, or by the id of each row the
+        columns to set, with values as its JSON has them. Its `make_replay` is what `preview_replay` and `replay` take.
+
+        Rows that are as they were read are left out unless `unchanged`. Writes nothing. Raises `Refusal` with all rows
+        that cannot be taken.
+        """
+        from runners.operations.correct_rows import correct_from_file, correct_from_values
+
+        pipeline = self._definition().pipeline
+        if isinstance(corrected, Mapping):
+            return correct_from_values(pipeline, corrected, unchanged=unchanged)
+        return correct_from_file(pipeline, Path(corrected), unchanged=unchanged)
 
     def find_cut_replay(self) -> Replay:
         """The replay with a fix that was cut short, so that `replay` can go on with it. Raises `Refusal` where there is

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from destinations.dead_letters import read_dead_letters
 from destinations.delta.delta import Delta
 from origins.batch import JSON
+from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
@@ -17,9 +20,11 @@ from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
 from runners.running.opening import analyse_chain
 from runners.running.replay import Replay, SortedLetters
-from runners.state.location import find_dlq
+from runners.state.location import StateLocation, find_dlq
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from runners.definitions.definition import Definition
 
 SHOWN = 3
@@ -94,6 +99,9 @@ def preview_fix(
     trial, (dlq, spark) = TrialRun.open(definition), find_dlq(pipeline)
     assert isinstance(dlq, Delta)  # another DLQ could not have been read
     replay.check_fix(trial.journal, dlq, spark)
+    given = (
+        fix.rows if fix.rows.texts or not fix.rows else fix.rows.load(StateLocation.of(pipeline).store(), trial.spark)
+    )
     outcomes: Counter[str] = Counter()
     destinations: Counter[str] = Counter()
     causes: dict[tuple[str | None, ...], Cause] = {}
@@ -111,7 +119,7 @@ def preview_fix(
             analyse_chain(trial.spark, schema, own)
             plan = trial.make_replay(name, span, schema, own)
             beside = next((step.name for step in own.steps if step.name not in names), "")
-            rows_read = DeadLetterRows(name=name, dlq=dlq)
+            rows_read = DeadLetterRows(name=name, dlq=dlq, corrected=given.texts)
             tried, rows = trial.trace_batch(rows_read, own, plan, shown=shown, beside=beside)
             destinations.update(tried.destinations)
             for row in rows:
@@ -122,6 +130,9 @@ def preview_fix(
             for stage in tried.stages:
                 others += stage.causes.others
                 _add_causes(causes, stage.causes)
+    shown_rows = [row for rows in seen.values() for row in rows]
+    if given:
+        shown_rows = _put_beside(shown_rows, given.texts, dlq, spark, pipeline.protection)
     return FixPreview(
         pipeline=pipeline.name,
         fix=fix,
@@ -130,9 +141,26 @@ def preview_fix(
         refused=outcomes["rejected"],
         causes=Causes(found=tuple(sorted(causes.values(), key=lambda cause: -cause.rows)), others=others),
         destinations=dict(destinations),
-        rows=[row for rows in seen.values() for row in rows],
+        rows=shown_rows,
         left=letters.left,
     )
+
+
+def _put_beside(
+    rows: Sequence[FixedRow],
+    texts: Mapping[str, str],
+    dlq: Delta,
+    spark: Callable[[], SparkSession],
+    protection: Protection,
+) -> list[FixedRow]:
+    """The rows with how the DLQ has them, and how a person corrected them; masked."""
+    originals = {each["id"]: each["original"] for each in read_dead_letters(dlq, spark, ids=[row.id for row in rows])}
+    found = []
+    for each in rows:
+        before, after = originals.get(each.id), json.loads(texts[each.id])
+        shown = replace(each.row, before=protection.mask_row(before, after), after=protection.mask_row(after, before))
+        found.append(replace(each, row=shown))
+    return found
 
 
 def _add_causes(found: dict[tuple[str | None, ...], Cause], causes: Causes) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _FEW = 10
 """So many rows are read in this process."""
-_ROW, _ID, _READ = HIDDEN + "row", HIDDEN + "id", HIDDEN + "read"
+_ROW, _ID, _READ, _CORRECTED = (f"{HIDDEN}{name}" for name in ("row", "id", "read", "corrected"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +43,8 @@ class DeadLetterRows(Origin):
     """
 
     dlq: Delta
+    corrected: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Rows by the ids of their entries, which are read in the place of what the DLQ has of them."""
 
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         raise NotImplementedError("a replay chooses the rows of a DLQ")
@@ -55,12 +58,14 @@ class DeadLetterRows(Origin):
 
         (batch,) = batches
         ids = batch.span.parts
-        wanted = spark.createDataFrame(list(enumerate(ids)), f"{_ROW} bigint, {_ID} string")
+        asked = [(number, id_, self.corrected.get(str(id_))) for number, id_ in enumerate(ids)]
+        wanted = spark.createDataFrame(asked, f"{_ROW} bigint, {_ID} string, {_CORRECTED} string")
         kept, schema = self._find_rows(spark, [str(each) for each in ids])
         now = StructType.fromJson(json.loads(batch.schema))
         before = StructType.fromJson(json.loads(schema)) if schema else now
         lost = F.raise_error(F.concat(F.lit(f"{FAILS}the DLQ no longer has this row: "), F.col(_ID)))
         original = F.coalesce(F.col("original"), lost.cast("string"))
+        original = F.coalesce(F.col(_CORRECTED), original) if self.corrected else original
         frame = wanted.join(kept, _ID, "left")
         frame = frame.select(_ROW, original.alias("original"), restore(original, before).alias(_READ))
         read = F.col(_READ)

@@ -1,4 +1,5 @@
-"""A fix: what is done to refused rows before they are carried again, as a stage that only a replay has."""
+"""A fix: what is done to refused rows before they are carried again. It is a stage that only a replay has, or the rows
+as a person corrected them."""
 
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
+from runners.model.text import format_count
+from runners.running.given_rows import NONE_GIVEN, GivenRows
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.columns import WithColumns
 from stages.expressions import add_to_select, check_names, is_repeatable_sql, list_tables, put_in
@@ -42,9 +45,10 @@ _AT, _KEY, _NEW, _FOUND = HIDDEN + "at", HIDDEN + "key", HIDDEN + "new", HIDDEN 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """What is done to each of the chosen rows: columns are set, or a query or a function changes it.
+    """What is done to each of the chosen rows: columns are set, a query or a function changes it, or a person did.
 
-    It is text that the ledger keeps, so that a replay that goes on applies the same.
+    It is text that the ledger keeps, so that a replay that goes on applies the same. Of corrected rows the ledger has a
+    key, and the state has the rows.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -53,13 +57,15 @@ class Fix:
     """One SELECT over `rows`. A column that it does not give stays as it is."""
     python: str = ""
     """The text of a file with a function, as the stage `python` takes one."""
+    rows: GivenRows = NONE_GIVEN
+    """The rows as a person corrected them, which are read in the place of those that the DLQ has."""
     file: str = ""
     """The file that it was in."""
     start: Literal["beginning", "refused"] = "beginning"
     """Where it is applied: before all stages, or before the stage that refused the row."""
 
     def __post_init__(self) -> None:
-        given = [each for each in (self.columns, self.sql, self.python) if each]
+        given = [each for each in (self.columns, self.sql, self.python, self.rows) if each]
         if len(given) > 1:
             raise Refusal("A replay takes one fix.", hint="Give --set, or one file with --with.")
         size = len(json.dumps(self.json()).encode())
@@ -68,11 +74,11 @@ class Fix:
                 f"A fix has at most {MOST_BYTES:,} bytes, which the ledger keeps; this one has {size:,}.",
                 hint="Put tables and long functions into a module beside the file, and import it.",
             )
-        if given:
+        if given and not self.rows:
             self._make_stage()
 
     def __bool__(self) -> bool:
-        return bool(self.columns or self.sql or self.python)
+        return bool(self.columns or self.sql or self.python or self.rows)
 
     @staticmethod
     def read(file: str | Path, *, start: Literal["beginning", "refused"] = "beginning") -> Fix:
@@ -93,11 +99,13 @@ class Fix:
     @staticmethod
     def of(body: Mapping[str, JSON]) -> Fix:
         """From the ledger."""
-        return Fix(**{each.name: body[each.name] for each in fields(Fix) if each.name in body})
+        known = {each.name: body[each.name] for each in fields(Fix) if each.name in body}
+        return Fix(**{**known, **({"rows": GivenRows.of_body(known["rows"])} if "rows" in known else {})})
 
     def json(self) -> dict[str, JSON] | None:
         """As the ledger keeps it; None for no fix."""
-        return {name: value for name, value in vars(self).items() if value} if self else None
+        own = {name: value for name, value in vars(self).items() if value and name != "rows"}
+        return {**own, **({"rows": self.rows.json()} if self.rows else {})} if self else None
 
     @property
     def key(self) -> str:
@@ -109,11 +117,13 @@ class Fix:
         """The fix in a few words."""
         if self.columns:
             return ", ".join(f"{name}={sql}" for name, sql in self.columns.items())
+        if self.rows and not self.file:
+            return format_count(self.rows.count, "edited row", "edited rows")
         return Path(self.file).name or "a text"
 
     def put_into(self, chain: StageChain, refuser: str) -> StageChain:
-        """The chain with the fix at its place, for rows that this stage refused."""
-        if not self:
+        """The chain with the fix at its place, for rows that this stage refused. Corrected rows need no stage."""
+        if not self or self.rows:
             return chain
         step, number = PlacedStage(number=0, name=name_fix(chain), stage=self._make_stage()), itertools.count(1)
 

@@ -18,7 +18,7 @@ from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FILTERED
 from origins.batch import JSON, Batch
-from origins.errors import WherryError, list_errors
+from origins.errors import WherryError, list_errors, list_spark_errors
 from origins.origin import Origin
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -58,6 +58,7 @@ from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_run
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
 from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
+from runners.running.given_rows import NONE_GIVEN
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
 from runners.running.replay import Replay
@@ -225,6 +226,8 @@ class PipelineRun:
                 if not errors:
                     self._drop_filtered(spark)
                 self._release(journal, report)
+                if journal.state.replay is None:
+                    self._drop_given_rows(spark)
         facts = report.json()
         herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
         if scribe is not None:
@@ -505,6 +508,7 @@ class PipelineRun:
         if source is not None:
             source = self._choose_past(source, journal, spark)
         if source is not None and self.replay is not None:
+            self._take_given_rows(runner, spark)
             with runner.cancel_planning():
                 chosen, runner.reading.fix = self.replay.make_source(
                     source, opening.lines, self.destinations, self.dlq, journal, spark
@@ -522,6 +526,25 @@ class PipelineRun:
         dispatcher.run()
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)
+
+    def _take_given_rows(self, runner: TaskExecutor, spark: SparkSession) -> None:
+        """Keep the rows that a person corrected in the state before the first of them is planned, and read these."""
+        rows = self.replay.fix.rows if self.replay is not None else NONE_GIVEN
+        if rows and isinstance(self.dlq, Delta):
+            kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
+            runner.reading.origins = {
+                **runner.reading.origins,
+                REPLAY: DeadLetterRows(dlq=self.dlq, corrected=kept.texts),
+            }
+
+    def _drop_given_rows(self, spark: SparkSession) -> None:
+        """Remove them when no row waits for them any more. What goes wrong in here is tried again by the next run."""
+        rows = self.replay.fix.rows if self.replay is not None else NONE_GIVEN
+        if rows:
+            try:
+                self.place.store().remove(spark, rows.name)
+            except list_spark_errors(WherryError) as error:
+                log.warning("the corrected rows of this replay are still in the state: %s", summarise_error(error))
 
     def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
         """What a backfill or a redo plans from; for other runs what waits."""
@@ -569,9 +592,10 @@ class PipelineRun:
         def list_prepared() -> Sequence[str]:
             journal.refresh()
             plans = journal.state.open_plans
-            return [plan.decision.path for plan in plans if plan.decision] + [
-                plan.batch.plan for plan in plans if company is not None
-            ]
+            shared = [plan.batch.plan for plan in plans if company is not None]
+            given = Replay.resume(journal.state).fix.rows if journal.state.replay else NONE_GIVEN
+            cut = [given.name] if given else []
+            return [*(plan.decision.path for plan in plans if plan.decision), *shared, *cut]
 
         self.patience.outlast(lambda: self.place.store().sweep(spark, list_prepared))
         if company is None:

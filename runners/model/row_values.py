@@ -1,0 +1,396 @@
+"""The values of a row as its JSON in the DLQ has them, and as a cell of a spreadsheet shows them.
+
+`origins.nack` writes and reads that JSON with Spark. Here a person's change of it is checked, without Spark. A kind is
+the type of a column as Spark's JSON describes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+from origins.batch import Json
+
+_NUL = "\0"
+_BYTES = "base64:"
+"""How a cell begins whose text has characters that a spreadsheet cannot hold."""
+_UNSAFE = re.compile(r"""'*(?:[=+\-@\t\r＝＋－＠]|base64:|""$)""")  # noqa: RUF001 -- a spreadsheet takes them for the others
+"""What a spreadsheet may take for a formula, and what means something else in a cell. An apostrophe goes before it."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
+_NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+_NOT_FINITE = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
+_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)(?P<exponent>[eE][+-]?\d+)?")
+_MOMENT = re.compile(
+    r"(?P<day>\d{4}-\d\d-\d\d)(?:[T ](?P<hour>\d\d):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:\.(?P<part>\d{1,9}))?)?)?"
+    r" ?(?P<zone>Z|[+-]\d\d(?::?\d\d)?)?"
+)
+_SHOWN = 60
+
+
+class Number(str):
+    """A number, with the digits that JSON has."""
+
+
+class BadValue(ValueError):
+    """A value that does not suit its column; the message says what came and what was expected."""
+
+
+def parse_row(text: str) -> Any:
+    """What the DLQ's JSON says, with all digits of its numbers."""
+    return json.loads(text, parse_int=Number, parse_float=Number)
+
+
+def parse_edited(text: str) -> Any:
+    """What a person's JSON says. Raises `BadValue`, also where an object has a name twice."""
+    try:
+        return make_decoder().decode(text)
+    except json.JSONDecodeError as error:
+        raise BadValue(f"it is not JSON: {error.msg}, at line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise BadValue("it is too deep") from error
+
+
+def make_decoder() -> json.JSONDecoder:
+    """What reads a person's JSON."""
+    return json.JSONDecoder(
+        parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=_pair_names
+    )
+
+
+def _refuse_constant(name: str) -> Json:
+    raise BadValue(f'{name} is not JSON; write "{name}" in quotes')
+
+
+def _pair_names(pairs: Sequence[tuple[str, Json]]) -> Mapping[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadValue(f"the name {twice!r} is there twice")
+    return found
+
+
+def write_json(value: Json, *, indent: int | None = None, _level: int = 0) -> str:
+    """The value as JSON, with the digits of its numbers; with `indent` over several lines."""
+    if isinstance(value, Number):
+        return str(value)
+    if not isinstance(value, list | tuple | Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    brackets, parts = "[]", [write_json(each, indent=indent, _level=_level + 1) for each in value]
+    if isinstance(value, Mapping):
+        inner = [write_json(each, indent=indent, _level=_level + 1) for each in value.values()]
+        brackets = "{}"
+        parts = [f"{json.dumps(name, ensure_ascii=False)}: {each}" for name, each in zip(value, inner, strict=True)]
+    if indent is None or not parts:
+        return brackets[0] + ", ".join(parts) + brackets[1]
+    line = "\n" + " " * indent * (_level + 1)
+    return brackets[0] + line + f",{line}".join(parts) + "\n" + " " * indent * _level + brackets[1]
+
+
+def show_kind(kind: Json) -> str:
+    """The type in the words of Spark's SQL."""
+    if isinstance(kind, Mapping):
+        return {"array": "list", "udt": "value of this type"}.get(str(kind["type"]), str(kind["type"]))
+    return _NAMES.get(str(kind), str(kind))
+
+
+def check_value(value: Json, kind: Json) -> Json:
+    """The value as the DLQ writes it, the same for each way to write it. Raises `BadValue` for one that is not of this
+    kind."""
+    if value is None:
+        return None
+    if isinstance(kind, Mapping):
+        check: Callable[[Json, Any], Json] = _NESTED.get(str(kind["type"]), _refuse_change)
+        return check(value, kind)
+    name = str(kind)
+    if name.startswith("decimal"):
+        return _check_decimal(value, name)
+    if name.startswith(("string", "varchar", "char")):
+        return _check_text(value, name)
+    return _SIMPLE.get(name, _refuse_change)(value, name)
+
+
+def _refuse(value: Json, kind: Json, why: str = "") -> BadValue:
+    shown = f"'{value}'" if isinstance(value, str) and not isinstance(value, Number) else write_json(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+    name = show_kind(kind)
+    return BadValue(f"{shown} is not {'an' if name[0] in 'aeiou' else 'a'} {name}{why and f' ({why})'}")
+
+
+def _refuse_change(value: Json, kind: Json) -> Json:
+    raise _refuse(value, kind, "a value of this type can only stay as it is, or become NULL")
+
+
+def _check_text(value: Json, kind: str) -> str:
+    if not isinstance(value, str) or isinstance(value, Number):
+        raise _refuse(value, kind)
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise _refuse(value.encode(errors="replace").decode(), kind, "a character is half of a pair") from error
+    return value
+
+
+def _check_boolean(value: Json, kind: str) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(value, kind)
+    return value
+
+
+def _check_whole(value: Json, kind: str) -> Number:
+    if not isinstance(value, Number) or not re.fullmatch(r"-?\d{1,40}", value):
+        raise _refuse(value, kind)
+    found = int(value)
+    if not -(2 ** _BITS[kind]) <= found < 2 ** _BITS[kind]:
+        raise _refuse(value, kind, "out of range")
+    return Number(found)
+
+
+def _check_decimal(value: Json, kind: str) -> Number:
+    if not isinstance(value, Number):
+        raise _refuse(value, kind)
+    precision, scale = map(int, re.findall(r"\d+", kind))
+    number = Decimal(value)
+    digits, exponent = "".join(map(str, number.as_tuple().digits)).lstrip("0"), int(number.as_tuple().exponent)
+    stripped = digits.rstrip("0")
+    exponent += len(digits) - len(stripped)
+    if not stripped:
+        return Number("0")
+    if -exponent > scale:
+        raise _refuse(value, kind, f"more than {scale} digits behind the point")
+    if len(stripped) + exponent > precision - scale:
+        raise _refuse(value, kind, "out of range")
+    whole = Decimal(int(stripped)).scaleb(exponent) if exponent < 0 else Decimal(int(stripped) * 10**exponent)
+    return Number(f"{'-' if number.is_signed() else ''}{whole:f}")
+
+
+def _check_float(value: Json, kind: str) -> Json:
+    if isinstance(value, str) and not isinstance(value, Number) and value in _NOT_FINITE:
+        return value
+    if not isinstance(value, Number):
+        raise _refuse(value, kind)
+    found = float(value)
+    if not math.isfinite(found) or (kind == "float" and abs(found) > 3.4028235677973366e38):
+        raise _refuse(value, kind, "out of range")
+    return Number(repr(found))
+
+
+def _check_date(value: Json, kind: str) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"\d{4}-\d\d-\d\d", value):
+        raise _refuse(value, kind, "write it as 2026-01-31")
+    try:
+        return date.fromisoformat(value).isoformat()
+    except ValueError as error:
+        raise _refuse(value, kind, "there is no such day") from error
+
+
+def _check_moment(value: Json, kind: str) -> str:
+    found = _MOMENT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise _refuse(value, kind, "write it as 2026-01-31T06:00:00Z")
+    clock = [int(found[name] or 0) for name in ("hour", "minute", "second")]
+    part, zone = (found["part"] or "").ljust(9, "0"), found["zone"]
+    try:
+        moment = datetime(*map(int, found["day"].split("-")), *clock, int(part[:6]))  # type: ignore[arg-type,call-arg]
+        if zone and zone != "Z":
+            hours, minutes = int(zone[1:3]), int(zone[3:].lstrip(":") or 0)
+            apart = timezone(timedelta(hours=hours, minutes=minutes) * (-1 if zone[0] == "-" else 1))
+            moment = moment.replace(tzinfo=apart).astimezone(timezone.utc).replace(tzinfo=None)
+    except (ValueError, OverflowError) as error:
+        raise _refuse(value, kind, "there is no such time") from error
+    if part[6:] != "000":
+        raise _refuse(value, kind, "at most 6 digits of a second")
+    if kind == "timestamp_ntz" and zone:
+        raise _refuse(value, kind, "it has no time zone")
+    return moment.isoformat(timespec="microseconds") + ("Z" if kind == "timestamp" else "")
+
+
+def _check_binary(value: Json, kind: str) -> str:
+    if not isinstance(value, str) or isinstance(value, Number):
+        raise _refuse(value, kind)
+    try:
+        return base64.b64encode(base64.b64decode(value, validate=True)).decode()
+    except (binascii.Error, ValueError) as error:
+        raise _refuse(value, kind, "write its bytes in base64") from error
+
+
+def _check_variant(value: Json, kind: str) -> Json:
+    if isinstance(value, list):
+        return [_check_variant(each, kind) for each in value]
+    if isinstance(value, Mapping):
+        return {_check_text(name, "string"): _check_variant(each, kind) for name, each in value.items()}
+    return _check_text(value, "string") if isinstance(value, str) and not isinstance(value, Number) else value
+
+
+_SIMPLE: Mapping[str, Callable[[Json, str], Json]] = {
+    "boolean": _check_boolean,
+    **dict.fromkeys(_BITS, _check_whole),
+    "float": _check_float,
+    "double": _check_float,
+    "date": _check_date,
+    "timestamp": _check_moment,
+    "timestamp_ntz": _check_moment,
+    "binary": _check_binary,
+    "variant": _check_variant,
+}
+
+
+def _check_array(value: Json, kind: Mapping[str, Json]) -> Json:
+    if not isinstance(value, list):
+        raise _refuse(value, kind)
+    return [_check_inner(each, kind["elementType"], f"[{at}]") for at, each in enumerate(value, 1)]
+
+
+def _check_struct(value: Json, kind: Mapping[str, Any]) -> Json:
+    if not isinstance(value, Mapping):
+        raise _refuse(value, kind)
+    names = [str(field["name"]) for field in kind["fields"]]
+    given = {match_name(str(name), names): each for name, each in value.items()}
+    if None in given:
+        unknown = next(name for name in value if match_name(str(name), names) is None)
+        raise BadValue(f"there is no field {unknown!r}; there are: {', '.join(names)}")
+    return {
+        name: _check_inner(given.get(name), field["type"], f".{name}")
+        for name, field in zip(names, kind["fields"], strict=True)
+    }
+
+
+def _check_map(value: Json, kind: Mapping[str, Any]) -> Json:
+    if str(kind["keyType"]).startswith("string"):
+        if not isinstance(value, Mapping):
+            raise _refuse(value, kind)
+        return {
+            _check_text(name, "string"): _check_inner(each, kind["valueType"], f".{name}")
+            for name, each in value.items()
+        }
+    if not isinstance(value, list) or not all(
+        isinstance(each, Mapping) and {*each} <= {"key", "value"} for each in value
+    ):
+        raise _refuse(value, kind, 'write it as a list of {"key": …, "value": …}')
+    found: list[Json] = []
+    for at, each in enumerate(value, 1):
+        assert isinstance(each, Mapping)
+        if each.get("key") is None:
+            raise BadValue(f"[{at}]: an entry of a map needs a key")
+        key = _check_inner(each["key"], kind["keyType"], f"[{at}].key")
+        found.append({"key": key, "value": _check_inner(each.get("value"), kind["valueType"], f"[{at}].value")})
+    keys = [write_json(each["key"]) for each in found]  # type: ignore[call-overload,index]
+    if len({*keys}) < len(keys):
+        raise BadValue("a map has the same key twice")
+    return found
+
+
+def _check_inner(value: Json, kind: Json, where: str) -> Json:
+    try:
+        return check_value(value, kind)
+    except BadValue as error:
+        inner = str(error)
+        raise BadValue(f"{where}{inner}" if inner[0] in ".[" else f"{where}: {inner}") from error
+
+
+_NESTED: Mapping[str, Callable[[Json, Any], Json]] = {
+    "array": _check_array,
+    "struct": _check_struct,
+    "map": _check_map,
+}
+
+
+def match_name(name: str, names: Sequence[str]) -> str | None:
+    """Which of the names is meant: the same one, or else the only one in another case of letters."""
+    if name in names:
+        return name
+    alike = [each for each in names if each.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def keep_if_same(value: Json, original: Json, kind: Json) -> Json:
+    """The value as the DLQ writes it; the original itself where both mean the same. Raises `BadValue`."""
+    if _is_same(value, original):
+        return original
+    checked = check_value(value, kind)
+    try:
+        return original if _is_same(checked, check_value(original, kind)) else checked
+    except BadValue:
+        return checked
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    return write_json(one) == write_json(other)
+
+
+def is_text(kind: Json) -> bool:
+    """Whether values of this kind are text."""
+    return isinstance(kind, str) and kind.startswith(("string", "varchar", "char"))
+
+
+def show_cell(value: Json, kind: Json) -> str:
+    """The value as a cell of a spreadsheet. An empty cell is NULL."""
+    if value is None:
+        return ""
+    if isinstance(kind, Mapping) or kind == "variant":
+        return write_json(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and not isinstance(value, Number):
+        return show_text(value)
+    return write_json(value)
+
+
+def show_text(text: str) -> str:
+    """Text as a cell that no spreadsheet takes for a formula, and that is not empty."""
+    if text == "":
+        return '""'
+    if _CONTROL.search(text):
+        return _BYTES + (text[1:] if text.startswith(_NUL) else base64.b64encode(text.encode()).decode())
+    return f"'{text}" if _UNSAFE.match(text) else text
+
+
+def parse_text(cell: str) -> str:
+    """The text that a cell shows. Raises `BadValue`."""
+    if cell == '""':
+        return ""
+    if cell.startswith(_BYTES):
+        try:
+            held = base64.b64decode(cell.removeprefix(_BYTES), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise BadValue(
+                f"what stands behind {_BYTES} is not base64; write '{_BYTES} for this text itself"
+            ) from error
+        try:
+            text = held.decode()
+        except UnicodeDecodeError:
+            return _NUL + base64.b64encode(held).decode()
+        return _NUL + base64.b64encode(held).decode() if text.startswith(_NUL) else text
+    return cell[1:] if cell.startswith("'") and _UNSAFE.match(cell) else cell
+
+
+def parse_cell(cell: str, kind: Json) -> Json:
+    """The value that a cell shows; `check_value` comes next. Raises `BadValue` for a cell that cannot be read."""
+    if cell == "":
+        return None
+    if is_text(kind):
+        return parse_text(cell)
+    if not cell.strip():
+        raise _refuse(cell, kind)
+    if isinstance(kind, Mapping) or kind == "variant":
+        found: Json = parse_edited(cell)
+        return found
+    text = parse_text(cell).strip()
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if kind in _BITS or kind in ("float", "double") or str(kind).startswith("decimal"):
+        found_number = _NUMBER.fullmatch(text)
+        if found_number is None:
+            return text
+        if found_number["exponent"] and kind not in ("float", "double"):
+            raise _refuse(text, kind, "a spreadsheet may have rounded it; write all digits")
+        return Number(text)
+    return text

@@ -1,0 +1,331 @@
+"""Refused rows that a person corrects, in a file or in an editor: how they are given out, and taken back as the fix of
+their entries in the DLQ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, stream_dlq
+from destinations.destination import Destination
+from origins.batch import Json
+from origins.nack import RAW
+from origins.protection import MASK, Protection
+from origins.quick_dataclass import dataclass
+from runners.model.errors import Refusal
+from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, write_json
+from runners.model.spec import PipelineSpec
+from runners.model.text import format_count
+from runners.operations.pipeline_access import open_state
+from runners.operations.row_files import (
+    LONGEST_CELL,
+    OURS,
+    EditableRow,
+    EditedRow,
+    JsonFormat,
+    RowFormat,
+    find_format,
+    read_rows,
+    write_rows,
+)
+from runners.running.choice import Choice
+from runners.running.fix import Fix
+from runners.running.given_rows import GivenRows
+from runners.running.replay import Replay
+from runners.state.journal import list_decided
+from runners.state.location import find_dlq
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+MOST_CORRECTED = 100_000
+"""So many rows are corrected at once: the ledger keeps the id of each, and they pass through this process."""
+_MOST_NAMED = 5
+_ASKED = "id, stage, code, message, `row`, original, original_schema"
+_UNREAD = "the origin could not read these lines; correct them and add them in a new file"
+_NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correctable:
+    """An entry of the DLQ as a person may correct it."""
+
+    id: str
+    code: str
+    message: str
+    values: Mapping[str, Json] = field(repr=False)
+    """The row as it was read."""
+    kinds: Mapping[str, Json]
+    masked: Mapping[str, Json] = field(repr=False)
+    """The row as it is shown to somebody who may not see protected columns."""
+    masked_message: str = ""
+    protected: frozenset[str] = frozenset()
+    """The columns in which protected values may stand."""
+    why_not: str = ""
+    """Why it cannot be corrected."""
+
+    @staticmethod
+    def of(row: Mapping[str, Any], protection: Protection) -> Correctable:
+        """From the columns of the DLQ."""
+        original, schema = row["original"], row["original_schema"]
+        why = _NOT_KEPT if original is None else _UNREAD if schema == RAW else ""
+        values = parse_row(original) if not why else {}
+        kinds = {each["name"]: each["type"] for each in parse_row(schema)["fields"]} if not why else {}
+        nack = {"stage": row["stage"], "message": row["message"] or "", "row": parse_row(row["row"] or "null")}
+        shown = protection.mask_nack({**nack, "original": values})
+        return Correctable(
+            id=row["id"],
+            code=row["code"] or "",
+            message=row["message"] or "",
+            values={name: values.get(name) for name in kinds},
+            kinds=kinds,
+            masked={name: shown["original"].get(name) for name in kinds} if kinds else {},  # type: ignore[union-attr]
+            masked_message=str(shown["message"]),
+            protected=frozenset(filter(protection.covers, kinds)),
+            why_not=why,
+        )
+
+    def show(self, *, reveal: bool) -> EditableRow:
+        """As a file shows it."""
+        return EditableRow(
+            id=self.id,
+            code=self.code,
+            message=self.message if reveal else self.masked_message,
+            values=self.values if reveal else self.masked,
+            kinds=self.kinds,
+        )
+
+    def show_for_editor(self, *, reveal: bool) -> str:
+        """As an editor shows it: JSON that begins with the reason. Without `reveal` a column is left out of which a
+        protected value would be seen, and then stays as it is."""
+        shown = self.show(reveal=reveal)
+        values = {
+            name: each for name, each in shown.values.items() if write_json(each) == write_json(self.values[name])
+        }
+        told = dict(zip(OURS, (shown.id, shown.code, shown.message), strict=False))
+        return write_json({**told, **values}, indent=2) + "\n"
+
+    def correct(self, row: EditedRow, form: RowFormat) -> str | None:
+        """The row as JSON of the DLQ, with what was edited; None if nothing was. A column that is missing stays as it
+        is. Raises `BadValue`, with the column, for what cannot be."""
+        if self.why_not:
+            raise BadValue(f"it cannot be replayed: {self.why_not}")
+        found = dict(self.values)
+        names = list(self.kinds)
+        for given, cell in row.cells.items():
+            if given in OURS:
+                continue
+            name = match_name(str(given), names)
+            if name is None:
+                if cell is None or cell == "":
+                    continue  # a column of rows that were read with other columns
+                raise BadValue(f"column {given}: this row was read without it")
+            try:
+                kind = self.kinds[name]
+                found[name] = keep_if_same(form.parse(cell, kind, self.values[name]), self.values[name], kind)
+            except BadValue as error:
+                raise BadValue(f"column {name}: {error}") from error
+            self._refuse_mask(name, found[name])
+        if write_json(found) == write_json(dict(self.values)):
+            return None
+        return write_json(found)
+
+    def _refuse_mask(self, name: str, value: Json) -> None:
+        """Raises `BadValue` where a mask would take the place of the value that it hides."""
+        own, masked = write_json(self.values[name]), write_json(self.masked[name])
+        new = write_json(value)
+        copied = own != masked and new == masked
+        if new != own and (copied or (name in self.protected and MASK in new and MASK not in own)):
+            raise BadValue(f"column {name}: {new} is the mask of a protected value, not a value")
+
+
+def read_correctable(
+    dlq: Destination, spark: Callable[[], SparkSession], ids: Sequence[str], protection: Protection
+) -> Mapping[str, Correctable]:
+    """The entries with these ids, as far as the DLQ has them."""
+    if not ids:
+        return {}
+    wanted = frozenset(ids)
+    condition = match_ids(ids) if len(ids) <= MOST_LISTED else match_plans(ids)
+    tables = stream_dlq(dlq, spark, f"SELECT {_ASKED} FROM {{table}} WHERE {condition}")
+    return {row["id"]: Correctable.of(row, protection) for row in _list_rows(tables) if row["id"] in wanted}
+
+
+def _list_rows(tables: Iterable[pyarrow.Table]) -> Iterator[Mapping[str, Any]]:
+    from origins.batch_rows import to_python_rows
+
+    return (row for table in tables for row in to_python_rows(table))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedRows:
+    """What an export wrote."""
+
+    file: Path
+    rows: int
+    left: Mapping[str, int]
+    """How many chosen rows cannot be corrected, by the reason."""
+    masked: bool
+    """Whether values are masked, so that the file cannot be imported."""
+    long: int
+    """How many values are longer than a cell of a spreadsheet can be."""
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {**vars(self), "file": str(self.file), "left": dict(self.left)}
+
+
+def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:
+    """Write the chosen rows that wait into a file, as `Pipeline.export_dead_letters` says."""
+    find_format(file)
+    journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
+    decided, protection = list_decided(journal), pipeline.protection
+    left: Counter[str] = Counter()
+    columns: dict[str, list[Json]] = {}
+    for row in _list_rows(choice.stream_rows(dlq, spark, "id, original_schema, original IS NOT NULL AS kept")):
+        if row["id"] not in decided:
+            if not row["kept"] or row["original_schema"] == RAW:
+                left[_UNREAD if row["kept"] else _NOT_KEPT] += 1
+                continue
+            for each in parse_row(row["original_schema"])["fields"]:
+                kinds = columns.setdefault(each["name"], [])
+                if each["type"] not in kinds:
+                    kinds.append(each["type"])
+    counts: Counter[str] = Counter()
+
+    def list_rows() -> Iterator[EditableRow]:
+        order = "ORDER BY nacked_at, lane, number, position, id"
+        for row in _list_rows(choice.stream_rows(dlq, spark, _ASKED, then=order)):
+            entry = Correctable.of(row, protection) if row["id"] not in decided else None
+            if entry is not None and not entry.why_not and columns.keys() >= entry.kinds.keys():
+                counts["rows"] += 1
+                counts["long"] += sum(len(str(value)) > LONGEST_CELL for value in entry.values.values())
+                yield entry.show(reveal=reveal)
+
+    masked = bool(protection) and not reveal
+    write_rows(file, list_rows(), columns, masked=masked)
+    return ExportedRows(file=file, rows=counts["rows"], left=dict(left), masked=masked, long=counts["long"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedRows:
+    """The rows that a person edited, compared with the entries of the DLQ. Nothing is written yet."""
+
+    file: str
+    rows: GivenRows
+    """What a replay gives in the place of the entries."""
+    changed: int
+    """How many rows differ from what was read."""
+    unchanged: int
+    replayed: int
+    """How many of the rows were replayed before."""
+    discarded: int
+    duplicated: int
+    """How many rows are in the file twice, with the same values."""
+
+    def make_replay(self, *, reason: str, give_up: bool = False) -> Replay:
+        """The replay that delivers these rows. Raises `Refusal` without a reason."""
+        fix = Fix(rows=self.rows, file=self.file)
+        return Replay(choice=Choice(ids=tuple(sorted(self.rows.texts))), reason=reason, fix=fix, give_up=give_up)
+
+    def json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {name: each for name, each in vars(self).items() if name != "rows"}
+
+
+def correct_from_file(pipeline: PipelineSpec, file: Path, *, unchanged: bool = False) -> CorrectedRows:
+    """The rows of an edited file. Raises `Refusal` as `correct_rows` does, and where the file cannot be read."""
+    return correct_rows(pipeline, read_rows(file), find_format(file), file, unchanged=unchanged)
+
+
+def correct_from_values(
+    pipeline: PipelineSpec, values: Mapping[str, Mapping[str, Json]], *, unchanged: bool = False
+) -> CorrectedRows:
+    """Rows by the ids of their entries, each with the columns that are set, as the JSON of an export has them."""
+    edited = [
+        EditedRow(number=number, id=id_, cells={name: parse_row(write_json(each)) for name, each in row.items()})
+        for number, (id_, row) in enumerate(values.items(), 1)
+    ]
+    return correct_rows(pipeline, edited, JsonFormat(), None, unchanged=unchanged)
+
+
+def correct_rows(
+    pipeline: PipelineSpec, edited: Sequence[EditedRow], form: RowFormat, file: Path | None, *, unchanged: bool = False
+) -> CorrectedRows:
+    """What was edited, compared with the DLQ. With `unchanged` also rows count that are as they were read.
+
+    Raises `Refusal` with all that is wrong: an id that the DLQ does not have, a value that its column cannot have, and
+    an id that is there twice with different values.
+    """
+    journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
+    decided = list_decided(journal)
+    found = read_correctable(dlq, spark, list({row.id for row in edited if row.id}), pipeline.protection)
+    problems: list[str] = []
+    texts: dict[str, str | None] = {}
+    seen: dict[str, int] = {}
+    duplicated = 0
+    for row in edited:
+        entry = found.get(row.id)
+        try:
+            if entry is None:
+                raise BadValue(f"the DLQ has no row {row.id}" if row.id else "it has no id")
+            text = entry.correct(row, form)
+        except BadValue as error:
+            problems.append(f"row {row.number}, {error}")
+            continue
+        if row.id in seen and texts[row.id] != text:
+            problems.append(f"row {row.number}, it has the id of row {seen[row.id]}, and other values")
+        duplicated += row.id in seen
+        seen.setdefault(row.id, row.number)
+        texts.setdefault(row.id, text)
+    name = file.name if file else "These rows"
+    if problems:
+        _refuse(name, problems)
+    originals = {id_: write_json(dict(found[id_].values)) for id_, text in texts.items() if text is None and unchanged}
+    kept = {id_: text for id_, text in texts.items() if text is not None} | originals
+    if len(kept) > MOST_CORRECTED:
+        raise Refusal(
+            f"{name} changes {format_count(len(kept))}; Wherry takes at most {MOST_CORRECTED:,} at once.",
+            hint="Split the file, and import its parts one after the other.",
+        )
+    return CorrectedRows(
+        file=str(file.absolute()) if file else "",
+        rows=GivenRows.of(kept) if kept else GivenRows(),
+        changed=sum(text is not None for text in texts.values()),
+        unchanged=sum(text is None for text in texts.values()),
+        replayed=_count(texts, decided.replayed),
+        discarded=_count(texts, decided.discarded),
+        duplicated=duplicated,
+    )
+
+
+def _count(ids: Iterable[str], among: Any) -> int:
+    return sum(each in among for each in ids)
+
+
+def _refuse(name: str, problems: Sequence[str]) -> None:
+    more = [f"and {len(problems) - _MOST_NAMED:,} more"] if len(problems) > _MOST_NAMED else []
+    listed = "\n  ".join([*problems[:_MOST_NAMED], *more])
+    raise Refusal(
+        f"{name} was not imported, and nothing was written:\n  {listed}",
+        hint="Correct these rows in the file. A row of another pipeline does not belong there.",
+    )
+
+
+def find_correctable(pipeline: PipelineSpec, id_: str) -> Correctable:
+    """The entry with this id. Raises `Refusal` where the DLQ has none, or where it cannot be corrected any more."""
+    journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
+    decided = list_decided(journal)
+    entry = read_correctable(dlq, spark, [id_], pipeline.protection).get(id_)
+    if entry is None:
+        raise Refusal(f"The DLQ has no row {id_}.", hint="See the ids:  wherry dlq show FILE --waiting")
+    if id_ in decided:
+        what = "discarded" if id_ in decided.discarded else "replayed"
+        raise Refusal(f"The row {id_} was {what}.", hint="See the rows that wait:  wherry dlq show FILE --waiting")
+    if entry.why_not:
+        raise Refusal(f"The row {id_} cannot be replayed: {entry.why_not}.")
+    return entry

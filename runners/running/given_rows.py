@@ -1,0 +1,98 @@
+"""Rows that a person corrected: read in the place of their entries in the DLQ, and kept in the state until all of them
+are replayed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from origins.batch import Json
+from origins.errors import list_spark_errors
+from origins.nack import parse_columns
+from origins.quick_dataclass import dataclass
+from runners.model.errors import Refusal
+from runners.model.text import format_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from runners.state.prepared_store import PreparedStore
+
+_COLUMNS = "id string, original string"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenRows:
+    """Corrected rows by the ids of their entries, each as JSON that has the form of `original`.
+
+    The ledger keeps only what tells them from other rows: their values are in the state, where they can be removed.
+    """
+
+    key: str = ""
+    """The same for the same rows."""
+    count: int = 0
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The rows; none where only the state has them."""
+
+    @staticmethod
+    def of(texts: Mapping[str, str]) -> GivenRows:
+        return GivenRows(key=_make_key(texts), count=len(texts), texts=texts)
+
+    @staticmethod
+    def of_body(body: Mapping[str, Json]) -> GivenRows:
+        """From the ledger."""
+        return GivenRows(key=str(body["key"]), count=int(str(body["count"])))
+
+    def __bool__(self) -> bool:
+        return bool(self.key)
+
+    def json(self) -> dict[str, Json]:
+        """As the ledger keeps it."""
+        return {"key": self.key, "count": self.count}
+
+    @property
+    def name(self) -> str:
+        """Under which name the store has them."""
+        return f"given{self.key}"
+
+    def keep(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
+        """The rows, which the store has from now on. Raises `Refusal` where neither it nor this has them whole."""
+        try:
+            return self.load(store, spark)
+        except Refusal:
+            if not self.texts:
+                raise
+        store.remove(spark, self.name)
+        rows = [{"id": id_, "original": text} for id_, text in self.texts.items()]
+        if not store.put(f"{self.name}-0", rows, parse_columns(_COLUMNS)):
+            store.write(f"{self.name}-0", spark.createDataFrame([tuple(each.values()) for each in rows], _COLUMNS))
+        return self
+
+    def load(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
+        """The rows that the store has. Raises `Refusal` where it has not all of them."""
+        from pyarrow import ArrowException
+
+        try:
+            found = store.read(spark, f"{self.name}-0").select("id", "original").toArrow()
+            texts = dict(zip(found["id"].to_pylist(), found["original"].to_pylist(), strict=True))
+        except list_spark_errors(ArrowException, OSError):
+            texts = {}
+        if _make_key(texts) != self.key:
+            raise Refusal(
+                f"The state no longer has the {format_count(self.count, 'corrected row', 'corrected rows')} of this "
+                "replay.",
+                hint="Import the same file again:  wherry dlq import FILE rows.csv\nOr give the replay up:  --give-up",
+            )
+        return replace(self, texts=texts)
+
+
+NONE_GIVEN = GivenRows()
+
+
+def _make_key(texts: Mapping[str, str]) -> str:
+    found = hashlib.sha256()
+    for id_, text in sorted(texts.items()):
+        found.update(f"{len(id_)}:{id_}{len(text)}:{text}".encode())
+    return found.hexdigest()[:16]
