@@ -217,10 +217,10 @@ class Pipeline(PipelineSpec):
         return export_rows(self._definition().pipeline, Path(to), choice or Choice(), reveal=reveal)
 
     def correct_dead_letters(
-        self, corrected: str | Path | Mapping[str, Mapping[str, JSON]], *, unchanged: bool = False
+        self, corrected: str | Path | Mapping[str, Mapping[str, Any]], *, unchanged: bool = False
     ) -> CorrectedRows:
         """Corrected rows of the DLQ: an edited file that `export_dead_letters` wrote, or by the id of each row the
-        columns to set, with values as its JSON has them. Its `make_replay` is what `preview_replay` and `replay` take.
+        columns to set. Its `make_replay` is what `preview_replay` and `replay` take.
 
         Rows that are as they were read are left out unless `unchanged`. Writes nothing. Raises `Refusal` with all rows
         that cannot be taken.

@@ -27,10 +27,11 @@ from runners.command_line.options import (
     with_reason,
     with_wide,
 )
-from runners.command_line.state_commands import confirm
+from runners.command_line.state_commands import check_terminal, confirm, is_terminal
 from runners.model.text import format_count
 
 if TYPE_CHECKING:
+    from runners.operations.correct_rows import Correctable, CorrectedRows
     from runners.pipeline import Pipeline
     from runners.running.choice import Choice
     from runners.running.fix import Fix
@@ -249,6 +250,160 @@ def replay(
     else:
         again = Replay(choice=choice, fix=fix, give_up=give_up, reason=reason or ("a dry run" if dry_run else ""))
     return replay_and_print(pipeline, again, carrying, given["file"], yes=yes, dry_run=dry_run)
+
+
+@dlq.command("export")
+@with_definition
+@option(
+    "--to", "to", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Write .csv, .json or .parquet."
+)
+@option("--reveal", is_flag=True, help="Write the values of protected columns.")
+@with_choice_options
+@as_json
+def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any) -> None:
+    """Write refused rows that wait into a file, to correct them.
+
+    For example:  wherry dlq export orders.yaml --to rows.csv
+
+    Each row has its id, its code, its message, and the columns that were read. `dlq import` takes the file back.
+    """
+    exported = load_for_reading(**given).export_dead_letters(to, choice=choice, reveal=reveal)
+    click.echo(printing_state.format_exported(exported, str(given["file"])), err=True)
+    if json:
+        click.echo(printing.as_json(exported.json()))
+
+
+@dlq.command("import")
+@partial(with_definition, rest="rows")
+@click.argument("rows", metavar="ROWS", required=False)
+@option("--unchanged", is_flag=True, help="Take rows too that were not edited.")
+@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+@option("--give-up", is_flag=True, help="Give up a replay that was cut short.")
+@with_move_options
+@with_carry_options
+def import_rows(
+    rows: str | None,
+    unchanged: bool,
+    dry_run: bool,
+    give_up: bool,
+    reason: str,
+    yes: bool,
+    carrying: CarryOptions,
+    **given: Any,
+) -> int:
+    """Replay the rows of a file that `dlq export` wrote.
+
+    For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
+
+    Wherry compares the file with the queue, and shows what would become of each row before it asks. A row that was not
+    edited waits on. After a crash, import the same file again: each row is delivered once.
+    """
+    if not rows:
+        raise click.MissingParameter(param_hint="ROWS", param_type="argument")
+    _check_reason(reason, dry_run=dry_run)
+    pipeline = load_pipeline(**given)
+    corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
+    return _replay_corrected(
+        pipeline, corrected, carrying, given["file"], reason=reason, give_up=give_up, yes=yes, dry_run=dry_run
+    )
+
+
+@dlq.command("edit")
+@partial(with_definition, rest="letter")
+@click.argument("letter", metavar="ID", required=False)
+@option("--reveal", is_flag=True, help="Edit the values of protected columns too.")
+@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
+@option("--give-up", is_flag=True, help="Give up a replay that was cut short.")
+@with_move_options
+@with_carry_options
+def edit_row(
+    letter: str | None,
+    reveal: bool,
+    dry_run: bool,
+    give_up: bool,
+    reason: str,
+    yes: bool,
+    carrying: CarryOptions,
+    **given: Any,
+) -> int:
+    """Edit one refused row in $EDITOR, and replay it.
+
+    For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
+
+    The editor shows the row as JSON, below the reason why it was refused. A file that is unchanged or empty does
+    nothing. Wherry shows what would become of the row before it asks.
+    """
+    from runners.command_line.editor import find_editor
+    from runners.operations.correct_rows import find_correctable
+
+    if not letter:
+        raise click.MissingParameter(param_hint="ID", param_type="argument")
+    _check_reason(reason, dry_run=dry_run)
+    find_editor()
+    if not (yes or dry_run):
+        check_terminal()
+    pipeline = load_pipeline(**given)
+    entry = find_correctable(pipeline, letter)
+    corrected = _edit(pipeline, entry, reveal=reveal)
+    if corrected is None:
+        click.echo("Nothing was edited, so nothing was done.", err=True)
+        if carrying.json:
+            click.echo(printing.as_json({"edited": False}))
+        return 0
+    return _replay_corrected(
+        pipeline, corrected, carrying, given["file"], reason=reason, give_up=give_up, yes=yes, dry_run=dry_run
+    )
+
+
+def _check_reason(reason: str, *, dry_run: bool) -> None:
+    from runners.model.errors import Refusal
+
+    if not (reason.strip() or dry_run):
+        raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
+
+
+def _edit(pipeline: Pipeline, entry: Correctable, *, reveal: bool) -> CorrectedRows | None:
+    """The row as it is edited; None if it is not. On a terminal a row that is wrong is edited again."""
+    from runners.command_line.editor import edit_text
+    from runners.model.errors import Refusal
+    from runners.operations.correct_rows import correct_text
+
+    shown = text = entry.show_for_editor(reveal=reveal)
+    while True:
+        text = edit_text(text, "row.json")
+        if not text.strip() or text.strip() == shown.strip():
+            return None
+        try:
+            corrected = correct_text(pipeline, entry.id, text)
+            return corrected if corrected.changed else None
+        except Refusal as refusal:
+            if not is_terminal():
+                raise
+            click.echo(str(refusal), err=True)
+            if not click.confirm("Edit it again?", default=True, err=True):
+                raise click.Abort from refusal
+
+
+def _replay_corrected(
+    pipeline: Pipeline,
+    corrected: CorrectedRows,
+    carrying: CarryOptions,
+    file: Path,
+    *,
+    reason: str,
+    give_up: bool,
+    yes: bool,
+    dry_run: bool,
+) -> int:
+    from runners.running.replay import make_empty_report
+
+    click.echo(printing_state.format_corrected(corrected), err=True)
+    if not corrected.rows:
+        if carrying.json:
+            click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
+        return 0
+    again = corrected.make_replay(reason=reason or "a dry run", give_up=give_up)
+    return replay_and_print(pipeline, again, carrying, file, yes=yes, dry_run=dry_run)
 
 
 def replay_and_print(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
+ROW_FILES = (".csv", ".json", ".parquet")
+"""How the name of a file with edited rows ends, which is no definition."""
 FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
 """What --set takes, its help and the heading above it: in most commands, and in one that is given a fix."""
 
@@ -67,6 +69,8 @@ def with_select(command: F) -> F:
 
 def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
     """The file and what follows it, one word or several, where the file may have been left out."""
+    if file is not None and rest is None and file.suffix.lower() in ROW_FILES:
+        return None, str(file)
     if file is None or is_file(str(file)):
         return file, rest
     if isinstance(rest, tuple):

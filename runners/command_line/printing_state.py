@@ -26,6 +26,7 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit_finding import Audit, DestinationProof, Finding
+    from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow, RowTrial
     from runners.operations.fix_preview import FixPreview
     from runners.operations.redo import RedoPreview
@@ -202,6 +203,35 @@ def format_replay(found: SortedLetters) -> str:
     heading = ["rows of origin", "rows", "batches", "go to"]
     carried = table(heading, rows) if rows else "No row of the DLQ can be replayed."
     return "\n".join([carried, *map(escape_line, found.notices)])
+
+
+def format_exported(exported: ExportedRows, file: str) -> str:
+    """What an export wrote and left, and how its file comes back."""
+    left = [f"{format_count(rows)} cannot be corrected: {why}" for why, rows in exported.left.items()]
+    long = f"{format_count(exported.long, 'value is', 'values are')} longer than a cell of a spreadsheet can be."
+    typed = f"wherry dlq import {shlex.quote(file)} {shlex.quote(str(exported.file))} --reason …"
+    return "\n".join(
+        [
+            f"Wrote {format_count(exported.rows)} to {exported.file}.",
+            *map(escape_line, left),
+            *([long] if exported.long else []),
+            "Protected values are masked, so the file cannot be imported. --reveal writes the values."
+            if exported.masked
+            else paint_hint(f"When they are corrected:  {typed}"),
+        ]
+    )
+
+
+def format_corrected(corrected: CorrectedRows) -> str:
+    """How many rows were edited, and what the queue knows of the others."""
+    counts = [
+        (corrected.unchanged, "unchanged"),
+        (corrected.duplicated, "there twice"),
+        (corrected.replayed, "replayed before"),
+        (corrected.discarded, "discarded before"),
+    ]
+    rest = "".join(f", {rows:,} {what}" for rows, what in counts if rows)
+    return f"{format_count(corrected.changed)} changed{rest}."
 
 
 _CELL = 40

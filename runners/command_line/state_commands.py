@@ -134,15 +134,25 @@ def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool
 
 def confirm(*, yes: bool) -> None:
     """Ask for a yes, unless it was given already."""
+    if not yes:
+        check_terminal()
+        click.confirm("Do it?", abort=True, err=True)
+
+
+def check_terminal() -> None:
+    """Raises `Refusal` where a question cannot be asked."""
     from runners.model.errors import Refusal
 
-    if not yes:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Refusal(
-                "Nothing was done: without a terminal Wherry cannot ask for a yes.",
-                hint="Add --yes to do it without a question.",
-            )
-        click.confirm("Do it?", abort=True, err=True)
+    if not is_terminal():
+        raise Refusal(
+            "Nothing was done: without a terminal Wherry cannot ask for a yes.",
+            hint="Add --yes to do it without a question.",
+        )
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 @command()

@@ -11,6 +11,7 @@ import binascii
 import json
 import math
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -178,7 +179,11 @@ def _check_float(value: Json, kind: str) -> Json:
     if not isinstance(value, Number):
         raise _refuse(value, kind)
     found = float(value)
-    if not math.isfinite(found) or (kind == "float" and abs(found) > 3.4028235677973366e38):
+    try:
+        found = struct.unpack("f", struct.pack("f", found))[0] if kind == "float" else found
+    except OverflowError as error:
+        raise _refuse(value, kind, "out of range") from error
+    if not math.isfinite(found):
         raise _refuse(value, kind, "out of range")
     return Number(repr(found))
 

@@ -16,16 +16,18 @@ from origins.nack import RAW
 from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
-from runners.model.row_values import BadValue, keep_if_same, match_name, parse_row, write_json
+from runners.model.row_values import BadValue, keep_if_same, match_name, parse_edited, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec
-from runners.model.text import format_count
+from runners.model.text import escape_line, format_count
 from runners.operations.pipeline_access import open_state
 from runners.operations.row_files import (
+    ID,
     LONGEST_CELL,
     OURS,
     EditableRow,
     EditedRow,
     JsonFormat,
+    ParquetFormat,
     RowFormat,
     find_format,
     read_rows,
@@ -128,7 +130,8 @@ class Correctable:
                 kind = self.kinds[name]
                 found[name] = keep_if_same(form.parse(cell, kind, self.values[name]), self.values[name], kind)
             except BadValue as error:
-                raise BadValue(f"column {name}: {error}") from error
+                why = f"the value is not a {show_kind(self.kinds[name])}" if name in self.protected else str(error)
+                raise BadValue(f"column {name}: {why}") from error
             self._refuse_mask(name, found[name])
         if write_json(found) == write_json(dict(self.values)):
             return None
@@ -140,7 +143,7 @@ class Correctable:
         new = write_json(value)
         copied = own != masked and new == masked
         if new != own and (copied or (name in self.protected and MASK in new and MASK not in own)):
-            raise BadValue(f"column {name}: {new} is the mask of a protected value, not a value")
+            raise BadValue(f"column {name}: it has the mask of a protected value, not a value")
 
 
 def read_correctable(
@@ -243,14 +246,24 @@ def correct_from_file(pipeline: PipelineSpec, file: Path, *, unchanged: bool = F
 
 
 def correct_from_values(
-    pipeline: PipelineSpec, values: Mapping[str, Mapping[str, Json]], *, unchanged: bool = False
+    pipeline: PipelineSpec, values: Mapping[str, Mapping[str, Any]], *, unchanged: bool = False
 ) -> CorrectedRows:
-    """Rows by the ids of their entries, each with the columns that are set, as the JSON of an export has them."""
-    edited = [
-        EditedRow(number=number, id=id_, cells={name: parse_row(write_json(each)) for name, each in row.items()})
-        for number, (id_, row) in enumerate(values.items(), 1)
-    ]
-    return correct_rows(pipeline, edited, JsonFormat(), None, unchanged=unchanged)
+    """Rows by the ids of their entries, each with the columns that are set, as values of Python."""
+    edited = [EditedRow(number=number, id=id_, cells=row) for number, (id_, row) in enumerate(values.items(), 1)]
+    return correct_rows(pipeline, edited, ParquetFormat(), None, unchanged=unchanged)
+
+
+def correct_text(pipeline: PipelineSpec, id_: str, text: str) -> CorrectedRows:
+    """One entry as `Correctable.show_for_editor` showed it, edited. Raises `Refusal` for what is not the row."""
+    try:
+        row = parse_edited(text)
+        if not isinstance(row, Mapping):
+            raise BadValue("it is not one object")
+        if row.get(ID, id_) != id_:
+            raise BadValue(f"{ID} is another one; it was {id_}")
+    except BadValue as error:
+        raise Refusal(f"The edited row cannot be taken: {error}.") from error
+    return correct_rows(pipeline, [EditedRow(number=1, id=id_, cells=row)], JsonFormat(), None)
 
 
 def correct_rows(
@@ -309,7 +322,7 @@ def _count(ids: Iterable[str], among: Any) -> int:
 
 def _refuse(name: str, problems: Sequence[str]) -> None:
     more = [f"and {len(problems) - _MOST_NAMED:,} more"] if len(problems) > _MOST_NAMED else []
-    listed = "\n  ".join([*problems[:_MOST_NAMED], *more])
+    listed = "\n  ".join(map(escape_line, [*problems[:_MOST_NAMED], *more]))
     raise Refusal(
         f"{name} was not imported, and nothing was written:\n  {listed}",
         hint="Correct these rows in the file. A row of another pipeline does not belong there.",

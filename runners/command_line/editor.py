@@ -1,0 +1,80 @@
+"""Editing a text in the editor of the person who types: in a private folder, of which nothing is left."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from runners.model.errors import Refusal
+
+
+def find_editor() -> list[str]:
+    """The words that start the editor. Raises `Refusal` where none is known."""
+    for name in ("VISUAL", "EDITOR"):
+        if os.environ.get(name, "").strip():
+            try:
+                words = shlex.split(os.environ[name])
+            except ValueError as error:
+                raise Refusal(f"{name} is not a command: {error}.") from error
+            if shutil.which(words[0]) is None:
+                raise Refusal(f"The editor {words[0]} of {name} was not found.", hint="Set EDITOR to another one.")
+            return words
+    raise Refusal("No editor is set.", hint="Set one, for example:  export EDITOR=nano")
+
+
+def edit_text(text: str, name: str) -> str:
+    """The text as the editor leaves it. Raises `Refusal` where the editor fails, or leaves no text in UTF-8.
+
+    The file and its copies are in a folder that only this user can open, and are removed also when the terminal closes.
+    """
+    words = find_editor()
+    with _end_orderly():
+        folder = Path(tempfile.mkdtemp(prefix="wherry-"))
+        try:
+            file = folder / name
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            file.write_text(text, encoding="utf-8")
+            with subprocess.Popen([*words, str(file)]) as editor, _leave_interrupts_to_editor():
+                code = editor.wait()
+            if code:
+                raise Refusal(f"Nothing was done: the editor {words[0]} ended with {code}.")
+            return file.read_bytes().decode("utf-8-sig")
+        except FileNotFoundError:
+            return ""
+        except UnicodeDecodeError as error:
+            raise Refusal("Nothing was done: the edited row is not text in UTF-8.") from error
+        finally:
+            shutil.rmtree(folder)
+
+
+@contextmanager
+def _leave_interrupts_to_editor() -> Iterator[None]:
+    """An interrupt is typed for the editor, which has the terminal."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _end_orderly() -> Iterator[None]:
+    """A signal that ends this process first lets it clean up."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

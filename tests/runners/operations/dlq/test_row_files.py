@@ -1,0 +1,357 @@
+"""Rows in files that a person edits: what is written comes back as it was, and what cannot be is refused in words."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from origins.batch import Json
+from runners.model.errors import Refusal
+from runners.model.row_values import BadValue, Number, check_value, keep_if_same, parse_cell, show_cell, write_json
+from runners.operations.row_files import ID, EditableRow, find_format, read_rows, write_rows
+
+ENDINGS = ["csv", "json", "parquet"]
+
+
+def struct(*fields: tuple[str, Json]) -> dict[str, Any]:
+    """A type with these fields."""
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+
+
+def array(kind: Json) -> dict[str, Json]:
+    return {"type": "array", "elementType": kind}
+
+
+def mapping(key: Json, value: Json) -> dict[str, Json]:
+    return {"type": "map", "keyType": key, "valueType": value}
+
+
+TRICKY = [
+    *("", '""', "'", "''", '\'""', "=1+1", "'=1", "+5", "-3,50", "@x", "=", "base64:", "00123", " spaced ", "NULL"),
+    *("\t", "\r\n", "a\nb", 'say "no"', "ä€😀", "a\x01b", "a;b,c", "\ufeffx", "\u2028"),
+    "\0" + base64.b64encode(b"\xff\xfe").decode(),
+]
+"""Text that a spreadsheet, or a reader of CSV, may take for something else; the last is no text, as the DLQ has it."""
+TEXTS = st.sampled_from(TRICKY) | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+def decimals(precision: int, scale: int) -> st.SearchStrategy[Number]:
+    """As Spark writes them: with all digits behind the point."""
+
+    def write(digits: int) -> Number:
+        whole, part = divmod(abs(digits), 10**scale)
+        return Number(f"{'-' if digits < 0 else ''}{whole}.{part:0{scale}d}")
+
+    return st.integers(-(10**precision) + 1, 10**precision - 1).map(write)
+
+
+SCALARS: list[tuple[Json, st.SearchStrategy[Any]]] = [
+    ("string", TEXTS),
+    ("boolean", st.booleans()),
+    ("byte", st.integers(-128, 127).map(Number)),
+    ("long", st.integers(-(2**63), 2**63 - 1).map(Number)),
+    ("double", st.floats(allow_nan=False, allow_infinity=False).map(repr).map(Number)),
+    ("double", st.sampled_from(["NaN", "Infinity", "-Infinity"])),
+    ("float", st.sampled_from(["0.1", "1.0E10", "3.4028235E38", "-0.0"]).map(Number)),
+    ("decimal(10,2)", decimals(10, 2)),
+    ("decimal(38,18)", decimals(38, 18)),
+    ("date", st.dates().map(str)),
+    ("timestamp", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds") + "Z")),
+    ("timestamp_ntz", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds"))),
+    ("binary", st.binary().map(base64.b64encode).map(bytes.decode)),
+]
+
+
+def nest(inner: tuple[Json, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Json, st.SearchStrategy[Any]]]:
+    """Types that are made of this one."""
+    kind, values = inner
+    some, keys = st.none() | values, st.integers(0, 99).map(Number)
+    entry = st.fixed_dictionaries({"key": keys, "value": some})
+    entries = st.lists(entry, max_size=3, unique_by=lambda each: each["key"])
+    return st.sampled_from([
+        (array(kind), st.lists(some, max_size=3)),
+        (struct(("a", kind), ("B c", "long")), st.fixed_dictionaries({"a": some, "B c": st.just(Number("7"))})),
+        (mapping("string", kind), st.dictionaries(TEXTS, some, max_size=3)),
+        (mapping("long", kind), entries),
+    ])  # fmt: skip
+
+
+COLUMNS = st.recursive(st.sampled_from(SCALARS), lambda inner: inner.flatmap(nest), max_leaves=3)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> EditableRow:
+    """A refused row with a few columns of any type."""
+    columns = {f"c{number}": column for number, column in enumerate(draw(st.lists(COLUMNS, min_size=1, max_size=4)))}
+    return EditableRow(
+        id="p/1",
+        code="CAST",
+        message=draw(TEXTS.filter(lambda text: "\0" not in text)),
+        kinds={name: kind for name, (kind, _) in columns.items()},
+        values={name: draw(st.none() | values) for name, (_, values) in columns.items()},
+    )
+
+
+def come_back(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]:
+    """The values of a row that went through a file."""
+    file = folder / f"rows.{ending}"
+    write_rows(file, [row], {name: [kind] for name, kind in row.kinds.items()})
+    (edited,) = read_rows(file)
+    form = find_format(file)
+    assert edited.id == row.id
+    return {
+        name: keep_if_same(form.parse(edited.cells[name], kind, row.values[name]), row.values[name], kind)
+        for name, kind in row.kinds.items()
+    }
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@given(row=rows())
+def test_a_row_of_any_type_comes_back_as_it_was(ending: str, row: EditableRow) -> None:
+    """Digit by digit, also text that looks like a formula, empty text, NULL, and bytes that are no text."""
+    with tempfile.TemporaryDirectory() as folder:
+        assert write_json(come_back(row, ending, Path(folder))) == write_json(row.values)
+
+
+@given(column=COLUMNS, data=st.data())
+def test_a_cell_says_the_value_by_itself(column: tuple[Json, st.SearchStrategy[Any]], data: st.DataObject) -> None:
+    """Without the original beside it: what a cell shows means the value, and NULL alone is an empty cell."""
+    kind, values = column
+    value = data.draw(values)
+    cell = show_cell(value, kind)
+    assert cell != ""
+    assert write_json(check_value(parse_cell(cell, kind), kind)) == write_json(check_value(value, kind))
+
+
+@given(text=TEXTS)
+def test_no_spreadsheet_takes_a_cell_for_a_formula(text: str) -> None:
+    """Whatever the text is."""
+    assert show_cell(text, "string")[0] not in "=+-@\t\r＝＋－＠"  # noqa: RUF001 -- a spreadsheet takes them for the others
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "message"),
+    [
+        (Number("1.5"), "long", "1.5 is not a bigint"),
+        (Number("300"), "byte", "out of range"),
+        ("7", "long", "'7' is not a bigint"),
+        (Number("1.234"), "decimal(10,2)", "more than 2 digits behind the point"),
+        (Number("1e99999999"), "decimal(10,2)", "out of range"),
+        (Number("123456789"), "decimal(10,2)", "out of range"),
+        (Number("1e400"), "double", "out of range"),
+        (True, "string", "true is not a string"),
+        (Number("1"), "boolean", "1 is not a boolean"),
+        ("2026-02-30", "date", "there is no such day"),
+        ("31.01.2026", "date", "write it as 2026-01-31"),
+        ("2026-01-31T25:00:00Z", "timestamp", "there is no such time"),
+        ("2026-01-31T06:00:00.1234567Z", "timestamp", "at most 6 digits"),
+        ("2026-01-31T06:00:00Z", "timestamp_ntz", "it has no time zone"),
+        ("x", "binary", "in base64"),
+        ("\ud800", "string", "half of a pair"),
+        ([Number("1"), "x"], array("long"), r"^\[2\]: 'x' is not a bigint"),
+        ({"a": Number("1"), "z": None}, struct(("a", "long")), "there is no field 'z'"),
+        ({"a": {"b": "x"}}, struct(("a", struct(("b", "long")))), r"^\.a\.b: 'x'"),
+        ({"k": "x"}, mapping("long", "string"), "a list of"),
+        ([{"key": Number("1")}, {"key": Number("01")}], mapping("long", "string"), "the same key twice"),
+        ([{"value": "x"}], mapping("long", "string"), "needs a key"),
+        ("x", "interval day to second", "can only stay as it is"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(value: Json, kind: Json, message: str) -> None:
+    """With what came, and what was expected."""
+    with pytest.raises(BadValue, match=message):
+        check_value(value, kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "original", "kind", "same"),
+    [
+        (Number("1.1"), Number("1.10"), "decimal(10,2)", True),
+        (Number("1.11"), Number("1.10"), "decimal(10,2)", False),
+        (Number("1e3"), Number("1000.0"), "double", True),
+        ("2026-01-31 07:00+01:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
+        ("2026-01-31 06:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
+        ("2026-01-31 06:01", "2026-01-31T06:00:00.000000Z", "timestamp", False),
+        ("1", Number("1"), array("long"), None),
+        ([Number("01")], [Number("1")], array("long"), True),
+        ("INTERVAL '1' DAY", "INTERVAL '1' DAY", "interval day", True),
+        ("", None, "string", False),
+        (None, "", "string", False),
+    ],
+)
+def test_another_way_to_write_a_value_is_no_change(value: Json, original: Json, kind: Json, same: bool | None) -> None:
+    """A spreadsheet takes zeros away, and writes times its own way."""
+    if same is None:
+        with pytest.raises(BadValue):
+            keep_if_same(value, original, kind)
+    else:
+        assert (keep_if_same(value, original, kind) is original) is same
+
+
+@pytest.mark.parametrize(
+    ("cell", "kind", "message"),
+    [
+        ("1.23457E+15", "long", "a spreadsheet may have rounded it"),
+        ("1E+3", "decimal(38,0)", "a spreadsheet may have rounded it"),
+        ("2,50", "decimal(10,2)", "'2,50' is not a decimal"),
+        ("[1,", array("long"), "it is not JSON"),
+        ('{"a": 1, "a": 2}', struct(("a", "long")), "there twice"),
+        ("[NaN]", array("double"), "NaN is not JSON"),
+        ("[" * 100_000, array("long"), "too deep"),
+        ("base64:?", "string", "is not base64"),
+        (" ", "long", "' ' is not a bigint"),
+    ],
+)
+def test_a_cell_that_a_spreadsheet_spoiled_is_refused(cell: str, kind: Json, message: str) -> None:
+    """Rather than read as another value."""
+    with pytest.raises(BadValue, match=message):
+        check_value(parse_cell(cell, kind), kind)
+
+
+ROW = EditableRow(
+    id="p/1", code="CAST", message="no", values={"n": Number("7"), "t": "x"}, kinds={"n": "long", "t": "string"}
+)
+KINDS: dict[str, list[Json]] = {"n": ["long"], "t": ["string"]}
+
+
+def test_a_spreadsheet_of_another_country_is_read(tmp_path: Path) -> None:
+    """With semicolons or tabs, without the mark of UTF-8, with rows of nothing, and with cells behind the header."""
+    for delimiter in ";\t":
+        file = tmp_path / "rows.csv"
+        lines = [[ID, "n", "t", ""], ["p/1", "8", "a,b", ""], ["", "", "", ""], ["p/2", "9", "", ""]]
+        with file.open("w", newline="") as target:
+            csv.writer(target, delimiter=delimiter).writerows(lines)
+        assert [(row.number, row.id, row.cells["t"]) for row in read_rows(file)] == [(2, "p/1", "a,b"), (4, "p/2", "")]
+
+
+def test_json_is_read_as_a_list_and_as_lines(tmp_path: Path) -> None:
+    """And with the digits that its numbers have."""
+    file = tmp_path / "rows.json"
+    for text in (f'[{{"{ID}": "p/1", "n": 1.10}}]', f'{{"{ID}": "p/1", "n": 1.10}}\n{{"{ID}": "p/2"}}\n'):
+        file.write_text(text)
+        assert read_rows(file)[0].cells["n"] == "1.10"
+
+
+def test_parquet_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
+    """With a float for a whole number that may be NULL, a list of structs for a map, and times in nanoseconds."""
+    file = tmp_path / "rows.parquet"
+    at = pa.array([datetime(2026, 1, 31, 6)], pa.timestamp("ns"))
+    entries = [[{"key": "a", "value": 1}]]
+    parquet.write_table(pa.table({ID: ["p/1"], "n": [7.0], "m": entries, "at": at, "f": [7.5]}), file)
+    (row,) = read_rows(file)
+    kinds: dict[str, Json] = {"n": "long", "m": mapping("string", "long"), "at": "timestamp", "f": "long"}
+    form = find_format(file)
+    found = {name: form.parse(row.cells[name], kind, None) for name, kind in kinds.items()}
+    assert write_json({name: check_value(found[name], kinds[name]) for name in ("n", "m", "at")}) == (
+        '{"n": 7, "m": {"a": 1}, "at": "2026-01-31T06:00:00.000000Z"}'
+    )
+    with pytest.raises(BadValue, match=r"7\.5 is not a bigint"):
+        check_value(found["f"], "long")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.txt", b"", r"ends with \.csv, \.json or \.parquet"),
+        ("rows.csv", b"", "has no column _wherry_id"),
+        ("rows.csv", b"id,n\n1,2\n", r"has no column _wherry_id.*id, n"),
+        ("rows.csv", b"_wherry_id,n,n\n", "has the column n twice"),
+        ("rows.csv", b"_wherry_id,n,,t\n", "a column without a name, number 3"),
+        ("rows.csv", b"_wherry_id,n\np/1\n", "Row 2 of rows.csv has 1 cells"),
+        ("rows.csv", b"_wherry_id,n\np/1,1,2\n", "has 3 cells, but its header has 2"),
+        ("rows.csv", b"_wherry_id,_wherry_masked\n", "was exported with masked values"),
+        ("rows.csv", b"_wherry_id,n\np/1,\xe4\n", "is not text in UTF-8: byte 18"),
+        ("rows.csv", b'_wherry_id,n\np/1,"x\n', "is not CSV"),
+        ("rows.json", b"[1]", "Row 1 of rows.json is not an object"),
+        ("rows.json", b'[{"n": 1}]', "has no column _wherry_id"),
+        ("rows.json", b'[{"_wherry_id": 1}]', "not the id of a refused row"),
+        ("rows.json", b'[{"_wherry_id": "p/1",', "is not JSON: .* line 1"),
+        ("rows.json", b'[{"_wherry_id": "p/1", "n": 1, "n": 2}]', "'n' is there twice"),
+        ("rows.json", b"[" * 100_000, "too deep"),
+        ("rows.parquet", b"PAR1 no", "is not parquet that can be read"),
+        ("none.csv", None, "There is no file"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    """With what is wrong, and what to do."""
+    file = tmp_path / name
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(Refusal, match=message):
+        read_rows(file)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_is_written_once_and_for_its_owner(ending: str, tmp_path: Path) -> None:
+    """What is there stays, and nothing else is left behind, also where the rows end with an error."""
+    file = tmp_path / f"rows.{ending}"
+
+    def fail() -> Any:
+        yield ROW
+        raise BadValue("the DLQ is gone")
+
+    with pytest.raises(BadValue):
+        write_rows(file, fail(), KINDS)
+    assert list(tmp_path.iterdir()) == []
+    write_rows(file, [ROW], KINDS)
+    assert (oct(file.stat().st_mode)[-3:], list(tmp_path.iterdir())) == ("600", [file])
+    before = file.read_bytes()
+    with pytest.raises(Refusal, match="exists, and may hold edited rows"):
+        write_rows(file, [], KINDS)
+    assert file.read_bytes() == before
+    with pytest.raises(Refusal, match="cannot be written: No such file"):
+        write_rows(tmp_path / "none" / file.name, [ROW], KINDS)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_file_with_masks_is_never_read_as_values(ending: str, tmp_path: Path) -> None:
+    """Also where a mask stands for a number."""
+    file = tmp_path / f"rows.{ending}"
+    masked = EditableRow(id="p/1", code="", message="", values={"n": "***", "t": "a***"}, kinds=ROW.kinds)
+    write_rows(file, [masked], KINDS, masked=True)
+    with pytest.raises(Refusal, match="was exported with masked values"):
+        read_rows(file)
+
+
+def test_rows_that_were_read_with_other_columns_stand_in_one_file(tmp_path: Path) -> None:
+    """Their cells are empty there; parquet has one type for a column."""
+    other = EditableRow(
+        id="p/2", code="", message="", values={"n": "x", "z": "y"}, kinds={"n": "string", "z": "string"}
+    )
+    columns: dict[str, list[Json]] = {"n": ["long", "string"], "t": ["string"], "z": ["string"]}
+    write_rows(tmp_path / "rows.csv", [ROW, other], columns)
+    assert [[*row.cells.values()][3:] for row in read_rows(tmp_path / "rows.csv")] == [["7", "x", ""], ["x", "", "y"]]
+    with pytest.raises(Refusal, match="The column n is bigint in some rows and string in others"):
+        write_rows(tmp_path / "rows.parquet", [ROW, other], columns)
+
+
+def test_a_value_that_parquet_cannot_have_is_refused(tmp_path: Path) -> None:
+    """A year beyond 9999."""
+    row = EditableRow(id="p/1", code="", message="", values={"d": "+10000-01-01"}, kinds={"d": "date"})
+    with pytest.raises(Refusal, match="Parquet cannot have a value of row p/1"):
+        write_rows(tmp_path / "rows.parquet", [row], {"d": ["date"]})
+    assert come_back(row, "csv", tmp_path) == row.values
+
+
+def test_a_long_value_that_a_spreadsheet_has_cut_is_refused() -> None:
+    """Rather than taken for a change."""
+    with pytest.raises(BadValue, match="has cut this value of 40,000 characters"):
+        find_format(Path("rows.csv")).parse("x" * 32_767, "string", "x" * 40_000)
+
+
+def test_the_json_of_an_export_is_a_list(tmp_path: Path) -> None:
+    """That any program reads."""
+    write_rows(tmp_path / "rows.json", [ROW], KINDS)
+    assert json.loads((tmp_path / "rows.json").read_text())[0]["n"] == 7
