@@ -169,8 +169,9 @@ def _check_decimal(value: Json, kind: str) -> Number:
         raise _refuse(value, kind, f"more than {scale} digits behind the point")
     if len(stripped) + exponent > precision - scale:
         raise _refuse(value, kind, "out of range")
-    whole = Decimal(int(stripped)).scaleb(exponent) if exponent < 0 else Decimal(int(stripped) * 10**exponent)
-    return Number(f"{'-' if number.is_signed() else ''}{whole:f}")
+    sign, behind = "-" if number.is_signed() else "", max(-exponent, 0)
+    written = (stripped + "0" * exponent).rjust(behind + 1, "0")
+    return Number(f"{sign}{written[: len(written) - behind]}{'.' * bool(behind)}{written[len(written) - behind :]}")
 
 
 def _check_float(value: Json, kind: str) -> Json:

@@ -66,7 +66,7 @@ SCALARS: list[tuple[Json, st.SearchStrategy[Any]]] = [
     ("double", st.sampled_from(["NaN", "Infinity", "-Infinity"])),
     ("float", st.sampled_from(["0.1", "1.0E10", "3.4028235E38", "-0.0"]).map(Number)),
     ("decimal(10,2)", decimals(10, 2)),
-    ("decimal(38,18)", decimals(38, 18)),
+    ("decimal(38,18)", decimals(38, 18) | st.just(Number("11641532182.693481445312499995"))),
     ("date", st.dates().map(str)),
     ("timestamp", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds") + "Z")),
     ("timestamp_ntz", st.datetimes().map(lambda at: at.isoformat(timespec="microseconds"))),
@@ -180,6 +180,8 @@ def test_a_value_of_another_type_is_refused(value: Json, kind: Json, message: st
     [
         (Number("1.1"), Number("1.10"), "decimal(10,2)", True),
         (Number("1.11"), Number("1.10"), "decimal(10,2)", False),
+        (Number("11641532182.693481445312499995"), Number("11641532182.693481445312500000"), "decimal(38,18)", False),
+        (Number("0.05"), Number("5e-2"), "decimal(10,2)", True),
         (Number("1e3"), Number("1000.0"), "double", True),
         ("2026-01-31 07:00+01:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
         ("2026-01-31 06:00", "2026-01-31T06:00:00.000000Z", "timestamp", True),
