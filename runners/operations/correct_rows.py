@@ -85,7 +85,7 @@ class Correctable:
             message=row["message"] or "",
             values={name: values.get(name) for name in kinds},
             kinds=kinds,
-            masked={name: shown["original"].get(name) for name in kinds} if kinds else {},  # type: ignore[union-attr]
+            masked=_keep_numbers(shown["original"], {name: values.get(name) for name in kinds}),
             masked_message=str(shown["message"]),
             protected=frozenset(filter(protection.covers, kinds)),
             why_not=why,
@@ -144,6 +144,15 @@ class Correctable:
         copied = own != masked and new == masked
         if new != own and (copied or (name in self.protected and MASK in new and MASK not in own)):
             raise BadValue(f"column {name}: it has the mask of a protected value, not a value")
+
+
+def _keep_numbers(masked: Any, values: Any) -> Any:
+    """The masked row, in which a number that is not masked is a number still."""
+    if isinstance(values, Mapping) and isinstance(masked, Mapping):
+        return {name: _keep_numbers(masked.get(name), each) for name, each in values.items()}
+    if isinstance(values, list) and isinstance(masked, list):
+        return [_keep_numbers(*pair) for pair in zip(masked, values, strict=True)]
+    return values if masked == values else masked
 
 
 def read_correctable(

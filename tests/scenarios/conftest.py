@@ -84,9 +84,11 @@ class Place:
         number = len(list(landing.iterdir()))
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
 
-    def kill(self, definition: str, moment: str, number: int, *, replay: bool = False) -> None:
-        """A run, or a replay of all refused rows, in a process of its own, which dies at this moment of this batch.
-        With Connect the server lives on."""
+    def kill(
+        self, definition: str, moment: str, number: int, *, replay: bool = False, edited: Path | None = None
+    ) -> None:
+        """A run, or a replay of all refused rows or of an edited file, in a process of its own, which dies at this
+        moment of this batch. With Connect the server lives on."""
         environment = {key: value for key, value in os.environ.items() if key != "SPARK_CONNECT_MODE_ENABLED"}
         if is_connect(self.spark):
             environment["SPARK_REMOTE"] = SERVER
@@ -99,6 +101,7 @@ class Place:
                 moment,
                 str(number),
                 *["replay"] * replay,
+                *([str(edited)] if edited else []),
             ],
             capture_output=True,
             check=False,

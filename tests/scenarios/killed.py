@@ -1,6 +1,6 @@
 """Runs a pipeline and kills itself, as `kill -9` would: `python -m tests.scenarios.killed FILE MOMENT NUMBER [replay]`.
 
-With `replay` it is the refused rows that are carried again."""
+With `replay` it is the refused rows that are carried again; with the name of a file instead, the edited rows in it."""
 
 from __future__ import annotations
 
@@ -74,6 +74,8 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
     OpenDelta.write = dying(OpenDelta.write)  # type: ignore[method-assign]
     if what == "replay":
         pipeline.replay(Replay(reason="a test"), listeners=[listen])
+    elif what:
+        pipeline.replay(pipeline.correct_dead_letters(what).make_replay(reason="a test"), listeners=[listen])
     else:
         pipeline.run(listeners=[listen])
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from runners.model.errors import Refusal
 from runners.model.events import Event
 from runners.operations.pipeline_access import open_state
 from runners.pipeline import Pipeline
+from runners.running.choice import Choice
 from runners.running.fix import Fix
 from runners.running.replay import Replay
 from runners.state.journal import list_decided
@@ -43,7 +45,7 @@ destinations:
 dlq: {{window: 0}}
 run: {{batch: {{rows: {batch}}}}}
 """
-FIX = Replay(fix=Fix(columns={"amount": "replace(amount, ',', '.')"}), reason="decimal commas")
+FIX = Fix(columns={"amount": "replace(amount, ',', '.')"})
 ANOTHER = Replay(fix=Fix(columns={"amount": "'0'"}), reason="another fix")
 BROKEN = 100
 """With a fix, each row with such a number is refused again."""
@@ -77,7 +79,7 @@ class Trial:
 
     def prepare(self) -> None:
         """Let all rows be refused; then mend the definition, unless the replay has a fix. Twice is once."""
-        if (self.folder / "ready").exists():
+        if self.ready.exists():
             return
         (self.folder / "landing").mkdir(parents=True, exist_ok=True)
         point = {number: ";" if self.fixed and number % BROKEN == 0 else "," for number in range(1, self.rows + 1)}
@@ -88,10 +90,26 @@ class Trial:
         assert report.nacked == self.rows, report
         if not self.fixed:
             self._define(mended=".")
-        (self.folder / "ready").touch()
+        self.ready.write_text(datetime.now(timezone.utc).isoformat(), encoding="utf-8")
 
     def _define(self, mended: str) -> None:
         self.file.write_text(DEFINITION.format(mended=mended, batch=self.batch), encoding="utf-8")
+
+    @property
+    def ready(self) -> Path:
+        """When all rows were refused for the first time."""
+        return self.folder / "ready"
+
+    def choose_replay(self) -> Replay:
+        """What somebody asks for who does not know how far the last one came. With a fix that is never about a row that
+        the fix let be refused again."""
+        if not self.fixed:
+            return Replay(reason="again and again")
+        try:
+            return self.load().find_cut_replay()
+        except Refusal:
+            first = Choice(until=datetime.fromisoformat(self.ready.read_text(encoding="utf-8")))
+            return Replay(choice=first, fix=FIX, reason="decimal commas")
 
     @property
     def file(self) -> Path:
@@ -142,7 +160,7 @@ class Trial:
     def finish(self) -> Mapping[str, Any]:
         """Carry again what is left, and count what is there, and of how many rows those are that were refused again."""
         pipeline = self.load()
-        pipeline.replay(choose_replay(pipeline, fixed=self.fixed))
+        pipeline.replay(self.choose_replay())
         again = [row["replays"] for row in pipeline.dead_letters() if not row["replayed"]]
         first = {row["id"] for row in pipeline.dead_letters() if not row["replays"]}
         counted = {name: self._counted(name) for name in ("a", "b")}
@@ -166,25 +184,14 @@ class Trial:
         return {"waiting": broken, "of": broken, "a": (good, good, cents), "b": (good, good, cents)}
 
 
-def choose_replay(pipeline: Pipeline, *, fixed: bool) -> Replay:
-    """What somebody asks for who does not know how far the last one came."""
-    if not fixed:
-        return Replay(reason="again and again")
-    try:
-        return pipeline.find_cut_replay()
-    except Refusal:
-        return FIX
-
-
-def carry_again(folder: Path, *, fixed: bool) -> None:
+def carry_again(trial: Trial) -> None:
     """The process that is killed: it tells of each event."""
 
     def tell(event: Event) -> None:
         batch = getattr(event, "batch", None)
         print(type(event).__name__ + (f" {batch.number}" if batch else ""), flush=True)  # noqa: T201
 
-    pipeline = Pipeline.load(folder / "pipeline.yaml")
-    pipeline.replay(choose_replay(pipeline, fixed=fixed), listeners=[tell])
+    trial.load().replay(trial.choose_replay(), listeners=[tell])
 
 
 def table(kills: list[Kill], seed: int, trial: Trial, found: Mapping[str, Any] | None) -> str:
@@ -213,11 +220,11 @@ def main() -> int:
     parser.add_argument("--fix", action="store_true", help="the replay has a fix")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    trial, notes = Trial(asked.into, asked.rows, asked.batch, asked.fix), asked.into / "kills.json"
     if asked.here:
-        carry_again(asked.into, fixed=asked.fix)
+        carry_again(trial)
         return 0
     asked.into.mkdir(parents=True, exist_ok=True)
-    trial, notes = Trial(asked.into, asked.rows, asked.batch, asked.fix), asked.into / "kills.json"
     kept: dict[str, Any] = {"seed": asked.seed or random.randrange(1 << 32)}
     if notes.exists():
         kept = json.loads(notes.read_text())

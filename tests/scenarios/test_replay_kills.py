@@ -38,3 +38,12 @@ def test_rows_are_delivered_once_with_one_fix_though_the_process_is_killed_somew
     trial.prepare()
     trial.kill(random.Random(seed))
     assert trial.finish() == trial.expected
+
+
+@pytest.mark.spark
+def test_the_trial_leaves_what_the_fix_let_be_refused_again(spark: SparkSession, tmp_path: Path) -> None:
+    """A replay that was not killed is over; the next call replays none of these rows once more."""
+    trial = Trial(tmp_path, rows=100, batch=100, fixed=True)
+    trial.prepare()
+    assert trial.finish() == trial.expected
+    assert trial.finish() == trial.expected

@@ -1,0 +1,271 @@
+"""An edited file is compared with the DLQ before anything is written, and a row is edited alone. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from runners.model.entry import Entry
+from runners.model.errors import Refusal
+from runners.operations import correct_rows
+from runners.operations.row_files import ID
+from runners.pipeline import Pipeline
+from runners.running.choice import Choice
+from runners.running.fix import Fix
+from runners.running.given_rows import GivenRows
+from runners.running.replay import Replay
+from runners.state.journal import Journal
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+FIELDS = {"id": "long", "email": "string", "amount": "string"}
+SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in FIELDS.items()],
+    }
+)
+UNREAD = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
+DEFINITION = """
+name: orders
+origin: {files: {path: x, format: json, schema: "id long, email string, amount string"}}
+destinations: [{delta: {path: t}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for Spark has taken the wrong way."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("asked for Spark")
+
+    monkeypatch.setattr("runners.state.location.obtain_for", fail)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where rows are exported to, beside a pipeline with four refused rows; one is a line that was not read."""
+    (tmp_path / "orders.yaml").write_text(DEFINITION)
+    rows = []
+    for place in (1, 2, 3):
+        values = {"id": place, "email": f"ann{place}@shop.example", "amount": f"{place},50"}
+        rows += letters(
+            place,
+            original=json.dumps(values),
+            row=json.dumps(values),
+            original_schema=SCHEMA,
+            message=f"amount '{place},50' of ann{place}@shop.example is no number",
+        )
+    rows += letters(4, original='{"raw": "{"}', original_schema=UNREAD, stage="origin")
+    post(tmp_path / ".wherry/orders/dlq", rows)
+    return tmp_path / "rows.csv"
+
+
+def load(file: Path, more: str = "") -> Pipeline:
+    """The pipeline beside the file."""
+    (file.parent / "orders.yaml").write_text(DEFINITION + more)
+    return Pipeline.load(file.parent / "orders.yaml")
+
+
+def decide(file: Path, *ids: str) -> None:
+    """Settle these rows as discarded."""
+    load(file).discard_dead_letters(Choice(ids=ids), reason="a test")
+
+
+def test_an_export_has_the_rows_that_wait_and_says_what_it_leaves(file: Path) -> None:
+    """A discarded row is not among them, and a line that was not read has no columns."""
+    decide(file, "p/2")
+    exported = load(file).export_dead_letters(file)
+    assert (exported.rows, exported.masked) == (2, False)
+    assert [*exported.left.values()] == [1]
+    assert "could not read these lines" in next(iter(exported.left))
+    lines = file.read_text(encoding="utf-8-sig").splitlines()
+    assert lines[0] == "_wherry_id,_wherry_code,_wherry_message,id,email,amount"
+    assert lines[1] == 'p/1,CAST,"amount \'1,50\' of ann1@shop.example is no number",1,ann1@shop.example,"1,50"'
+    assert load(file).export_dead_letters(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
+def test_a_file_that_nobody_edited_changes_nothing(file: Path, ending: str) -> None:
+    """Unless it is asked for; then the rows are those that were read."""
+    file = file.with_suffix(ending)
+    load(file).export_dead_letters(file)
+    same = load(file).correct_dead_letters(file)
+    assert (same.changed, same.unchanged, bool(same.rows)) == (0, 3, False)
+    every = load(file).correct_dead_letters(file, unchanged=True)
+    assert json.loads(every.rows.texts["p/2"]) == {"id": 2, "email": "ann2@shop.example", "amount": "2,50"}
+    assert [*every.rows.texts] == ["p/1", "p/2", "p/3"]
+
+
+def edited(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRows:
+    """What the file is worth after this change of its text."""
+    load(file).export_dead_letters(file)
+    text = file.read_text(encoding="utf-8-sig")
+    assert change(text) != text
+    file.write_text(change(text), encoding="utf-8")
+    return load(file).correct_dead_letters(file)
+
+
+def test_what_was_edited_is_counted(file: Path) -> None:
+    """Changed, unchanged, there twice, and decided before."""
+    load(file).export_dead_letters(file)
+    decide(file, "p/3")
+    lines = file.read_text(encoding="utf-8-sig").splitlines(keepends=True)
+    file.write_text("".join([*lines, lines[2]]).replace("3,50", "3.50"), encoding="utf-8")
+    found = load(file).correct_dead_letters(file)
+    counts = {"changed": 1, "unchanged": 2, "replayed": 0, "discarded": 1, "duplicated": 1}
+    assert found.json() == {"file": str(file), **counts}
+    assert found.rows.texts == {"p/3": '{"id": 3, "email": "ann3@shop.example", "amount": "3.50"}'}
+
+
+def test_a_column_that_the_file_lacks_stays_as_it_was(file: Path) -> None:
+    """And its columns may be in any order, and in any case of letters."""
+    file.write_text(f"AMOUNT,{ID}\n1.50,p/1\n")
+    assert json.loads(load(file).correct_dead_letters(file).rows.texts["p/1"]) == {
+        "id": 1,
+        "email": "ann1@shop.example",
+        "amount": "1.50",
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("p/2", "p/9"), "row 3, the DLQ has no row p/9"),
+        (lambda text: text.replace("p/2", ""), "row 3, it has no id"),
+        (lambda text: text.replace("p/2", "p/4"), "row 3, it cannot be replayed: the origin could not read"),
+        (lambda text: text.replace(",2,ann2", ",2.5,ann2"), r"row 3, column id: 2\.5 is not a bigint"),
+        (lambda text: text.replace("p/3", "p/2"), "row 4, it has the id of row 3, and other values"),
+        (lambda text: text.replace(",amount\n", ",amout\n").replace("e,amount", "e,amout"), "column amout: this row"),
+        (lambda text: text.replace("p/", "q/"), "row 2.*\n.*row 3.*\n.*row 4"),
+    ],
+)
+def test_a_row_that_cannot_be_taken_is_named_before_anything_is_written(
+    file: Path, change: Callable[[str], str], message: str
+) -> None:
+    """By its number, as a spreadsheet counts, and its column."""
+    with pytest.raises(Refusal, match=re.compile(message, re.DOTALL)) as refused:
+        edited(file, lambda text: change(text.replace("\r\n", "\n")))
+    assert "rows.csv was not imported, and nothing was written" in str(refused.value)
+
+
+def test_too_many_rows_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger keeps the id of each."""
+    monkeypatch.setattr(correct_rows, "MOST_CORRECTED", 1)
+    with pytest.raises(Refusal, match=r"changes 3 rows; Wherry takes at most 1 at once"):
+        edited(file, lambda text: text.replace("shop.", "the."))
+
+
+PROTECT = "protect: [email]\n"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
+def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, ending: str) -> None:
+    """With --reveal they are written, and can be imported."""
+    file = file.with_suffix(ending)
+    assert load(file, PROTECT).export_dead_letters(file).masked
+    assert b"shop.example" not in file.read_bytes()
+    with pytest.raises(Refusal, match="was exported with masked values"):
+        load(file, PROTECT).correct_dead_letters(file)
+    file.unlink()
+    load(file, PROTECT).export_dead_letters(file, reveal=True)
+    assert load(file, PROTECT).correct_dead_letters(file).unchanged == 3
+
+
+@pytest.mark.parametrize("mask", ["a***", "b***", "***"])
+def test_a_mask_is_not_imported_where_the_mark_of_the_file_was_removed(file: Path, mask: str) -> None:
+    """Nor one of another row, and the message has no protected value. A new value may be given."""
+    pipeline = load(file, PROTECT)
+    for given in (mask, 7):
+        with pytest.raises(Refusal, match="row 1, column email") as refused:
+            pipeline.correct_dead_letters({"p/1": {"email": given}})
+        assert "shop.example" not in str(refused.value)
+    assert pipeline.correct_dead_letters({"p/1": {"email": "new@shop.example"}}).changed == 1
+    assert load(file).correct_dead_letters({"p/1": {"email": mask}}).changed == 1
+
+
+def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path) -> None:
+    """What it does not show stays as it is."""
+    entry = correct_rows.find_correctable(load(file, PROTECT), "p/1")
+    shown = json.loads(entry.show_for_editor(reveal=False))
+    assert shown == {
+        "_wherry_id": "p/1",
+        "_wherry_code": "CAST",
+        "_wherry_message": "amount '1,50' of a*** is no number",
+        "id": 1,
+        "amount": "1,50",
+    }
+    pipeline, text = load(file, PROTECT), entry.show_for_editor(reveal=False).replace("1,50", "1.50")
+    found = correct_rows.correct_text(pipeline, "p/1", text).rows.texts["p/1"]
+    assert json.loads(found) == {"id": 1, "email": "ann1@shop.example", "amount": "1.50"}
+    assert "ann1@shop.example" in entry.show_for_editor(reveal=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"amount": }', "it is not JSON: Expecting value, at line 1, column 12"),
+        ("[]", "it is not one object"),
+        ('{"_wherry_id": "p/2", "amount": "1"}', "_wherry_id is another one; it was p/1"),
+        ('{"id": "one"}', "column id: 'one' is not a bigint"),
+    ],
+)
+def test_an_edited_row_that_is_none_is_refused(file: Path, text: str, message: str) -> None:
+    """With what is wrong."""
+    with pytest.raises(Refusal, match=message):
+        correct_rows.correct_text(load(file), "p/1", text)
+
+
+def test_a_row_that_no_replay_takes_is_not_edited(file: Path) -> None:
+    """One that is unknown, was decided, or was not read."""
+    decide(file, "p/2")
+    for id_, message in {"p/9": "has no row p/9", "p/2": "was discarded", "p/4": "could not read these lines"}.items():
+        with pytest.raises(Refusal, match=message):
+            correct_rows.find_correctable(load(file), id_)
+
+
+def test_the_ledger_keeps_a_key_and_no_value(file: Path) -> None:
+    """The same file is the same fix, wherever it is; another value is another fix."""
+    first = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
+    again = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
+    other = load(file).correct_dead_letters({"p/1": {"amount": "1.51"}})
+    replay = first.make_replay(reason="by hand")
+    body = json.loads(json.dumps(replay.json()))
+    assert "1.50" not in json.dumps(body)
+    assert Fix.of(body["fix"]).key == replay.fix.key == again.make_replay(reason="x").fix.key
+    assert other.make_replay(reason="x").fix.key != replay.fix.key
+    assert (replay.choice.ids, replay.fix.describe()) == (("p/1",), "1 edited row")
+    with pytest.raises(Refusal, match="needs a reason"):
+        first.make_replay(reason=" ")
+
+
+def test_a_replay_of_edited_rows_is_pinned_as_any_other_fix(file: Path) -> None:
+    """It stays in the state until it succeeds, also when the same file is imported again."""
+    rows = GivenRows.of({"p/1": "{}", "p/2": "{}"})
+    replay = Replay(choice=Choice(ids=("p/1", "p/2")), fix=Fix(rows=rows, file="/a/rows.csv"), reason="x")
+    moved = Replay(choice=replay.choice, fix=Fix(rows=rows, file="/b/rows.csv"), reason="y")
+    journal = Journal(MemoryLedger())
+    for each in (replay, moved):
+        journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(each.json()))})
+        pinned = Replay.resume(journal.state)
+        assert (pinned.fix.key, pinned.reason, pinned.choice.ids) == (replay.fix.key, "x", ("p/1", "p/2"))
+    journal.record(Entry(kind="release", body={"status": "succeeded"}))
+    assert journal.state.replay is None
+
+
+def test_rows_of_thousands_of_writes_are_found(file: Path) -> None:
+    """More than a query lists by their ids."""
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    many: list[dict[str, Any]] = []
+    for number in range(1_200):
+        many += letters(1, plan=f"q{number}", original='{"id": 1}', original_schema=SCHEMA, nacked_at=at + timedelta(1))
+    post(file.parent / ".wherry/orders/dlq", many)
+    values = {f"q{number}/1": {"amount": "1"} for number in range(1_200)}
+    assert load(file).correct_dead_letters(values).changed == 1_200

@@ -1,0 +1,289 @@
+"""Refused rows are corrected in a spreadsheet or an editor, and delivered once."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.command_line import cli
+from runners.model.errors import Refusal
+from runners.model.events import BatchPlanned, Event
+from runners.running.choice import Choice
+from runners.running.fix import Fix
+from runners.running.replay import Replay
+from tests.scenarios.conftest import ORDERS, Place, list_files, order
+
+pytestmark = pytest.mark.spark
+
+BAD = [order(1), order(2, amount="2,50"), order(3, amount="-3"), order(4, amount="4,50"), order(5, amount="x")]
+
+
+def edit(file: Path, change: Callable[[dict[str, str]], None]) -> None:
+    """What a person does in a spreadsheet: each row is changed like this."""
+    with file.open(encoding="utf-8-sig", newline="") as source:
+        delimiter = ";" if ";" in source.readline() else ","
+        source.seek(0)
+        rows = list(csv.DictReader(source, delimiter=delimiter))
+    for row in rows:
+        change(row)
+    with file.open("w", newline="") as target:
+        writer = csv.DictWriter(target, [*rows[0]], delimiter=";")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def put_point(row: dict[str, str]) -> None:
+    """A decimal comma becomes a point."""
+    row["amount"] = row["amount"].replace(",", ".")
+
+
+def count_kept(place: Place) -> int:
+    """How many rows the state holds until they are delivered."""
+    return len(list((place.folder / ".wherry/orders/prepared").glob("*")))
+
+
+@pytest.mark.promise("CD-30")
+@pytest.mark.connect
+def test_rows_that_were_edited_are_delivered_once_and_the_others_wait(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The preview writes nothing; a row that is refused again waits as it was edited; and a second import of the same
+    file finds nothing to do."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    file = place.folder / "rows.csv"
+    typed = ["dlq", "import", str(place.folder / "pipeline.yaml"), str(file)]
+    assert place.load().export_dead_letters(file).rows == 4
+    edit(
+        file,
+        lambda row: row.update(amount={"2,50": "2.50", "4,50": "4.50", "x": "-5"}.get(row["amount"], row["amount"])),
+    )
+    before = list_files(place.folder)
+    assert cli.execute([*typed, "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert list_files(place.folder) == before
+    assert "3 rows changed, 1 unchanged." in shown.err
+    assert "Of 3 rows 2 would pass, 1 would be refused again." in shown.out
+    assert '"4,50"  "4.50"  goes to orders' in shown.out
+    assert cli.execute([*typed, "--reason", "by hand", "--yes"]) == 0
+    assert sorted(str(row["amount"]) for row in place.rows("tables/orders")) == ["1.50", "2.50", "4.50"]
+    waiting = place.load().dead_letters(waiting=True)
+    assert sorted((row["original"]["id"], row["original"]["amount"]) for row in waiting) == [(3, "-3"), (5, "-5")]
+    capsys.readouterr()
+    assert cli.execute([*typed, "--reason", "by hand", "--yes"]) == 0
+    assert "3 rows changed, 1 unchanged, 3 replayed before." in capsys.readouterr().err
+    assert place.ids("tables/orders") == [1, 2, 4]
+    assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
+
+
+@pytest.mark.promise("CD-30")
+@pytest.mark.parametrize(("moment", "number"), [("BatchPlanned", 1), ("Written", 2), ("BatchSettled", 2)])
+def test_an_import_that_was_killed_goes_on_where_the_same_file_is_imported_again(
+    place: Place, moment: str, number: int
+) -> None:
+    """Each row is delivered once. Another file is refused meanwhile, and says what to do."""
+    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    definition = ORDERS.replace("{files: 1}", "{rows: 2}")
+    place.load(definition).run()
+    file, other = place.folder / "rows.csv", place.folder / "other.csv"
+    place.load().export_dead_letters(file)
+    place.load().export_dead_letters(other)
+    edit(file, put_point)
+    edit(other, lambda row: row.update(amount="0.5"))
+    place.kill(definition, moment, number, edited=file)
+    if moment != "BatchPlanned":
+        with pytest.raises(Refusal, match=r"with the fix rows\.csv was cut short"):
+            place.load().replay(place.load().correct_dead_letters(other).make_replay(reason="another"))
+    for _ in range(2):
+        place.load().replay(place.load().correct_dead_letters(file).make_replay(reason="again"))
+    amounts = sorted(str(row["amount"]) for row in place.rows("tables/orders"))
+    assert amounts == [f"{n}.50" for n in range(1, 8)]
+    assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
+
+
+def test_an_import_that_was_cut_short_is_resumed_without_its_file_or_given_up(place: Place) -> None:
+    """A run between keeps the corrected rows. When the state has lost them, the message says so, and the same file can
+    be imported again."""
+    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 8))])
+    place.load(ORDERS).run()
+    file, pipeline = place.folder / "rows.json", place.load(run__batch__rows="2")
+    pipeline.export_dead_letters(file)
+    file.write_text(file.read_text().replace(",50", ".50"))
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned) and event.batch.number % 2 == 0:
+            place.load().stop("the night begins")
+
+    corrected = pipeline.correct_dead_letters(file)
+    cut = pipeline.replay(corrected.make_replay(reason="by hand"), listeners=[listen])
+    assert (cut.status, cut.read) == ("stopped", 4)
+    place.load().run()
+    (kept,) = (place.folder / ".wherry/orders/prepared").glob("*")
+    kept.rename(place.folder / "aside")
+    with pytest.raises(Refusal, match="no longer has the 6 corrected rows") as refused:
+        place.load().preview_replay(place.load().find_cut_replay())
+    assert "Import the same file again" in str(refused.value.hint)
+    (place.folder / "aside").rename(kept)
+    with pytest.raises(Refusal, match="was cut short"):
+        place.load().replay(Replay(fix=Fix(columns={"amount": "1"}), reason="another"))
+    file.unlink()
+    again = place.load().find_cut_replay()
+    assert place.load().preview_replay(again).passing == 2
+    place.load().replay(again)
+    assert place.ids("tables/orders") == [1, 2, 3, 4, 5, 6, 7]
+    assert count_kept(place) == 0
+
+
+def test_an_import_is_given_up_for_another(place: Place) -> None:
+    """The next run then removes the values of the first."""
+    place.land("1.json", [order(1), *(order(n, amount=f"{n},50") for n in range(2, 6))])
+    place.load(ORDERS).run()
+    file, pipeline = place.folder / "rows.csv", place.load(run__batch__rows="2")
+    pipeline.export_dead_letters(file)
+    edit(file, put_point)
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchPlanned):
+            place.load().stop("the night begins")
+
+    pipeline.replay(pipeline.correct_dead_letters(file).make_replay(reason="by hand"), listeners=[listen])
+    assert count_kept(place) == 1
+    edit(file, lambda row: row.update(amount="7"))
+    other = pipeline.correct_dead_letters(file)
+    assert (other.changed, other.replayed) == (4, 2)
+    pipeline.replay(other.make_replay(reason="another", give_up=True))
+    assert sorted(str(row["amount"]) for row in place.rows("tables/orders")) == ["1.50", "2.50", "3.50", "7.00", "7.00"]
+    assert count_kept(place) == 0
+
+
+SCHEMA = (
+    "id long, amount string, price decimal(20,3), at timestamp, local timestamp_ntz, day date, bytes binary, "
+    "ok boolean, ratio double, names array<string>, by map<string,long>, buyer struct<name:string,age:int>, note string"
+)
+TYPES = f"""
+name: orders
+origin:
+  files: {{path: "landing/*.json", format: json, schema: "{SCHEMA}"}}
+stages:
+  - cast: {{amount: "decimal(10,2)"}}
+destinations:
+  - delta: {{path: tables/orders}}
+dlq: {{window: 0}}
+"""
+FULL = {
+    "price": 12345678901234567.125,
+    "at": "2026-01-31T06:00:00.123456Z",
+    "local": "2026-01-31T06:00:00.5",
+    "day": "2026-01-31",
+    "bytes": "//4=",
+    "ok": True,
+    "ratio": 0.1,
+    "names": ["a", None, "=1+1", 'say "no"\n'],
+    "by": {"x": 1, "ä": None},
+    "buyer": {"name": None, "age": 7},
+    "note": "",
+}
+PRICE = '"price": 12345678901234567.125'
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "parquet"])
+def test_an_edited_cell_leaves_the_others_as_they_were(place: Place, ending: str) -> None:
+    """Of all types, digit by digit; also empty text, NULL and a formula."""
+    good, bad, nothing = ({"id": n, "amount": "1" if n == 1 else "x", **FULL} for n in (1, 2, 3))
+    line = [json.dumps(each).replace('"price": 1.2345678901234568e+16', PRICE) for each in (good, bad)]
+    place.land("1.json", [*line, json.dumps({"id": nothing["id"], "amount": "x", "note": "=1+1"})])
+    place.load(TYPES).run()
+    file = place.folder / f"rows.{ending}"
+    place.load().export_dead_letters(file)
+    assert place.load().correct_dead_letters(file).changed == 0
+    if ending == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        table = parquet.read_table(file)
+        amounts = pa.array(["1"] * table.num_rows)
+        parquet.write_table(table.set_column(table.schema.get_field_index("amount"), "amount", amounts), file)
+    elif ending == "csv":
+        edit(file, lambda row: row.update(amount="1"))
+    else:
+        file.write_text(file.read_text().replace('"amount": "x"', '"amount": "1"'))
+    corrected = place.load().correct_dead_letters(file)
+    assert corrected.changed == 2
+    place.load().replay(corrected.make_replay(reason="by hand"))
+    first, second, third = sorted(place.rows("tables/orders"), key=lambda row: row["id"])
+    assert {**second, "id": 1} == first
+    assert (second["price"], second["at"]) == (
+        Decimal("12345678901234567.125"),
+        datetime(2026, 1, 31, 6, 0, 0, 123456, timezone.utc),
+    )
+    assert {name: each for name, each in third.items() if each is not None} == {"id": 3, "amount": 1, "note": "=1+1"}
+
+
+def test_a_type_that_changed_since_is_given_its_new_form(place: Place) -> None:
+    """The corrected value is read as the entry was, and becomes what the origin has today."""
+    place.land("1.json", [order(1), order(2, amount="x")])
+    place.load(ORDERS).run()
+    (row,) = place.load().dead_letters()
+    now = ORDERS.replace("amount string", "amount int").replace('  - cast: {amount: "decimal(10,2)"}\n', "")
+    corrected = place.load(now).correct_dead_letters({row["id"]: {"amount": "7"}})
+    replay = corrected.make_replay(reason="by hand")
+    assert place.load().preview_replay(replay).passing == 1
+
+
+def script(folder: Path, text: str) -> str:
+    """An editor that does this with `file`, the path of what is edited."""
+    editor = folder / "editor.py"
+    editor.write_text(f"import sys, pathlib\nfile = pathlib.Path(sys.argv[1])\n{text}\n")
+    return f"{sys.executable} {editor}"
+
+
+def test_a_row_is_edited_and_delivered(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of the edited file is left, and protected values are neither edited nor shown."""
+    place.land("1.json", BAD)
+    place.load(ORDERS + "protect: [email]\n").run()
+    two, five = (row["id"] for row in place.load().dead_letters() if row["original"]["id"] in (2, 5))
+    where = place.folder / "where.txt"
+    text = f"""
+pathlib.Path({str(where)!r}).write_text(f"{{file}} {{file.stat().st_mode & 0o777:o}} {{file.read_text()}}")
+file.write_text(file.read_text().replace("2,50", "2.50"))"""
+    monkeypatch.setenv("VISUAL", script(place.folder, text))
+    typed = ["dlq", "edit", str(place.folder / "pipeline.yaml")]
+    assert cli.execute([*typed, two, "--reason", "a typo", "--yes"]) == 0
+    shown = capsys.readouterr()
+    assert '"2,50"  "2.50"  goes to orders' in shown.err
+    file, mode, edited = where.read_text().split(" ", 2)
+    assert (mode, Path(file).parent.exists()) == ("600", False)
+    document = json.loads(edited)
+    assert (document["_wherry_id"], document["_wherry_code"], document["amount"]) == (two, "CAST", "2,50")
+    assert "email" not in document
+    assert "@X.COM" not in f"{edited}{shown.err}{shown.out}".upper()
+    assert place.rows("tables/orders")[-1]["email"] == "a2@x.com"
+    assert place.ids("tables/orders") == [1, 2]
+    monkeypatch.setenv("VISUAL", script(place.folder, 'file.write_text("")'))
+    assert cli.execute([*typed, five, "--reason", "a typo", "--yes"]) == 0
+    assert "Nothing was edited" in capsys.readouterr().err
+    assert count_kept(place) == 0
+
+
+def test_rows_of_one_choice_are_exported_and_set_in_python(place: Place) -> None:
+    """By their ids, with values of Python."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    file = place.folder / "rows.json"
+    exported = place.load().export_dead_letters(file, choice=Choice(stage="require"))
+    (row,) = json.loads(file.read_text())
+    assert (exported.rows, row["amount"], row["_wherry_code"]) == (1, "-3", "positive_amount")
+    values: dict[str, dict[str, Any]] = {row["_wherry_id"]: {"amount": "3", "EMAIL": None}}
+    corrected = place.load().correct_dead_letters(values)
+    report = place.load().replay(corrected.make_replay(reason="by hand"))
+    assert (report.filtered, report.nacked) == (1, 0)
