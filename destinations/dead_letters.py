@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
@@ -21,9 +22,11 @@ from destinations.destination import (
     Written,
     find_or_assume,
 )
+from destinations.dlq import DLQ
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
+from origins.errors import WherryError, list_spark_errors
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import StoreError, open_delta_table
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+log = logging.getLogger("wherry")
 
 FILTERED_SCHEMA = (
     "pipeline string, origin string, lane string, number bigint, plan string, run string, stage string, "
@@ -246,6 +251,8 @@ class CopiedDlq(OpenDestination):
 
     kept: OpenDestination
     copy: OpenDestination
+    is_fallback: bool = False
+    """Whether this is the fallback, which takes rows in the DLQ's place: the copy is one for both."""
     assume: str = ""
     """What holds where the copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
     _copied: dict[str, int | None] = field(default_factory=dict)
@@ -270,12 +277,13 @@ class CopiedDlq(OpenDestination):
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         (label,) = labels
-        if not self._has_copy(rows, label):
-            self._tried.add(label.key)
-            self._copied[label.key] = self.copy.write(spark, rows, labels).rows
+        own = replace(label, destination=DLQ)
+        if not self._has_copy(rows, own):
+            self._tried.add(own.key)
+            self._copied[own.key] = self.copy.write(spark, rows, [own]).rows
         reach("between-writes", label.destination)
         written = self.kept.write(spark, rows, labels)
-        self._copied.pop(label.key, None)
+        self._copied.pop(own.key, None)
         return written
 
     def _has_copy(self, rows: BatchRows, label: Label) -> bool:
@@ -292,9 +300,11 @@ class CopiedDlq(OpenDestination):
         self.kept.confirm()
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        found = self.kept.find(spark, label, identity)
-        if found is None:
-            copied = self._find_copy(spark, label, identity)
+        found = None
+        try:
+            found = self.kept.find(spark, label, identity)
+        finally:
+            copied = self._find_copy(spark, label, identity) if found is None and not self.is_fallback else None
             if copied is not None:
                 self._copied[label.key] = copied.rows
         return found
@@ -307,12 +317,68 @@ class CopiedDlq(OpenDestination):
         return find_or_assume(self.copy, spark, label, identity.copy, self.assume, what="the copy")
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        self.copy.fence(spark, token)
+        if not self.is_fallback:
+            self.copy.fence(spark, token)
         self.kept.fence(spark, token)
 
     def close(self) -> None:
-        self.copy.close()
+        if not self.is_fallback:
+            self.copy.close()
         self.kept.close()
+
+
+@dataclass(eq=False, kw_only=True)
+class FallibleDlq(OpenDestination):
+    """A DLQ that has a fallback. Where it cannot be opened the run goes on, and each of its writes fails."""
+
+    kept: OpenDestination
+    _known: Identity = Identity(place="")
+    _broken: str = ""
+    """Why it could not be opened."""
+
+    def expects(self, known: Identity) -> None:
+        self._known = known
+        self.kept.expects(known)
+
+    def share(self) -> None:
+        self.kept.share()
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        return self.open_place(lambda: self.kept.ensure_place(spark, schema))
+
+    def open_place(self, ensure: Callable[[], Identity]) -> Identity:
+        """What `ensure` gives; where it raises, what the DLQ was when it was opened last."""
+        try:
+            return ensure()
+        except list_spark_errors(WherryError, OSError) as error:
+            self._broken = getattr(error, "message", "") or str(error).partition("\n")[0]
+            log.warning("The DLQ cannot be opened, so this run writes refused rows to the fallback: %s", self._broken)
+            return self._known
+
+    def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
+        self._check()
+        return self.kept.write(spark, rows, labels)
+
+    def maintain(self, spark: SparkSession) -> None:
+        self.kept.maintain(spark)
+
+    def confirm(self) -> None:
+        self.kept.confirm()
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        self._check()
+        return self.kept.find(spark, label, identity)
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        self._check()
+        self.kept.fence(spark, token)
+
+    def close(self) -> None:
+        self.kept.close()
+
+    def _check(self) -> None:
+        if self._broken:
+            raise DestinationError(f"The DLQ could not be opened when the run began: {self._broken}")
 
 
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
@@ -320,6 +386,9 @@ def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     if isinstance(dlq, CopiedDlq):
         copy = dlq.ensure_copy(spark)
         return replace(ensure_dlq(dlq.kept, spark), copy=copy)
+    if isinstance(dlq, FallibleDlq):
+        kept = dlq.kept
+        return dlq.open_place(lambda: ensure_dlq(kept, spark))
     try:
         return dlq.ensure_place(spark, dlq_schema())
     except Misfit:

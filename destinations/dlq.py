@@ -13,6 +13,8 @@ from origins.quick_dataclass import dataclass
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""
+FALLBACK = "dlq fallback"
+"""The name under which nacked rows are delivered that the DLQ could not take."""
 FILTERED = "filtered rows"
 """The name under which rows that stages filtered are stored."""
 MOST_NACKS = 10_000
@@ -60,13 +62,19 @@ class Dlq:
     """Where refused rows go. The default is a Delta table in the state; `discard` throws them away and counts them."""
     copy: Destination | None = None
     """A destination that gets every refused row too, such as a Kafka topic."""
+    on_failure: Literal["stop", "fallback"] = "stop"
+    """What happens when the DLQ cannot take refused rows. `stop`: the run stops. `fallback`: they go to the `fallback`,
+    and the run goes on."""
+    fallback: Destination | None = None
+    """The Delta table that gets refused rows while the DLQ cannot. `wherry dlq merge` brings them back into the
+    DLQ."""
 
     def __post_init__(self) -> None:
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if not 1 <= self.threshold <= MOST_NACKS:
             raise ValueError(f"threshold: expected 1 to {MOST_NACKS} refused rows, got {self.threshold}")
-        for option in ("destination", "copy"):
+        for option in ("destination", "copy", "fallback"):
             given = getattr(self, option)
             if given is not None and (given.replaces or given.ordered):
                 raise ValueError(
@@ -74,6 +82,7 @@ class Dlq:
                 )
         if self.copy is not None and isinstance(self.destination, Discard):
             raise ValueError("copy: expected a DLQ that keeps rows, got discard; give the destination beside window")
+        self._check_fallback()
         for name, text in self.limits.items():
             if _parse_limits(name, text) is None:
                 raise ValueError(
@@ -96,10 +105,36 @@ class Dlq:
                 "window: 0, or a larger window and threshold"
             )
 
+    def _check_fallback(self) -> None:
+        if self.on_failure not in ("stop", "fallback"):
+            raise ValueError(f"on_failure: expected stop or fallback, got {self.on_failure!r}")
+        if self.on_failure == "stop":
+            if self.fallback is not None:
+                raise ValueError("fallback: it has no effect; set on_failure: fallback, or remove it")
+            return
+        if self.fallback is None:
+            raise ValueError(
+                "on_failure: expected a fallback beside it, such as fallback: {delta: {path: /other/disk/refused}}"
+            )
+        kind = self.fallback.describe()["kind"]
+        if kind != "delta":
+            raise ValueError(f"fallback: expected delta, since `wherry dlq merge` reads the rows back; got {kind}")
+        if self.fallback.stages or getattr(self.fallback, "stamp", None) or self.fallback.by_lane:
+            raise ValueError(
+                "fallback: expected one table without stages and stamp, since it keeps refused rows as the DLQ does"
+            )
+        if self.destination is None:
+            return
+        kind = self.destination.describe()["kind"]
+        if kind != "delta":
+            raise ValueError(f"on_failure: expected a DLQ of the kind delta, since rows are merged into it; got {kind}")
+        if self.destination.place == self.fallback.place:
+            raise ValueError("fallback: expected another place than that of the DLQ, got the same")
+
     @property
     def given_destinations(self) -> Sequence[Destination]:
         """Those that are not in the state."""
-        return [each for each in (self.destination, self.copy) if each is not None]
+        return [each for each in (self.destination, self.copy, self.fallback) if each is not None]
 
     def list_limits(self) -> Sequence[Limit]:
         """The limits on one batch."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
+    from runners.operations.merge_fallback import MergedFallback
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
     from runners.operations.repair import RepairResult
@@ -390,6 +391,13 @@ class Pipeline(PipelineSpec):
 
         pipeline, choice = self._definition().pipeline, choice or Choice()
         return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
+
+    def merge_dead_letters(self) -> MergedFallback:
+        """Bring all refused rows into the DLQ that wait in its fallback, each once. Raises `Owned` while the pipeline
+        is run, and `PipelineFailed` where the DLQ or the fallback cannot be used."""
+        from runners.operations.merge_fallback import merge_fallback
+
+        return merge_fallback(self._definition())
 
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
         """The row of the DLQ with this id: why it was refused, and by which stage, then and now.

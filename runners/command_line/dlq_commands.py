@@ -14,6 +14,7 @@ from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import FIX, group, option
 from runners.command_line.options import (
     FIXES,
+    STOPPED,
     CarryOptions,
     as_json,
     load_for_reading,
@@ -139,6 +140,22 @@ def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None
         click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
         return
     click.echo(printing_state.format_suggestions(found, str(given["file"])))
+
+
+@dlq.command("merge")
+@with_definition
+@as_json
+def merge(json: bool, **given: Any) -> int:
+    """Bring refused rows back from the fallback.
+
+    For example:  wherry dlq merge orders.yaml
+
+    While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
+    DLQ once. It finishes open batches first, and processes nothing else.
+    """
+    merged = load_pipeline(**given).merge_dead_letters()
+    click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
+    return STOPPED if merged.waiting else 0
 
 
 @dlq.command("discard")

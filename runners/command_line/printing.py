@@ -115,7 +115,11 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
         parts.append(_format_time_spent(report.spent))
     if report.causes.found:
         parts += ["Refused rows by cause:", *(f"  {line}" for line in report.causes.describe())]
-    if report.nacked > report.discarded:
+    if report.fallback:
+        wait = format_count(report.fallback, "refused row waits", "refused rows wait")
+        parts.append(paint(f"{wait} in the fallback, since the DLQ failed.", "red"))
+        parts.append(paint_hint(f"When the DLQ works again, bring them back:  wherry dlq merge {file}"))
+    if report.nacked > report.discarded + report.fallback:
         parts.append(paint_hint(f"See the refused rows:  wherry dlq show {file}"))
     return "\n".join([*parts, *notices])
 
@@ -229,6 +233,14 @@ def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
 
 
 def _format_refused(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
+    unreadable = [escape_line(dlq["unreadable"])] if "unreadable" in dlq else []
+    wait = format_count(dlq["fallback"], "row waits", "rows wait")
+    merge = with_file("wherry dlq merge FILE", file)
+    beside = [f"{wait} in the fallback", *([] if coming == merge else [f"Bring them back:  {merge}"])]
+    return [*_format_in_dlq(dlq, file, coming), *unreadable, *(beside if dlq["fallback"] else [])]
+
+
+def _format_in_dlq(dlq: Mapping[str, JSON], file: str, coming: str) -> list[str]:
     if not dlq["rows"]:
         return []
     waits = f"{dlq['unreplayed']:,} wait{'s' if dlq['unreplayed'] == 1 else ''}" if dlq["unreplayed"] else "none waits"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow, RowTrial
     from runners.operations.fix_preview import FixPreview
+    from runners.operations.merge_fallback import MergedFallback
     from runners.operations.redo import RedoPreview
     from runners.operations.repair import RepairResult
     from runners.operations.suggest_fix import Suggestion
@@ -112,7 +113,18 @@ def _format_removed(got: Mapping[str, JSON]) -> str:
 def _format_letters(audit: Audit) -> Sequence[str]:
     if audit.dlq is None:
         return [f"{audit.nacked:,} rows; their destination cannot be read, so they are not checked"]
-    return [f"{audit.dlq['refused']:,} went to the DLQ, which has {format_count(audit.dlq['rows'])}"]
+    waits = audit.dlq["fallback"]
+    wait = format_count(waits, "of them waits", "of them wait")
+    beside = [f"{wait} in the fallback; bring them back:  wherry dlq merge FILE"] if waits else []
+    return [f"{audit.dlq['refused']:,} went to the DLQ, which has {format_count(audit.dlq['rows'])}", *beside]
+
+
+def format_merged(merged: MergedFallback) -> str:
+    """What came from the fallback into the DLQ."""
+    if not merged.batches:
+        return "No refused row waits in the fallback." if not merged.waiting else "Stopped before the first batch."
+    done = f"Merged into the DLQ: {format_count(merged.rows)} of {format_batches(merged.batches)}."
+    return f"{done} Still in the fallback: {format_count(merged.waiting)}." if merged.waiting else done
 
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:

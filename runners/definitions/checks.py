@@ -11,7 +11,7 @@ from typing import TypeAlias, TypeVar
 from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FALLBACK
 from origins.dlq import DlqEntries
 from origins.names import get_last_part, make_absolute
 from origins.object_store import canonicalise, find_problem, is_store_url
@@ -57,7 +57,7 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         name = destination.name or part or find_kind(destination, kinds)
         return copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
 
-    dead, beside = pipeline.dlq.destination, pipeline.dlq.copy
+    dead, beside, fallback = pipeline.dlq.destination, pipeline.dlq.copy, pipeline.dlq.fallback
     return dataclasses.replace(
         pipeline,
         origin=pipeline.origin and name_origin(pipeline.origin),
@@ -68,6 +68,7 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
             pipeline.dlq,
             destination=dead and copy_with(dead, name=dead.name or DLQ),
             copy=beside and copy_with(beside, name=beside.name or f"{DLQ} copy"),
+            fallback=fallback and copy_with(fallback, name=fallback.name or FALLBACK),
         ),
     )
 
@@ -133,8 +134,9 @@ def _check_names(pipeline: PipelineSpec) -> Iterator[Found]:
     first: dict[str, str] = {}
     for at, destination in enumerate(pipeline.destinations):
         path, name = f"destinations[{at}]", destination.name or ""
-        if name.lower() == DLQ:
-            yield path, f"'{name}' is the name of the DLQ; choose another `name:`"
+        if name.lower() in (DLQ, FALLBACK):
+            whose = "the DLQ" if name.lower() == DLQ else "its fallback"
+            yield path, f"'{name}' is the name of {whose}; choose another `name:`"
         elif name.lower() in first:
             other = first[name.lower()]
             yield path, f"'{name}' is the name of {other} already; give one of them another `name:`"

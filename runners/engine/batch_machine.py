@@ -7,11 +7,11 @@ from dataclasses import field, replace
 from typing import Literal
 
 from destinations.destination import Identity, Written
-from destinations.dlq import DLQ, FILTERED, Dlq
+from destinations.dlq import DLQ, FALLBACK, FILTERED, Dlq
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, PauseBody
-from runners.model.error_kinds import classify
-from runners.model.errors import LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
+from runners.model.error_kinds import blames_dlq, classify
+from runners.model.errors import FallbackFailed, LimitTripped, RefusedLate, StageStopped, Unbalanced, WindowTripped
 from runners.model.nack_window import Judgement, TrippedLimit, WindowBody, describe_limit, get_action, judge_limits
 from runners.model.pipeline_state import CLEAN, LaneState, is_replay
 from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch, SettleBody, SettledCounts
@@ -53,6 +53,11 @@ class DeliveryRules:
     keeps_filtered: bool = False
     """Whether filtered rows are stored."""
 
+    @property
+    def falls_back(self) -> bool:
+        """Whether refused rows go to a fallback while the DLQ cannot take them."""
+        return self.dlq.on_failure == "fallback"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchInFlight:
@@ -73,6 +78,8 @@ class BatchInFlight:
     """The destination whose write refused rows that were decided for it, if there is one."""
     again: bool = False
     """Whether it is decided once more though the DLQ has rows of it."""
+    fallen: Exception | None = None
+    """Why the DLQ cannot take its refused rows, so that they go to the fallback."""
     way: str = ""
     """Which way it took; nothing while that is open, or where an earlier run has taken it."""
     stale: bool = False
@@ -113,12 +120,17 @@ def begin_flight(plan: PlannedBatch, lane: LaneState, since: float | None = None
 
 
 def resume_flight(
-    plan: PlannedBatch, lane: LaneState, identities: Mapping[str, Identity], since: float | None = None
+    plan: PlannedBatch,
+    lane: LaneState,
+    identities: Mapping[str, Identity],
+    since: float | None = None,
+    *,
+    falls_back: bool = False,
 ) -> BatchInFlight:
     """A batch that a process left open which is gone: nothing is known until everybody was asked."""
     names = list(plan.destinations)
     if plan.decision and plan.decision.counts.nacked:
-        names.insert(0, DLQ)
+        names = [DLQ, *([FALLBACK] if falls_back else []), *names]
     if plan.decision and plan.decision.filtered:
         names.append(FILTERED)
     task = AskDestinations(plan=plan, names=names, identities=identities)
@@ -232,8 +244,19 @@ def _on_answers_decided(
 ) -> Transition:
     """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
     it or may demand something else than when it was decided, that is looked at first."""
-    found = {name: written for name, written in answers.found.items() if name != DLQ or not decision.again}
+    unclear = (DLQ, FALLBACK) if decision.again else ()
+    found = {name: written for name, written in answers.found.items() if name not in unclear}
     flight = replace(flight, landed={**flight.landed, **found})
+    if answers.failed and not _has_refused(flight):
+        assert isinstance(flight.task, AskDestinations)
+        again = replace(flight.task, names=[name for name in flight.task.names if name not in found])
+        flight = replace(flight, task=None, failed={**flight.failed, **answers.failed})
+        return Transition(flight=flight, error=answers.failed[DLQ], again=again)
+    return _go_on(flight, decision, rules)
+
+
+def _go_on(flight: BatchInFlight, decision: DecidedBatch, rules: DeliveryRules) -> Transition:
+    """What follows for a decided batch once it is known which destinations have it."""
     having = _list_landed(flight)
     if flight.refusing in having:
         flight = replace(flight, refusing="", failed={})
@@ -263,7 +286,7 @@ def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -
     """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
     One that an earlier run has left is planned anew, for its stages may be others now."""
     assert flight.decision is not None
-    again = flight.again or flight.decision.again or DLQ in flight.landed
+    again = flight.again or flight.decision.again or _has_refused(flight)
     if not checked.refusing and flight.refusing not in flight.failed:
         return _next_deliveries(replace(flight, refusing=""), rules)
     if not checked.refusing and (flight.begun or again):
@@ -279,15 +302,18 @@ def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -
 
 
 def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -> Transition:
+    if FALLBACK in landed.failed and flight.fallen is not None:
+        both = FallbackFailed(flight.plan.batch, dlq=flight.fallen, fallback=landed.failed[FALLBACK])
+        landed = replace(landed, failed={**landed.failed, FALLBACK: both})
     flight = replace(flight, landed={**flight.landed, **landed.written}, failed={**flight.failed, **landed.failed})
     refusing = next((name for name, error in landed.failed.items() if classify(error).is_value), "")
-    if refusing and DLQ not in landed.failed:
+    if refusing and {DLQ, FALLBACK}.isdisjoint(landed.failed):
         if _list_landed(flight):
             return _refuse_late(flight, refusing, _list_landed(flight))
         task = _make_ask(flight, list(flight.failed.values()), list(flight.failed))
         return Transition(flight=replace(flight, task=task, refusing=refusing))
-    if landed.failed and (not {DLQ, FILTERED}.isdisjoint(landed.failed) or rules.delivery == "after_all"):
-        final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict
+    if landed.failed and (not {DLQ, FALLBACK, FILTERED}.isdisjoint(landed.failed) or rules.delivery == "after_all"):
+        final = DLQ in landed.failed and not classify(landed.failed[DLQ]).is_conflict and not rules.falls_back
         again = None if final else _make_ask(flight, list(landed.failed.values()), list(landed.failed))
         return Transition(flight=replace(flight, task=None), error=next(iter(landed.failed.values())), again=again)
     return _next_deliveries(flight, rules)
@@ -311,10 +337,10 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
         if not counts.branches[name].expected and name not in opens
     }
     flight = replace(flight, landed={**nothing, **flight.landed})
-    nacks_wait = counts.nacked > 0 and not rules.discards and DLQ not in flight.landed
+    nacks_wait = counts.nacked > 0 and not rules.discards and not _has_refused(flight)
     waiting = [name for name in flight.plan.destinations if name not in flight.landed and name not in flight.failed]
     together = waiting if rules.delivery == "after_all" else waiting[:1]
-    names = [DLQ, *together] if nacks_wait else together
+    names = [FALLBACK if flight.fallen else DLQ, *together] if nacks_wait else together
     owed = tuple(name for name in flight.plan.destinations if name not in flight.landed)
     confirmed = not nacks_wait and len(owed) < len(flight.plan.destinations)
     publish = rules.delivery == "after_any" and confirmed and bool(owed) and not flight.plan.published
@@ -331,6 +357,27 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     flight = replace(flight, task=None)
     step = _publish(flight, counts, decision, owed) if publish else Transition(flight=flight)
     return replace(step, error=error, again=again)
+
+
+def turn_to_fallback(step: Transition, rules: DeliveryRules, *, at_once: bool = False) -> Transition:
+    """The step that brings the refused rows to the fallback, where this one ends because the DLQ cannot take them; else
+    the same. With `at_once` the DLQ is not tried again, unless another commit came in between."""
+    flight, error = step.flight, step.flight.failed.get(DLQ)
+    if step.error is None or error is None or not rules.falls_back or flight.fallen or not blames_dlq(error):
+        return step
+    if at_once and classify(error).is_conflict:
+        return step
+    others = {name: each for name, each in flight.failed.items() if name != DLQ}
+    flight = replace(flight, failed={}, fallen=error)
+    assert flight.decision is not None, "only a decided batch has refused rows"
+    if others:
+        return _on_delivered(flight, Landed(written={}, failed=others), rules)
+    return _go_on(flight, flight.decision, rules)
+
+
+def _has_refused(flight: BatchInFlight) -> bool:
+    """Whether the DLQ or the fallback has the refused rows."""
+    return DLQ in flight.landed or FALLBACK in flight.landed
 
 
 def _list_landed(flight: BatchInFlight) -> Sequence[str]:
@@ -387,6 +434,8 @@ def _settle(
         settled["findings"] = decided["findings"]
     if DLQ in flight.landed:
         settled["dlq_bytes"] = flight.landed[DLQ].bytes
+    elif FALLBACK in flight.landed:
+        settled["fallback"] = counts.nacked
     body: SettleBody = {
         "offset": batch.span.end,
         "counts": settled,

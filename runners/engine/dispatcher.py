@@ -12,11 +12,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from destinations.destination import Identity
-from destinations.dlq import DLQ, FILTERED, WEIGHT
+from destinations.dlq import DLQ, FALLBACK, FILTERED, WEIGHT
 from origins.batch import Batch
 from origins.crash_points import reach
 from origins.quick_dataclass import dataclass
-from runners.engine.batch_machine import BatchInFlight, DeliveryRules, Transition, next_transition, resume_flight
+from runners.engine.batch_machine import (
+    BatchInFlight,
+    DeliveryRules,
+    Transition,
+    next_transition,
+    resume_flight,
+    turn_to_fallback,
+)
 from runners.engine.planning import Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
@@ -29,6 +36,7 @@ from runners.model.events import (
     BatchPlanned,
     BatchResumed,
     BatchSettled,
+    DlqFellBack,
     Event,
     LimitExceeded,
     Listener,
@@ -99,6 +107,8 @@ class Dispatcher:
         """When it was asked first, by the clock."""
         self.forced = False
         """Whether what is in flight is left as it is."""
+        self.fell_back = False
+        """Whether the DLQ could not take refused rows of this run: it is not tried again and again for each batch."""
         self.errors: list[Exception] = []
         if journal.tenure is not None:
             journal.tenure.wake = crew.wake
@@ -180,7 +190,8 @@ class Dispatcher:
             self._commit(lane.told.batch)
         if lane.open is not None:
             since = self.resting.find_first_failure(lane, self.clock)
-            flight = resume_flight(lane.open, lane, self._list_identities(), since)
+            knows_fallback = self.rules.falls_back and FALLBACK in self.journal.state.identities
+            flight = resume_flight(lane.open, lane, self._list_identities(), since, falls_back=knows_fallback)
             self.work.add(flight, self.clock.elapsed())
             self._emit(BatchResumed(batch=lane.open.batch))
 
@@ -254,12 +265,28 @@ class Dispatcher:
         flight = self.work.flights[lane]
         assert flight.task is not None, "an outcome follows from a task"
         self.work.watches[flight.plan.batch.plan].note_task(flight.task, outcome, self.clock.elapsed())
-        step = next_transition(flight, outcome, self._current_rules())
-        step = self.resting.rest_or_fail(step, self.clock, stopping=bool(self.stopping))
+        step = self._handle_error(next_transition(flight, outcome, self._current_rules()))
         self.work.flights[lane] = step.flight
         if flight.begun and any(entry.kind == "cancel" for entry in step.entries):
             self.planning.note_cancelled(flight.plan.batch)
         return step
+
+    def _handle_error(self, step: Transition) -> Transition:
+        """The step, or in the place of its error a rest or the way to the fallback. The ledger is looked at before
+        anything is written to the fallback: another owner writes it then."""
+        rules, before = self._current_rules(), step.flight.fallen
+        step = turn_to_fallback(step, rules, at_once=True) if self.fell_back else step
+        step = self.resting.rest_or_fail(step, self.clock, stopping=bool(self.stopping))
+        turned = turn_to_fallback(step, rules)
+        if turned is not step:
+            step = self.resting.rest_or_fail(turned, self.clock, stopping=bool(self.stopping))
+        flight, decision = step.flight, step.flight.decision
+        if flight.fallen is None or before is not None or decision is None:
+            return step
+        self.fell_back = True
+        self._emit(DlqFellBack(batch=flight.plan.batch, rows=decision.counts.nacked, error=flight.fallen))
+        now = self.clock.elapsed()
+        return replace(step, flight=replace(flight, until=now if flight.until is None else flight.until))
 
     def _current_rules(self) -> DeliveryRules:
         """The definition's, with what somebody changed since the run began."""

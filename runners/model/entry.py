@@ -15,7 +15,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.nack_window import DlqSettings
 from runners.model.planned_batch import SettledCounts, SpanBody
 
-FORMAT = 4
+FORMAT = 5
 """The format of entries and snapshots that this version writes, and the newest that it reads."""
 
 KINDS = (
@@ -38,6 +38,7 @@ KINDS = (
     "stop",
     "pause",
     "resume",
+    "merge",
     "repair",
     "snapshot",
 )
@@ -253,6 +254,13 @@ class PauseBody(TypedDict, total=False):
     reason: str
     lane: str
     at: str
+
+
+class MergeBody(TypedDict):
+    """Of `merge`: the batches whose refused rows came from the fallback into the DLQ, and how many rows that were."""
+
+    plans: Sequence[str]
+    rows: int
 
 
 class RepairBody(TypedDict):

@@ -187,6 +187,13 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
     )
 
 
+def blames_dlq(error: BaseException) -> bool:
+    """Whether an error that the DLQ met may be its own fault: the run owns the pipeline, and nobody cancelled its
+    work."""
+    late = any(isinstance(each, Late) for each in list_errors(error))
+    return not late and not classify(error).is_cancelled
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Whether a disk was full, or a quota used up."""
     for each in list_errors(error):

@@ -196,6 +196,20 @@ class CarryFailed(WherryError):
     code = "CARRY"
 
 
+class FallbackFailed(CarryFailed):
+    """Neither the DLQ nor its fallback could take the refused rows of a batch."""
+
+    def __init__(self, batch: Batch, *, dlq: Exception, fallback: Exception) -> None:
+        of_dlq, of_fallback = (getattr(each, "message", str(each)) for each in (dlq, fallback))
+        super().__init__(
+            f"Neither the DLQ nor the fallback took the refused rows of batch {batch.number} of lane {batch.lane}.\n"
+            f"  the DLQ: {of_dlq}\n  the fallback: {of_fallback}",
+            hint="The offset of the batch stays. Make one of the two writable; the next run finishes this batch first.",
+        )
+        self.batch = batch
+        self.__cause__ = fallback
+
+
 class Inaccessible(WherryError):
     """The system does not let this user read or write a file, or has no room for it."""
 

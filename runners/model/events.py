@@ -9,6 +9,7 @@ from typing import TypeAlias
 from origins.batch import Batch
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import SettledCounts
+from runners.model.text import format_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,18 @@ class LimitExceeded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DlqFellBack:
+    """The DLQ could not take the refused rows of a batch. They go to the fallback."""
+
+    batch: Batch
+    """The batch."""
+    rows: int
+    """How many of its rows are refused."""
+    error: Exception
+    """Why the DLQ could not take them."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchSettled:
     """A batch is settled: its offset is committed."""
 
@@ -148,8 +161,15 @@ def describe_exceeded(event: LimitExceeded) -> str:
     return f"batch {batch.number} of lane {batch.lane} exceeds dlq.limits.{event.limit}: {event.message}"
 
 
+def describe_fallen(event: DlqFellBack) -> str:
+    """The sentence that a person reads of it."""
+    batch, why = event.batch, str(event.error).splitlines()[0]
+    refused = format_count(event.rows, "refused row goes", "refused rows go")
+    return f"batch {batch.number} of lane {batch.lane}: {refused} to the fallback, since the DLQ failed: {why}"
+
+
 Event: TypeAlias = (
-    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | LimitExceeded | BatchRests | BatchSettled"
+    "RunStarted | BatchPlanned | BatchResumed | BatchDecided | LimitExceeded | BatchRests | DlqFellBack | BatchSettled"
     " | BatchCancelled | Noticed | RunStopping | RunEnded"
 )
 Listener: TypeAlias = Callable[[Event], None]

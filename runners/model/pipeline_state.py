@@ -123,6 +123,7 @@ class SnapshotBody(_Snapshot, total=False):
     accepted: Sequence[str]
     paused: PauseBody | None
     replay: PinnedReplay | None
+    fallen: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +165,8 @@ class PipelineState:
     """Why no run may begin until a person resumes the pipeline; None if one may."""
     replay: PinnedReplay | None = None
     """The last replay with a fix, until it succeeds."""
+    fallen: Mapping[str, int] = field(default_factory=dict)
+    """The batches whose refused rows wait in the fallback, by plan, with the number of these rows."""
 
     def get_lane(self, name: str) -> LaneState:
         """The lane, or one at its beginning."""
@@ -207,6 +210,7 @@ class PipelineState:
             "done": sorted(self.done),
             "forgotten": list(self.forgotten),
             "backfills": dict(self.backfills),
+            "fallen": dict(self.fallen),
             "jumps": list(self.jumps),
             "accepted": sorted(self.accepted),
             "lanes": {name: lane.json() for name, lane in self.lanes.items()},

@@ -59,6 +59,8 @@ class SettledCounts(TypedDict, total=False):
     discards: Mapping[str, str]
     """Of rows of the DLQ that were thrown away: why, and on whose word."""
     dlq_bytes: int | None
+    fallback: int
+    """The refused rows that went to the fallback, since the DLQ could not take them."""
     balanced: bool | str
     """True, False, or `unknown`."""
     owed: Sequence[str]

@@ -20,10 +20,12 @@ from runners.model.errors import tell_full_disk, wrap_file_error
 from runners.model.events import (
     BatchRests,
     BatchSettled,
+    DlqFellBack,
     Event,
     LimitExceeded,
     Noticed,
     describe_exceeded,
+    describe_fallen,
     describe_rest,
 )
 from runners.model.masking import without
@@ -151,6 +153,8 @@ class Report:
     """The rows that were refused."""
     discarded: int = 0
     """The refused rows that were thrown away on purpose."""
+    fallback: int = 0
+    """The refused rows that went to the fallback, since the DLQ could not take them."""
     causes: Causes = Causes()
     """Why rows were refused that this run put into the DLQ."""
     changed: int = 0
@@ -261,6 +265,7 @@ class RunReportBuilder:
             "read": 0,
             "nacked": 0,
             "discarded": 0,
+            "fallback": 0,
             "filtered": 0,
             "changed": 0,
         }
@@ -283,6 +288,8 @@ class RunReportBuilder:
                 self.settled[event.batch.plan] = event
         elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
             self.notices.append(describe_rest(event))
+        elif isinstance(event, DlqFellBack) and len(self.notices) < MOST_NOTICES:
+            self.notices.append(describe_fallen(event))
         elif isinstance(event, LimitExceeded) and len(self.notices) < MOST_NOTICES:
             self.notices.append(describe_exceeded(event))
         elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
@@ -295,6 +302,7 @@ class RunReportBuilder:
             self.totals["batches"] += 1
             for name in ("read", "nacked", "discarded"):
                 self.totals[name] += counts[name]
+            self.totals["fallback"] += counts.get("fallback", 0)
             for branch in [*counts["branches"].values()][:1]:
                 self.totals["filtered"] += branch["filtered"]
                 self.totals["changed"] += branch["changed"]

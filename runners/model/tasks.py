@@ -178,6 +178,8 @@ class Answers:
     """Which destinations have the batch."""
 
     found: Mapping[str, Written]
+    failed: Mapping[str, Exception] = field(default_factory=dict)
+    """The DLQ, where it could not be asked and there is a fallback for it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from destinations.dead_letters import query_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
-from destinations.dlq import DLQ
+from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
@@ -18,6 +19,7 @@ from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
+from runners.model.text import format_batches
 from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
 from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
 from runners.operations.ledger_claims import LedgerClaims, check_spans, count_rows_for
@@ -149,7 +151,7 @@ def audit(pipeline: PipelineSpec) -> Audit:
     destinations = name_destinations(pipeline.every_destination)
     claims = _read_claims(pipeline)
     accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
-    queue = _read_dlq(dlq, spark, claims)
+    queue = replace(_read_dlq(dlq, spark, claims), fallback=_read_fallback(pipeline, spark, claims))
     claims = _find_changed(pipeline, claims)
     afterwards = _read_claims(pipeline)
     claims = replace(claims, later=afterwards.known, running=claims.running or afterwards.running)
@@ -226,6 +228,34 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
     return DlqContent(place=dlq.place, held=held, account=account, there=there)
 
 
+def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], claims: LedgerClaims) -> FallbackContent:
+    """What the fallback has of the batches whose refused rows wait there."""
+    fallen, fallback = claims.state.fallen, pipeline.dlq.fallback
+    known = claims.state.opened.get("destinations", {}).get(FALLBACK, {})
+    if not fallen or fallback is None:
+        why = "the definition has no fallback" if fallen else ""
+        return FallbackContent(place=known.get("place", "the fallback"), unreadable=why)
+    ids: dict[str, set[str]] = {}
+    try:
+        for row in query_dlq(fallback, spark, "SELECT id, plan FROM {table}"):
+            if row["plan"] in fallen and re.fullmatch(rf"{re.escape(row['plan'])}/\d+", row["id"] or ""):
+                ids.setdefault(row["plan"], set()).add(row["id"])
+    except DestinationError as error:
+        return FallbackContent(place=fallback.place, unreadable=error.message)
+    return FallbackContent(place=fallback.place, ids={plan: frozenset(each) for plan, each in ids.items()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class FallbackContent:
+    """What the fallback can show."""
+
+    place: str = ""
+    ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The ids of the refused rows that it has, by the plan of their batch."""
+    unreadable: str = ""
+    """Why its rows cannot be read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeldLetters:
     """The rows that the DLQ has of one batch."""
@@ -250,6 +280,7 @@ class DlqContent:
     there: bool = True
     unreadable: str = ""
     """Why its rows cannot be read, though it keeps them."""
+    fallback: FallbackContent = FallbackContent()
 
     @cached_property
     def by_plan(self) -> Mapping[str, HeldLetters]:
@@ -261,16 +292,23 @@ class DlqContent:
         if self.held is None:
             return None
         refused = sum(map(_count_refused, claims.settled))
-        return {"refused": refused, "decided": len(claims.decided), "rows": sum(held.rows for held in self.held)}
+        counted = {"rows": sum(held.rows for held in self.held), "fallback": sum(claims.state.fallen.values())}
+        return {"refused": refused, "decided": len(claims.decided), **counted}
 
 
 def check_letters(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
     """Refused rows that are missing, that are there twice, or that no batch has refused."""
     if queue.unreadable:
         yield from _find_harmed(queue)
+    yield from _check_fallback(claims, queue)
     if queue.held is None:
         return
-    lacking = [settled for settled in claims.counting if _count_missing(claims, queue, settled) > 0]
+    fallen = claims.state.fallen
+    lacking = [
+        settled
+        for settled in claims.counting
+        if settled.plan not in fallen and _count_missing(claims, queue, settled) > 0
+    ]
     if not queue.there and lacking:
         yield Finding(
             code="DLQ_GONE",
@@ -295,6 +333,28 @@ def check_letters(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
             message = f"the ledger counts {refused} refused rows, but the DLQ has {there.distinct}"
             repair = f"Another program wrote to the DLQ. Delete its rows. {ACCEPT}"
             yield Finding.about(settled, "DLQ_STRAY", message, repair, destination=DLQ)
+
+
+def _check_fallback(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
+    """Refused rows that should wait in the fallback, and are neither there nor in the DLQ."""
+    fallen, fallback = claims.state.fallen, queue.fallback
+    if fallback.unreadable:
+        batches = format_batches(len(fallen))
+        yield Finding(
+            code="DLQ_GONE",
+            destination=FALLBACK,
+            message=f"{fallback.place} cannot be read, and it holds the refused rows of {batches}: "
+            f"{fallback.unreadable}",
+            repair=f"Put the fallback back, from a backup or in the definition. {ACCEPT}",
+        )
+        return
+    for settled in claims.settled if fallen else ():
+        expected, held = fallen.get(settled.plan, 0), queue.by_plan.get(settled.plan)
+        there = len(fallback.ids.get(settled.plan, frozenset()) | (held.ids if held else frozenset()))
+        if there < expected and (held is None or held.distinct < expected):
+            message = f"{expected - there:,} of {expected:,} refused rows are missing from the fallback"
+            repair = f"Put the fallback back from a backup. {ACCEPT}"
+            yield Finding.about(settled, "DLQ_MISSING", message, repair, destination=FALLBACK)
 
 
 def _find_harmed(queue: DlqContent) -> Iterator[Finding]:

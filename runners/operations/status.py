@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
 from destinations.dead_letters import count_dead_letters, query_dlq
-from destinations.destination import Destination
-from destinations.dlq import DLQ, FILTERED
+from destinations.destination import Destination, DestinationError
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON
 from origins.delta import Delta
 from origins.delta_actions import VersionLog
@@ -57,11 +57,9 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
     place, journal = open_state(pipeline)
     state = journal.state
     how = describe_state(place, state)
-    dlq, spark = find_dlq(pipeline)
-    refused = count_dead_letters(dlq, spark)
-    waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
+    refused = _count_refused(pipeline, journal)
     last = find_last_run(state, how)
-    coming = _advise_next(how, last, waits)
+    coming = _advise_next(how, last, refused)
     lags = measure_lags(pipeline, state)
     hashes = [owner.get("hash", definition) for owner in state.owners]
     shared = any(owner.get("assignment", "single") != "single" for owner in state.owners)
@@ -86,7 +84,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
         },
         "open": [describe_open(state, name) for name, lane in state.lanes.items() if lane.open],
         "removed": _list_removed(pipeline, state),
-        "dlq": {"rows": refused, "unreplayed": waits},
+        "dlq": refused,
         "last_run": last,
         "first": coming.first,
         "next": coming.command.replace("FILE", shlex.quote(file)),
@@ -112,8 +110,23 @@ def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, L
 
 
 def _list_removed(pipeline: PipelineSpec, state: PipelineState) -> list[JSON]:
-    known = {*resolve_names(name_destinations(pipeline.every_destination)), DLQ, FILTERED}
+    known = {*resolve_names(name_destinations(pipeline.every_destination)), DLQ, FALLBACK, FILTERED}
     return [name for name in state.opened.get("destinations", {}) if name not in known]
+
+
+def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
+    """`{"rows", "unreplayed", "fallback"}`: the rows in the DLQ, those that wait, and those that wait in the fallback.
+    `unreadable` says why a DLQ cannot be read that has a fallback."""
+    dlq, spark = find_dlq(pipeline)
+    fallback = sum(journal.state.fallen.values())
+    try:
+        refused = count_dead_letters(dlq, spark)
+        waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
+    except DestinationError as error:
+        if pipeline.dlq.fallback is None:
+            raise
+        return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": error.message}
+    return {"rows": refused, "unreplayed": waits, "fallback": fallback}
 
 
 def _count_waiting(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
@@ -181,14 +194,16 @@ def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:
     }
 
 
-def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: int | None) -> Advice:
+def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: Mapping[str, JSON]) -> Advice:
     if how == "running":
         return Advice("wherry status FILE")
     if how == "paused":
         return find_advice("PAUSED")
     if how == "failed" and last is not None and last.get("error"):
         return find_advice(last["error"]["code"])
-    return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused else "wherry run FILE")
+    if refused["fallback"]:
+        return Advice("wherry dlq merge FILE")
+    return Advice("wherry dlq show FILE --waiting" if how == "idle" and refused["unreplayed"] else "wherry run FILE")
 
 
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from destinations.dead_letters import dlq_schema as dead_letter_schema
 from destinations.dead_letters import ensure_dlq, filtered_schema
 from destinations.destination import Destination, Identity, OpenDestination
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Limits
 from origins.names import list_given_paths
 from origins.origin import Backlog, Origin, Progress
@@ -57,8 +57,10 @@ class RunOpening:
     dlq: Destination
     filtered: Destination
     """Where the rows are stored that stages filter."""
+    fallback: Destination | None
+    """Where refused rows go while the DLQ cannot take them."""
     opened: Mapping[str, OpenDestination]
-    """The destinations as this run has them open, by name, and these two."""
+    """The destinations as this run has them open, by name, and these three."""
     ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
     """Whether the run goes on when nothing is left."""
@@ -261,7 +263,7 @@ class RunOpening:
     def _expect(self, journal: Journal) -> None:
         """Tell every destination what it was, unless a person said that it is another one now."""
         known = journal.state.identities
-        for name in (*self.destinations, DLQ):
+        for name in (*self.destinations, DLQ, *([FALLBACK] if self.fallback is not None else [])):
             before = known.get(name) or known.get(self._get_destination(name).was or "")
             ruled = name in (*self.ruling.fresh, *self.ruling.moved)
             self.opened[name].expects(Identity(place="") if before is None or ruled else before)
@@ -288,6 +290,8 @@ class RunOpening:
         ours = self.pipeline.dlq.destination is None
         dlq = self.opened[DLQ]
         identities[DLQ] = ensure_dlq(dlq, spark) if ours else dlq.ensure_place(spark, dead_letter_schema())
+        if self.fallback is not None:
+            identities[FALLBACK] = ensure_dlq(self.opened[FALLBACK], spark)
         if self.pipeline.keeps_filtered:
             identities[FILTERED] = self.opened[FILTERED].ensure_place(spark, filtered_schema())
         return identities
@@ -307,6 +311,8 @@ class RunOpening:
         return described
 
     def _get_destination(self, name: str) -> Destination:
+        if name == FALLBACK and self.fallback is not None:
+            return self.fallback
         return {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}[name]
 
 

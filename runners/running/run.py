@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import CopiedDlq
+from destinations.dead_letters import CopiedDlq, FallibleDlq
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors, list_spark_errors
 from origins.origin import Origin
@@ -38,6 +38,7 @@ from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import Paused, WorkCancelled, tell_full_disk
 from runners.model.events import (
     BatchRests,
+    DlqFellBack,
     Event,
     LimitExceeded,
     Listener,
@@ -45,6 +46,7 @@ from runners.model.events import (
     RunEnded,
     RunStarted,
     describe_exceeded,
+    describe_fallen,
     describe_rest,
 )
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
@@ -59,6 +61,7 @@ from runners.running.choice import count_causes_of_run
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
 from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
 from runners.running.given_rows import NONE_GIVEN
+from runners.running.merge_fallback import FallbackMerge
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
 from runners.running.replay import Replay
@@ -124,6 +127,8 @@ class PipelineRun:
     """What of the past to carry again, in place of what waits."""
     finish: bool = False
     """Whether to finish what an earlier run left open, and to carry nothing else."""
+    merge: bool = False
+    """Whether to bring the refused rows back that wait in the fallback, and to carry nothing else."""
     replay: Replay | None = None
     """What of the DLQ to carry again, in place of what waits."""
     redo: Redo | None = None
@@ -146,6 +151,8 @@ class PipelineRun:
         protection, dead = self.pipeline.protection, self.pipeline.dlq.destination or self.place.make_dlq()
         self.destinations = name_destinations([each.discreet(protection) for each in self.pipeline.every_destination])
         self.dlq: Destination = dead.discreet(protection)
+        fallback = self.pipeline.dlq.fallback
+        self.fallback = fallback and fallback.discreet(protection)
         self.filtered = self.place.make_filtered()
         self.books = RunReportBuilder(
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
@@ -153,6 +160,9 @@ class PipelineRun:
         self.opened: Mapping[str, OpenDestination] = {}
         """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
+        self.finish = self.finish or self.merge
+        self.merged: FallbackMerge | None = None
+        """What it has brought back, where it was to do that."""
         self.patience = StorePatience(
             make_policy(self.pipeline.run_options.retry), self.clock, is_forced=self._is_forced
         )
@@ -365,9 +375,7 @@ class PipelineRun:
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
         self.opened = {name: each.open() for name, each in ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
-        if self.pipeline.dlq.copy is not None:
-            copy = self.pipeline.dlq.copy.discreet(self.pipeline.protection).as_copy().open()
-            self.opened = {**self.opened, DLQ: CopiedDlq(kept=self.opened[DLQ], copy=copy, assume=self.ruling.assume)}
+        self.opened = {**self.opened, **self._open_dlq(self.opened[DLQ])}
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
@@ -433,6 +441,18 @@ class PipelineRun:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
 
+    def _open_dlq(self, kept: OpenDestination) -> Mapping[str, OpenDestination]:
+        """The DLQ and its fallback, if it has one, as this run has them open."""
+        fallback, copied = self.fallback, self.pipeline.dlq.copy
+        ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
+        if copied is None:
+            return ends
+        copy = copied.discreet(self.pipeline.protection).as_copy().open()
+        dlq = CopiedDlq(kept=ends[DLQ], copy=copy, assume=self.ruling.assume)
+        if fallback is None:
+            return {DLQ: dlq}
+        return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
+
     def _tell_hooks(self, herald: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
             herald.tell(make_limit_facts(event, self.clock.now().isoformat()))
@@ -461,6 +481,7 @@ class PipelineRun:
         if company is not None and (dispatcher.asked_to_stop or journal.state.stopping):
             dispatcher.take_turn()
         if dispatcher.stopping or self.finish:
+            self._merge_fallback(journal, dispatcher, spark)
             return
         check_layout(
             self.pipeline, self.destinations, journal.state, self.ruling, self._make_recogniser(journal, spark)
@@ -472,6 +493,7 @@ class PipelineRun:
             hash=self.hash,
             destinations=self.destinations,
             dlq=self.dlq,
+            fallback=self.fallback,
             filtered=self.filtered,
             opened=self.opened,
             ruling=self.ruling,
@@ -545,6 +567,24 @@ class PipelineRun:
                 self.place.store().remove(spark, rows.name)
             except list_spark_errors(WherryError) as error:
                 log.warning("the corrected rows of this replay are still in the state: %s", summarise_error(error))
+
+    def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
+        """Bring the refused rows back that wait in the fallback, where this run is to do that."""
+        if dispatcher.stopping or not self.merge:
+            return
+        assert isinstance(self.dlq, Delta), "no other DLQ has a fallback"
+        assert self.fallback is None or isinstance(self.fallback, Delta), "no other destination can be one"
+        self.merged = FallbackMerge(
+            pipeline=self.pipeline.name,
+            dlq=self.dlq,
+            fallback=self.fallback,
+            journal=journal,
+            spark=spark,
+            deadline=_make_deadline(journal.tenure, spark),
+        )
+        self.merged.merge(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
+        if dispatcher.asked_to_stop or journal.state.stopping:
+            dispatcher.take_turn()
 
     def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
         """What a backfill or a redo plans from; for other runs what waits."""
@@ -634,10 +674,7 @@ class PipelineRun:
         origins: dict[str, Origin] = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
         if self.replay is not None and isinstance(self.dlq, Delta):
             origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
-        names, deadline = resolve_names(self.destinations), None
-        if tenure is not None:
-            apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
-            deadline = Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
+        names = resolve_names(self.destinations)
         runner = TaskExecutor(
             spark=spark,
             group=f"wherry-{self.id}",
@@ -645,7 +682,7 @@ class PipelineRun:
             destinations={FILTERED: self.filtered, **{name: self.destinations[now] for name, now in names.items()}},
             dlq=self.dlq,
             opened={
-                **{name: self.opened[name] for name in (DLQ, FILTERED)},
+                **{name: self.opened[name] for name in (DLQ, FALLBACK, FILTERED) if name in self.opened},
                 **{name: self.opened[now] for name, now in names.items()},
             },
             keep_original=self.pipeline.dlq.original,
@@ -656,8 +693,9 @@ class PipelineRun:
             secrets=self.pipeline.secrets,
             protection=self.pipeline.protection,
             also=self.pipeline.run_options.retry.also,
+            fallback=self.fallback,
             explained=self.pipeline.run_options.snapshot,
-            deadline=deadline,
+            deadline=_make_deadline(tenure, spark),
             thresholds=self.thresholds,
             off=list_ways_off(self.pipeline.run_options.ways),
             keeps_filtered=self.pipeline.keeps_filtered,
@@ -700,6 +738,14 @@ class PipelineRun:
             lock.release()
 
 
+def _make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
+    """Until when a write may begin; None where nobody takes the pipeline over."""
+    if tenure is None:
+        return None
+    apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
+    return Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
+
+
 def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
     """Let go of what the run has open; what goes wrong in that."""
     for each in opened:
@@ -720,3 +766,5 @@ def _log_warning(event: Event) -> None:
         log.warning("%s", describe_rest(event))
     elif isinstance(event, LimitExceeded):
         log.warning("%s", describe_exceeded(event))
+    elif isinstance(event, DlqFellBack):
+        log.warning("%s", describe_fallen(event))

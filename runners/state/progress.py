@@ -17,6 +17,7 @@ from runners.model.entry import (
     EndedBody,
     Entry,
     GiveBody,
+    MergeBody,
     OpenBody,
     OustBody,
     OwnerBody,
@@ -235,6 +236,8 @@ def _settle(state: PipelineState, entry: Entry) -> PipelineState:
         tried=0,
         since="",
     )
+    if rows := body["counts"].get("fallback"):
+        state = replace(state, fallen={**state.fallen, entry.plan: rows})
     return _update_lane(replace(state, midway=state.midway or not is_replay(entry.lane)), entry, settled)
 
 
@@ -302,6 +305,11 @@ def _resume(state: PipelineState, entry: Entry) -> PipelineState:
     return replace(state, paused=None)
 
 
+def _merge(state: PipelineState, entry: Entry) -> PipelineState:
+    merged = set(read_body(entry, MergeBody)["plans"])
+    return replace(state, fallen={plan: rows for plan, rows in state.fallen.items() if plan not in merged})
+
+
 def _require_plan(state: PipelineState, entry: Entry) -> PlannedBatch:
     plan = state.get_lane(entry.lane).open
     if plan is None or plan.batch.plan != entry.plan:
@@ -334,5 +342,6 @@ _FOLD = {
     "stop": _stop,
     "pause": _pause,
     "resume": _resume,
+    "merge": _merge,
     "repair": _repair,
 }

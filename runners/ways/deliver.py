@@ -8,11 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, Label, Misfit, OpenDestination, Written, find_or_assume
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
@@ -86,7 +87,7 @@ class Delivery:
         ended = {first: deliver(spark, first), **{name: each.result() for name, each in started}}
         if task.plan.destinations[-1] in task.names:
             reach("after-writes")
-        last = max((moment for name, moment in moments.items() if name != DLQ), default=None)
+        last = max((moment for name, moment in moments.items() if name not in (DLQ, FALLBACK)), default=None)
         return Landed(
             written={name: each for name, each in ended.items() if isinstance(each, Written)},
             failed={name: each for name, each in ended.items() if isinstance(each, Exception)},
@@ -94,7 +95,7 @@ class Delivery:
         )
 
     def _deliver_one(self, spark: SparkSession, task: Deliver, name: str) -> Written | Exception:
-        kind = "dlq" if name == DLQ else "write"
+        kind = "dlq" if name in (DLQ, FALLBACK) else "write"
         try:
             reach(f"before-{kind}", name)
             written = self._write(spark, task, name)
@@ -104,18 +105,22 @@ class Delivery:
         return written
 
     def _write(self, spark: SparkSession, task: Deliver, name: str) -> Written:
+        from destinations.dead_letters import ensure_dlq
 
         label = Label(batch=task.plan.batch, destination=name, deadline=self.deadline())
-        if name == DLQ:
-            rows = self._read_dead_letters(spark, task)
+        if name == FALLBACK:
+            ensure_dlq(self.opened[name], spark)  # a run that finishes old batches has not opened it yet
+        if name in (DLQ, FALLBACK):
+            rows = self._read_dead_letters(spark, task, whole=name == FALLBACK)
         elif name == FILTERED:
             rows = self._read_filtered(spark, task)
         else:
             rows = select_rows_for(spark, self.store, task.decision, name)
         return self.opened[name].write(spark, rows, [label])
 
-    def _read_dead_letters(self, spark: SparkSession, task: Deliver) -> BatchRows:
-        """The refused rows as the DLQ keeps them; of a batch that is decided again only those that it lacks."""
+    def _read_dead_letters(self, spark: SparkSession, task: Deliver, *, whole: bool) -> BatchRows:
+        """The refused rows as the DLQ keeps them; of a batch that is decided again only those that it lacks, unless all
+        are wanted."""
         from destinations.dead_letters import DeadLetters, select_lacking
 
         batch = task.plan.batch
@@ -126,7 +131,7 @@ class Delivery:
             secrets=self.secrets,
             replayed=[str(part) for part in batch.span.parts] if is_replay(batch.lane) else (),
         )
-        if not task.decision.again:
+        if whole or not task.decision.again:
             return letters
         assert isinstance(self.dlq, Delta), "another destination could not say what it has"
         return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
@@ -155,7 +160,10 @@ class Inquiry:
     opened: Mapping[str, OpenDestination]
     """By all names that they have or had; the DLQ is one of them."""
     dlq: Destination
+    fallback: Destination | None
     store: PreparedStore
+    fail: Callable[[Batch, Exception], Exception]
+    """The error of a question, in words for a person."""
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -166,24 +174,41 @@ class Inquiry:
     """How many refused rows are fetched to say why a batch tripped the window, at most."""
 
     def get_destination(self, name: str) -> Destination:
-        """The destination of this name; the DLQ is one of them."""
-        return self.dlq if name == DLQ else self.reading.destinations[name]
+        """The destination of this name; the DLQ and its fallback are two of them."""
+        beside = {DLQ: self.dlq, FALLBACK: self.fallback}
+        return beside.get(name) or self.reading.destinations[name]
 
     def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
         """Make sure that no write of the batch is under way, then ask which destinations have it."""
         found: dict[str, Written] = {}
+        failed: dict[str, Exception] = {}
         token = uuid.uuid4().hex
-        for name in task.names:
-            if self.get_destination(name).remembers and not task.ended:
-                self.opened[name].fence(spark, token)
-                reach("after-fence", name)
-        for name in task.names:
+
+        def ask_one(name: str, ask: Callable[[], None]) -> None:
+            try:
+                ask()
+            except Exception as error:
+                if name != DLQ or self.fallback is None:
+                    raise
+                failed[name] = self.fail(task.plan.batch, error)
+
+        def fence(name: str) -> None:
+            self.opened[name].fence(spark, token)
+            reach("after-fence", name)
+
+        def find(name: str) -> None:
             label = Label(batch=task.plan.batch, destination=name)
             written = find_or_assume(self.opened[name], spark, label, task.identities[name], self.assume)
             reach("after-ask", name)
             if written is not None:
                 found[name] = written
-        return Answers(found=found)
+
+        for name in task.names:
+            if self.get_destination(name).remembers and not task.ended:
+                ask_one(name, partial(fence, name))
+        for name in task.names:
+            ask_one(name, partial(find, name))
+        return Answers(found={name: each for name, each in found.items() if name not in failed}, failed=failed)
 
     def count(self, spark: SparkSession, task: CountSpan) -> Counted:
         """Count the rows of a batch that was delivered by a process that is gone."""

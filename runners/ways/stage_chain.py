@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, TypeVar
 
-from destinations.dlq import DLQ, FILTERED
+from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.names import get_last_part
 from origins.quick_dataclass import dataclass
@@ -137,7 +137,7 @@ def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Desti
     found: dict[str, Destination] = {}
     for destination in destinations:
         name = destination.name or get_last_part(destination.place)
-        if name in found or name in (DLQ, FILTERED):
+        if name in found or name in (DLQ, FALLBACK, FILTERED):
             raise Refusal(f"Two destinations have the name '{name}'.", hint="Give one of them another `name:`.")
         found[name] = destination
     return found

@@ -141,6 +141,8 @@ class TaskExecutor:
     """Until when a write may begin; None if the pipeline cannot be taken over."""
     also: Sequence[str] = ()
     """Words of errors that pass by themselves, beside those that are known."""
+    fallback: Destination | None = None
+    """Where refused rows go while the DLQ cannot take them; None: the run stops then."""
     explained: int = 3
     """How many refused rows are fetched to say why a batch tripped the window, at most."""
     reading: BatchReader = field(init=False)
@@ -178,7 +180,9 @@ class TaskExecutor:
             reading=self.reading,
             opened=self.opened,
             dlq=self.dlq,
+            fallback=self.fallback,
             store=self.store,
+            fail=self._delivery.fail,
             assume=self.assume,
             secrets=self.secrets,
             protection=self.protection,
