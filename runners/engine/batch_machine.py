@@ -284,9 +284,10 @@ def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
 
 def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -> Transition:
     """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
-    One that an earlier run has left is planned anew, for its stages may be others now."""
+    One that an earlier run has left is planned anew, for its stages may be others now. A DLQ that failed may have rows
+    of it."""
     assert flight.decision is not None
-    again = flight.again or flight.decision.again or _has_refused(flight)
+    again = flight.again or flight.decision.again or _has_refused(flight) or flight.fallen is not None
     if not checked.refusing and flight.refusing not in flight.failed:
         return _next_deliveries(replace(flight, refusing=""), rules)
     if not checked.refusing and (flight.begun or again):

@@ -199,6 +199,8 @@ class CarryFailed(WherryError):
 class FallbackFailed(CarryFailed):
     """Neither the DLQ nor its fallback could take the refused rows of a batch."""
 
+    code = "FALLBACK"
+
     def __init__(self, batch: Batch, *, dlq: Exception, fallback: Exception) -> None:
         of_dlq, of_fallback = (getattr(each, "message", str(each)) for each in (dlq, fallback))
         super().__init__(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from destinations.destination import Written
-from destinations.dlq import DLQ, Dlq
+from destinations.dlq import DLQ, FALLBACK, Dlq
 from origins.batch import JSON, Batch, Limits, Span
 from origins.origin import Backlog, read_count
 from runners.engine.batch_machine import DeliveryRules
@@ -292,7 +292,7 @@ class Process:
             self.over = True
             return
         self.opened = True
-        self.journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": ""}))
+        self.journal.record(Entry(kind="open", body={"pipeline": "numbers", "run": "", **self.world.opened}))
         self.dispatcher.planning.source = self._source()
         if self.world.follows:
             again = lambda _source, _offsets: self._source()  # noqa: E731
@@ -336,6 +336,7 @@ class Process:
             outcome = yield from self._carry_together(task)
             return outcome
         world, batch = self.world, task.plan.batch
+        failed: dict[str, Exception] = {}
         rows = world.rows_of(batch)
         if isinstance(task, WriteStraight):
             good, bad = world.verdicts(rows, self.definition)
@@ -359,21 +360,26 @@ class Process:
             if not world.protections.decide_once:
                 good, bad = world.verdicts(rows, self.definition)
             landed: dict[str, Written] = {}
-            failed: dict[str, Exception] = {}
             for name in task.names:
-                rows = (
-                    self._lacking(batch, bad) if name == DLQ and task.decision.again else bad if name == DLQ else good
-                )
+                refused = name in (DLQ, FALLBACK)
+                rows = self._lacking(batch, bad) if name == DLQ and task.decision.again else bad if refused else good
                 try:
-                    if name != DLQ and world.may_break():
+                    world.check_dlq(name, f"{batch.plan}/{name}", rows)
+                    if not refused and world.may_break():
                         raise Broken("a row breaks a constraint") from spark_error(*CONSTRAINT)
                     landed[name] = yield from self._write(name, [batch], rows)
                 except Broken as error:
                     failed[name] = error
             return Landed(written=landed, failed=failed)
         if isinstance(task, AskDestinations):
+            try:
+                for name in task.names:
+                    world.check_dlq(name)
+            except Broken as error:
+                failed = {DLQ: error}
+                task = replace(task, names=[name for name in task.names if name != DLQ])
             found = yield from self._ask(task)
-            return Answers(found=found)
+            return Answers(found=found, failed=failed)
         if isinstance(task, Explain):
             return Explained(nacks=[])
         if isinstance(task, CheckRefusals):
@@ -427,7 +433,7 @@ class Process:
     def _write(self, name: str, batches: Sequence[Batch], rows: list[int]) -> Generator[None, None, Written]:
         yield
         table, key = self.world.tables[name], " ".join(f"{batch.plan}/{name}" for batch in batches)
-        replaces = self.world.replaces and batches[0].first and name != DLQ
+        replaces = self.world.replaces and batches[0].first and name not in (DLQ, FALLBACK)
         transaction = Transaction(table, Commit(key, list(rows), replaces=replaces), table.fences)
         yield from self.begin(key, transaction)
         yield
@@ -505,6 +511,8 @@ class World:
         self.ledger = MemoryLedger()
         self.tables = {name: Table([Commit("before", [STALE])] if replaces else []) for name in self.names}
         self.tables[DLQ] = Table()
+        self.opened: Mapping[str, JSON] = {}
+        """What else an opening records."""
         self.prepared: dict[str, tuple[list[int], list[int]]] = {}
         self.orphans: list[Transaction] = []
         self.heard: defaultdict[str, list[Any]] = defaultdict(list)
@@ -556,6 +564,9 @@ class World:
         broken = bool(self.faults) and self.rng.random() < 0.05
         self.faults -= broken
         return broken
+
+    def check_dlq(self, name: str, key: str = "", rows: Sequence[int] = ()) -> None:
+        """Raises where the destination is the DLQ, and the DLQ is down. A write of these rows may land all the same."""
 
     def rows_of(self, batch: Batch) -> list[int]:
         """The rows of a batch: the lane in the thousands."""

@@ -49,6 +49,7 @@ FULL = PipelineState(
     jumps=(("0", 2),),
     accepted=frozenset({"ROWS_GONE p1"}),
     replay={"at": "2026-01-01T00:00:00+00:00", "body": {"fix": {"sql": "SELECT 1"}}, "decided": True},
+    fallen={"p1": 3},
     paused={"number": 3, "limit": "rows", "reason": "too many", "lane": "0", "at": "2026-01-01T00:00:00+00:00"},
 )
 
@@ -70,12 +71,13 @@ def test_each_field_is_tried_by_the_test_of_the_snapshot(
 def test_a_snapshot_of_an_older_version_lacks_what_came_later() -> None:
     """It is as at the beginning."""
     body = json.loads(json.dumps(FULL.json()))
-    for name in ("config", "jumps", "accepted", "paused", "replay"):
+    for name in ("config", "jumps", "accepted", "paused", "replay", "fallen"):
         del body[name]
     for name in ("tried", "since"):
         del body["lanes"]["0"][name]
     lane = replace(LANE, tried=0, since="")
     later: dict[str, Any] = {"config": {}, "jumps": (), "accepted": frozenset(), "paused": None, "replay": None}
+    later["fallen"] = {}
     assert PipelineState.of(body) == replace(FULL, lanes={"0": lane}, **later)
 
 

@@ -1,0 +1,160 @@
+"""What follows for a batch whose refused rows the DLQ cannot take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from destinations.delta import Delta
+from destinations.destination import Late, Written
+from destinations.dlq import DLQ, FALLBACK, Dlq
+from runners.engine.batch_machine import (
+    BatchInFlight,
+    DeliveryRules,
+    Transition,
+    next_transition,
+    resume_flight,
+    turn_to_fallback,
+)
+from runners.model.errors import FallbackFailed, RefusedLate, WorkCancelled
+from runners.model.pipeline_state import LaneState
+from runners.model.tasks import Answers, AskDestinations, Checked, CheckRefusals, Deliver, Landed
+from tests.runners.engine.test_batch_machine import TWO, decided, landed
+from tests.spark_errors import spark_error
+
+RULES = DeliveryRules(dlq=Dlq(window=0, on_failure="fallback", fallback=Delta(path="/refused")))
+DOWN = OSError("the disk is gone")
+CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
+BOTH = {"orders": Written(rows=7), "latest": Written(rows=7)}
+
+
+def fail_dlq(
+    error: Exception = DOWN, rules: DeliveryRules = RULES, failed: Mapping[str, Exception] | None = None
+) -> Transition:
+    """The step after a write in which the DLQ failed, and these others."""
+    written = {name: each for name, each in BOTH.items() if name not in (failed or {})}
+    outcome = Landed(written=written, failed={DLQ: error, **(failed or {})})
+    return next_transition(decided(TWO, nacked=3, rules=rules), outcome, rules)
+
+
+def list_names(flight: BatchInFlight) -> list[str]:
+    assert isinstance(flight.task, Deliver)
+    return list(flight.task.names)
+
+
+def test_the_refused_rows_go_to_the_fallback_and_the_settle_says_so() -> None:
+    """The other destinations have the batch and are not written again."""
+    step = turn_to_fallback(fail_dlq(), RULES)
+    assert (step.error, list_names(step.flight)) == (None, [FALLBACK])
+    done = next_transition(step.flight, landed(FALLBACK, 3), RULES)
+    (entry,) = done.entries
+    assert (done.done, entry.body["counts"]["fallback"], entry.body["counts"]["balanced"]) == (True, 3, True)
+
+
+def test_without_a_fallback_the_dlq_stops_the_run_as_ever() -> None:
+    """Its error is final."""
+    rules = DeliveryRules(dlq=Dlq(window=0))
+    step = fail_dlq(rules=rules)
+    assert (turn_to_fallback(step, rules), step.error, step.again) == (step, DOWN, None)
+
+
+@pytest.mark.parametrize("error", [Late(), WorkCancelled("stopped")])
+def test_a_run_that_lost_its_right_to_write_does_not_fall_back(error: Exception) -> None:
+    """The DLQ is not to blame."""
+    step = fail_dlq(error)
+    assert turn_to_fallback(step, RULES) is step
+
+
+def test_a_conflict_is_tried_again_even_where_the_dlq_had_failed_before() -> None:
+    """A later failure of the same write falls back."""
+    step = fail_dlq(spark_error("DELTA_CONCURRENT_APPEND", "another commit", "2D521"))
+    assert turn_to_fallback(step, RULES, at_once=True) is step
+    assert isinstance(step.again, AskDestinations)
+    assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
+
+
+def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_again() -> None:
+    """Then it gets the batch, and the fallback the refused rows."""
+    step = turn_to_fallback(fail_dlq(failed={"latest": ConnectionError("away")}), RULES)
+    assert (str(step.error), isinstance(step.again, AskDestinations)) == ("away", True)
+    assert step.again is not None
+    resting = replace(step.flight, task=step.again, failed={})
+    assert list_names(next_transition(resting, Answers(found={}), RULES).flight) == [FALLBACK, "latest"]
+
+
+def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_them() -> None:
+    """Nothing is delivered to it meanwhile."""
+    flight = decided(TWO, nacked=3, rules=RULES)
+    outcome = Landed(written={}, failed={DLQ: DOWN, "orders": CONSTRAINT, "latest": CONSTRAINT})
+    step = turn_to_fallback(next_transition(flight, outcome, RULES), RULES)
+    assert isinstance(step.flight.task, AskDestinations)
+    assert (step.error, step.flight.refusing) == (None, "orders")
+
+
+def test_a_fallback_that_fails_too_stops_the_run() -> None:
+    """The error has the words of both."""
+    step = next_transition(
+        turn_to_fallback(fail_dlq(), RULES).flight, Landed(written={}, failed={FALLBACK: OSError("full")}), RULES
+    )
+    assert isinstance(step.error, FallbackFailed)
+    assert ("the disk is gone" in step.error.message, "full" in step.error.message) == (True, True)
+    assert turn_to_fallback(step, RULES) is step
+
+
+def left_open() -> BatchInFlight:
+    """A decided batch of an earlier run."""
+    plan = replace(TWO, decision=decided(TWO, nacked=3, rules=RULES).decision)
+    return resume_flight(plan, LaneState(), {}, falls_back=True)
+
+
+def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
+    """It settles the batch, and writes nothing again."""
+    flight = left_open()
+    assert isinstance(flight.task, AskDestinations)
+    assert flight.task.names == [DLQ, FALLBACK, "orders", "latest"]
+    step = next_transition(flight, Answers(found={FALLBACK: Written(rows=3), **BOTH}), RULES)
+    (entry,) = step.entries
+    assert (step.done, entry.body["counts"]["fallback"]) == (True, 3)
+
+
+def test_rows_that_both_have_count_as_in_the_dlq() -> None:
+    """They need no merge."""
+    both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}
+    (entry,) = next_transition(left_open(), Answers(found={**both, **BOTH}), RULES).entries
+    assert "fallback" not in entry.body["counts"]
+
+
+def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_passed_by() -> None:
+    """What the others said is kept."""
+    step = next_transition(left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
+    assert isinstance(step.again, AskDestinations)
+    assert (step.error, step.again.names) == (DOWN, [DLQ, FALLBACK])
+    assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
+
+
+def test_the_fallback_answers_for_a_dlq_that_cannot() -> None:
+    """Its error does not matter."""
+    found = {FALLBACK: Written(rows=3), **BOTH}
+    assert next_transition(left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
+
+
+def test_a_batch_of_which_a_silent_dlq_may_have_rows_is_never_cancelled() -> None:
+    """Its rows would be refused once more, under another plan."""
+    asked = turn_to_fallback(next_transition(left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
+    assert isinstance(asked.flight.task, CheckRefusals)
+    step = next_transition(asked.flight, Checked(refusing="orders", same=True), RULES)
+    assert (isinstance(step.error, RefusedLate), step.entries) == (True, ())
+
+
+@pytest.mark.parametrize("delivery", ["after_all", "after_any"])
+def test_the_offset_waits_for_the_fallback(delivery: Literal["after_all", "after_any"]) -> None:
+    """Nothing is settled before it has the rows."""
+    rules = replace(RULES, delivery=delivery)
+    first = list_names(decided(TWO, nacked=3, rules=rules))
+    written = {name: BOTH[name] for name in first if name != DLQ}
+    flight = decided(TWO, nacked=3, rules=rules)
+    step = turn_to_fallback(next_transition(flight, Landed(written=written, failed={DLQ: DOWN}), rules), rules)
+    assert (FALLBACK in list_names(step.flight), step.entries, step.settled) == (True, (), False)

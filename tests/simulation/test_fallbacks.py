@@ -1,0 +1,47 @@
+"""However often the DLQ is down, and whatever dies: after a merge every refused row is in the DLQ once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runners.state.journal import Journal
+from tests.simulation.fallbacks import FallbackWorld
+from tests.simulation.test_schedules import SHAPES
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**32), shape=SHAPES)
+def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, object]) -> None:
+    """Nothing is lost or doubled, and nothing waits in the fallback."""
+    world = FallbackWorld(random.Random(seed), **shape)
+    world.run()
+    assert world.faults_found() == set()
+    assert Journal(world.ledger).state.fallen == {}
+
+
+def test_the_fallback_is_used() -> None:
+    """In most of these worlds, so that the others prove something."""
+    settled = [world for world in map(FallbackWorld, map(random.Random, range(40))) if _uses_fallback(world)]
+    assert len(settled) > 10
+
+
+def _uses_fallback(world: FallbackWorld) -> bool:
+    world.run()
+    return any(entry.body["counts"].get("fallback") for entry in world.ledger.read() if entry.kind == "settle")
+
+
+@pytest.mark.parametrize(("without", "shape"), [("fences", {"destinations": 2}), ("asks", {"destinations": 2})])
+def test_each_rule_of_a_merge_is_needed(without: str, shape: dict[str, int]) -> None:
+    """Without one of them some schedule loses or doubles a row."""
+    found: set[str] = set()
+    for seed in range(300):
+        world = FallbackWorld(random.Random(seed), **{without: False}, **shape)  # type: ignore[arg-type]
+        world.run()
+        found |= world.faults_found()
+        if found:
+            break
+    assert "doubled" in found
