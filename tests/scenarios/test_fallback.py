@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from runners.model.events import BatchSettled, Event
+from runners.model.run_report import PipelineFailed
+from tests.child import clean_environment
 from tests.scenarios.conftest import ORDERS, Place, order
 
 pytestmark = pytest.mark.spark
@@ -71,3 +75,156 @@ def test_a_dlq_that_breaks_in_mid_run_does_not_stop_it(place: Place, caplog: pyt
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
     assert pipeline.status()["dlq"] == {"rows": 3, "unreplayed": 3, "fallback": 0}
     assert pipeline.run().batches == 0
+
+
+def start(place: Place, what: str, point: str = "", number: int = 0) -> subprocess.Popen[bytes]:
+    """A run or a merge in a process of its own, which dies when the point is reached for this time."""
+    file = str(place.define(WITH_FALLBACK))
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", file, what, point, str(number)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+
+
+def kill(place: Place, what: str, point: str, number: int) -> None:
+    process = start(place, what, point, number)
+    _, error = process.communicate()
+    assert process.returncode == -9, error.decode()
+
+
+def check_whole(place: Place) -> None:
+    """Every row is in one place, and nothing waits in the fallback."""
+    assert place.ids("tables/orders") == [1, 3, 6]
+    assert [(row["number"], row["position"]) for row in place.refused()] == [(1, 2), (2, 2), (2, 3)]
+    audit = place.load().audit()
+    assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
+
+
+def test_a_run_begins_though_its_dlq_cannot_be_opened(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """It says so; all its refused rows go to the fallback, and status says what is wrong with the DLQ."""
+    land(place)
+    pipeline = place.load(WITH_FALLBACK)
+    assert pipeline.run().status == "succeeded"
+    place.land("7.json", [order(7), order(8, amount="z")])
+    hide(place)
+    report = pipeline.run()
+    assert (report.status, report.fallback, report.batches) == ("succeeded", 1, 1)
+    assert "The DLQ cannot be opened" in caplog.text
+    assert pipeline.status()["dlq"]["fallback"] == 1
+    audit = pipeline.audit()
+    assert {finding.destination for finding in audit.problems} == {"dlq"}
+    bring_back(place)
+    assert pipeline.audit().balanced
+    assert pipeline.merge_dead_letters().rows == 1
+    assert (pipeline.audit().balanced, len(place.refused())) == (True, 4)
+
+
+def test_a_fallback_that_fails_too_stops_the_run_and_the_next_one_goes_on(place: Place) -> None:
+    """The batch stays open, and the error has both reasons."""
+    land(place)
+
+    def break_both() -> None:
+        hide(place)
+        (place.folder / "refused").rename(place.folder / "fallback-away")
+        (place.folder / "refused").touch()
+
+    report = place.load(WITH_FALLBACK).run(listeners=[after_batch(1, break_both)], check=False)
+    assert report.error is not None
+    assert (report.status, report.error.code, report.batches) == ("failed", "FALLBACK", 1)
+    (place.folder / "refused").unlink()
+    (place.folder / "fallback-away").rename(place.folder / "refused")
+    report = place.load().run()
+    assert (report.status, report.fallback, report.read) == ("succeeded", 2, 4)
+    bring_back(place)
+    assert place.load().merge_dead_letters().rows == 2
+    check_whole(place)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_run_that_is_killed_behind_the_fallbacks_write_leaves_each_row_once(place: Place, heals: bool) -> None:
+    """Between that write and the entry in the ledger; whether or not the DLQ works again for the next run."""
+    land(place)
+    hide(place)
+    kill(place, "run", "before-settle", 1)
+    assert len(place.rows("refused")) == 1
+    if heals:
+        bring_back(place)
+    report = place.load().run()
+    assert (report.status, report.balanced, report.fallback) == ("succeeded", True, 1 if heals else 3)
+    if not heals:
+        bring_back(place)
+    assert place.load().merge_dead_letters().rows == report.fallback
+    check_whole(place)
+
+
+def let_wait(place: Place) -> None:
+    """The refused rows of all batches wait in the fallback, and the DLQ works again."""
+    land(place)
+    hide(place)
+    assert place.load(WITH_FALLBACK).run().fallback == 3
+    bring_back(place)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("point", "number"), [("before-dlq", 2), ("after-dlq", 1), ("after-dlq", 2)])
+def test_a_merge_that_is_killed_goes_on_with_the_next_one(place: Place, point: str, number: int) -> None:
+    """Before a batch's rows are in the DLQ, and after they are and the ledger does not know it."""
+    let_wait(place)
+    kill(place, "merge", point, number)
+    left = place.load().merge_dead_letters()
+    assert (left.batches, left.waiting) == (2 if (point, number) == ("after-dlq", 1) else 1, 0)
+    assert place.load().merge_dead_letters().rows == 0
+    check_whole(place)
+
+
+@pytest.mark.long
+def test_of_two_merges_at_once_each_row_is_merged_by_one(place: Place) -> None:
+    """The other one waits for nothing: it stops, or finds nothing left."""
+    let_wait(place)
+    processes = [start(place, "merge"), start(place, "merge")]
+    ended = [(process.communicate(), process.returncode) for process in processes]
+    assert 0 in [code for _, code in ended], ended
+    assert all(code == 0 or b"Owned" in error for (_, error), code in ended), ended
+    check_whole(place)
+
+
+def test_rubbish_in_the_fallback_is_not_merged(place: Place) -> None:
+    """Rows of unknown batches, of other pipelines and with other ids, and rows that are there twice."""
+    let_wait(place)
+    table = str(place.folder / "refused")
+    one = place.spark.read.format("delta").load(table).limit(1)
+    first = one.collect()[0].asDict()
+    for changed in (
+        {"id": "p9/1", "plan": "p9"},
+        {"pipeline": "others"},
+        {"id": f"{first['plan']}/x"},
+        {"id": None},
+        {"message": "the same row, written again"},
+    ):
+        rubbish = place.spark.createDataFrame([{**first, **changed}], one.schema)
+        rubbish.write.format("delta").mode("append").save(table)
+    assert place.load().merge_dead_letters().rows == 3
+    check_whole(place)
+
+
+def test_a_batch_that_the_fallback_has_lost_is_named_and_the_others_are_merged(place: Place) -> None:
+    """Its rows count as missing in the audit, and a merge goes on to say so."""
+    let_wait(place)
+    place.spark.sql(f"DELETE FROM delta.`{place.folder / 'refused'}` WHERE number = 1")
+    (problem,) = place.load().audit().problems
+    assert (problem.code, problem.destination, problem.number) == ("DLQ_MISSING", "dlq fallback", 1)
+    with pytest.raises(PipelineFailed, match="batch 1 of lane 0"):
+        place.load().merge_dead_letters()
+    assert [row["number"] for row in place.refused()] == [2, 2]
+    assert place.load().status()["dlq"]["fallback"] == 1
+
+
+def test_a_copy_of_each_refused_row_is_written_once_whatever_the_dlq_does(place: Place) -> None:
+    """With the DLQ or with the fallback; a merge writes no copy."""
+    land(place)
+    copied = WITH_FALLBACK.replace("dlq: {", "dlq: {copy: {delta: {path: copies}}, ")
+    report = place.load(copied).run(listeners=[after_batch(1, lambda: hide(place))])
+    assert (report.status, report.fallback) == ("succeeded", 2)
+    bring_back(place)
+    place.load().merge_dead_letters()
+    assert sorted(row["id"] for row in place.rows("copies")) == sorted(row["id"] for row in place.refused())
+    check_whole(place)

@@ -1,0 +1,37 @@
+"""Runs a pipeline, or merges its fallback, and dies at a point.
+
+    python -m tests.scenarios.killed_at FILE run|merge POINT N
+
+It dies when the point is reached for the Nth time, as `kill -9` would. N is 0 for a process that does not die.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import die
+from runners.pipeline import Pipeline
+
+
+def main(file: str, what: str, at: str, number: int) -> None:
+    reached = 0
+
+    def watch(point: str, of: str, rows: Any) -> Any:
+        nonlocal reached
+        reached += point == at
+        if point == at and reached == number:
+            die()
+        return rows
+
+    pipeline = Pipeline.load(file)
+    with watch_points(watch):
+        if what == "merge":
+            pipeline.merge_dead_letters()
+        else:
+            pipeline.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:4], int(sys.argv[4]))
