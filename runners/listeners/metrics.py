@@ -38,6 +38,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "wherry_dlq_rows_total": ("counter", "Rows that went to the DLQ."),
     "wherry_dlq_bytes_total": ("counter", "Bytes that were written to the DLQ."),
     "wherry_dlq_seconds_total": ("counter", "Seconds by which the DLQ took longer than the destinations."),
+    "wherry_fallback_rows_total": ("counter", "Refused rows that went to the fallback, since the DLQ failed."),
     "wherry_unbalanced_batches_total": ("counter", "Batches whose row counts do not add up or are unknown."),
     "wherry_lag_rows": ("gauge", "Rows that wait in a lane, of origins that know it without Spark."),
     "wherry_lag_seconds": ("gauge", "How long ago the oldest of these rows was made, by the clock of its maker."),
@@ -149,7 +150,9 @@ class Metrics:
         for stage, rows in {**refused, **({"origin": unread} if unread > 0 else {})}.items():
             self._add("wherry_rows_refused_total", rows, pipeline=pipeline, stage=stage)
         self._add("wherry_rows_discarded_total", counts["discarded"], pipeline=pipeline)
-        self._add("wherry_dlq_rows_total", counts["nacked"] - counts["discarded"], pipeline=pipeline)
+        fallback = counts.get("fallback", 0)
+        self._add("wherry_dlq_rows_total", counts["nacked"] - counts["discarded"] - fallback, pipeline=pipeline)
+        self._add("wherry_fallback_rows_total", fallback, pipeline=pipeline)
         self._add("wherry_dlq_bytes_total", counts.get("dlq_bytes") or 0, pipeline=pipeline)
         self._add("wherry_dlq_seconds_total", event.seconds.get("dlq", 0.0), pipeline=pipeline)
         if counts["balanced"] is not True:

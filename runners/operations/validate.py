@@ -244,6 +244,8 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         where = "go to a table in the state (wherry dlq show)"
     if dlq.copy is not None:
         where += f", and to {hide_secrets(dlq.copy).place or dlq.copy.name}"
+    if dlq.fallback is not None:
+        yield f"While the DLQ fails, refused rows wait in {hide_secrets(dlq.fallback).place} (wherry dlq merge)."
     if dlq.window == 0 and not dlq.list_limits():
         yield f"Refused rows never stop a run; they {where}."
     elif dlq.window == 0:
