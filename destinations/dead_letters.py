@@ -26,12 +26,13 @@ from destinations.dlq import DLQ
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, to_python_rows
 from origins.crash_points import reach
-from origins.errors import WherryError, list_spark_errors
+from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
 from origins.object_store import StoreError, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, list_mask_steps, make_mask
+from stages.bisection import MARK
 
 if TYPE_CHECKING:
     import pyarrow
@@ -245,53 +246,99 @@ def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> i
 
 
 @dataclass(eq=False, kw_only=True)
+class DlqCopy:
+    """A copy of a DLQ, as a run has it open."""
+
+    name: str
+    opened: OpenDestination
+    select: Callable[[BatchRows, Batch], BatchRows] = lambda rows, _: rows
+    """Which rows of a batch it gets."""
+    find_schema: Callable[[SparkSession], StructType] = lambda _: dlq_schema()
+    """The schema of these rows. Raises where its stages do not fit."""
+    _copied: dict[str, int | None] = field(default_factory=dict)
+    """How many rows it has of batches that the DLQ perhaps lacks, by their keys."""
+    _tried: set[str] = field(default_factory=set)
+    """The keys of the batches that this run has begun to write to it."""
+
+    def ensure(self, spark: SparkSession) -> Identity:
+        """Make its place if it is missing, and check that refused rows fit."""
+        return self.opened.ensure_place(spark, self.find_schema(spark))
+
+    def write(self, spark: SparkSession, rows: BatchRows, label: Label) -> None:
+        """Write its rows of a batch, unless it has them."""
+        own = self.select(rows, label.batch)
+        if self._has(own, label):
+            return
+        self._tried.add(label.key)
+        try:
+            self._copied[label.key] = self.opened.write(spark, own, [label]).rows
+        except list_spark_errors() as error:
+            if get_raised_words(error) != MARK:
+                raise
+            raise DestinationError(
+                f"A stage of the DLQ's copy '{self.name}' refused a row, and a refused row has no other place to go.",
+                hint="Let the stage filter the row, or take it with `on_error: keep`. The run goes on with this batch.",
+            ) from error
+
+    def _has(self, own: BatchRows, label: Label) -> bool:
+        """Whether it has these rows. A batch that was decided again may have more of them than before."""
+        if label.key not in self._copied:
+            return False
+        copied = self._copied[label.key]
+        return copied is None or copied == _count_rows(own)
+
+    def forget(self, label: Label) -> None:
+        """The DLQ has the batch."""
+        self._copied.pop(label.key, None)
+
+    def learn(self, spark: SparkSession, label: Label, identity: Identity | None, assume: str) -> None:
+        """Ask whether it has the batch. A person's word for it says nothing of the DLQ, and holds only for batches of
+        earlier runs. `identity` is what its place was when the run opened."""
+        if label.key in self._tried or identity is None:
+            found = self.opened.find(spark, label, self.ensure(spark))
+        else:
+            found = find_or_assume(self.opened, spark, label, identity, assume, what="the copy")
+        if found is not None:
+            self._copied[label.key] = found.rows
+
+
+@dataclass(eq=False, kw_only=True)
 class CopiedDlq(OpenDestination):
-    """A DLQ, and a destination that gets a copy of every refused row before it. So what the DLQ has, the copy has too,
-    and the DLQ answers for both."""
+    """A DLQ, and destinations that get copies of refused rows before it. So what the DLQ has, the copies have too, and
+    the DLQ answers for all."""
 
     kept: OpenDestination
-    copy: OpenDestination
+    copies: Sequence[DlqCopy]
     is_fallback: bool = False
-    """Whether this is the fallback, which takes rows in the DLQ's place: the copy is one for both."""
+    """Whether this is the fallback, which takes rows in the DLQ's place: the copies are the same for both."""
     assume: str = ""
-    """What holds where the copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
-    _copied: dict[str, int | None] = field(default_factory=dict)
-    """How many rows the copy has of batches that the DLQ perhaps lacks, by their keys."""
-    _tried: set[str] = field(default_factory=set)
-    """The keys of the batches that this run has begun to write to the copy."""
+    """What holds where a copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
 
     def expects(self, known: Identity) -> None:
         self.kept.expects(known)
 
     def share(self) -> None:
-        self.kept.share()
-        self.copy.share()
+        for each in (self.kept, *self._list_own()):
+            each.share()
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        copy = self.ensure_copy(spark)
-        return replace(self.kept.ensure_place(spark, schema), copy=copy)
+        copies = self.ensure_copies(spark)
+        return replace(self.kept.ensure_place(spark, schema), copies=copies)
 
-    def ensure_copy(self, spark: SparkSession) -> Identity:
-        """Make the place of the copy if it is missing, and check that refused rows fit."""
-        return self.copy.ensure_place(spark, dlq_schema())
+    def ensure_copies(self, spark: SparkSession) -> Mapping[str, Identity]:
+        """Make the places of the copies that are missing, and check that refused rows fit."""
+        return {each.name: each.ensure(spark) for each in self.copies}
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         (label,) = labels
-        own = replace(label, destination=DLQ)
-        if not self._has_copy(rows, own):
-            self._tried.add(own.key)
-            self._copied[own.key] = self.copy.write(spark, rows, [own]).rows
+        own = replace(label, destination=DLQ) if self.is_fallback else label
+        for each in self.copies:
+            each.write(spark, rows, own)
         reach("between-writes", label.destination)
         written = self.kept.write(spark, rows, labels)
-        self._copied.pop(own.key, None)
+        for each in self.copies:
+            each.forget(own)
         return written
-
-    def _has_copy(self, rows: BatchRows, label: Label) -> bool:
-        """Whether the copy has these rows. A batch that was decided again may have more of them than before."""
-        if label.key not in self._copied:
-            return False
-        copied = self._copied[label.key]
-        return copied is None or copied == _count_rows(rows)
 
     def maintain(self, spark: SparkSession) -> None:
         self.kept.maintain(spark)
@@ -304,27 +351,22 @@ class CopiedDlq(OpenDestination):
         try:
             found = self.kept.find(spark, label, identity)
         finally:
-            copied = self._find_copy(spark, label, identity) if found is None and not self.is_fallback else None
-            if copied is not None:
-                self._copied[label.key] = copied.rows
+            if found is None and not self.is_fallback:
+                for each in self.copies:
+                    each.learn(spark, label, identity.copies.get(each.name), self.assume)
         return found
 
-    def _find_copy(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """What the copy has under this label. A person's word for it says nothing of the DLQ, and holds only for
-        batches of earlier runs."""
-        if label.key in self._tried or identity.copy is None:
-            return self.copy.find(spark, label, self.ensure_copy(spark))
-        return find_or_assume(self.copy, spark, label, identity.copy, self.assume, what="the copy")
-
     def fence(self, spark: SparkSession, token: str) -> None:
-        if not self.is_fallback:
-            self.copy.fence(spark, token)
-        self.kept.fence(spark, token)
+        for each in (*self._list_own(), self.kept):
+            each.fence(spark, token)
 
     def close(self) -> None:
-        if not self.is_fallback:
-            self.copy.close()
-        self.kept.close()
+        for each in (*self._list_own(), self.kept):
+            each.close()
+
+    def _list_own(self) -> Sequence[OpenDestination]:
+        """The copies, where they are not another's."""
+        return () if self.is_fallback else [each.opened for each in self.copies]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -384,8 +426,8 @@ class FallibleDlq(OpenDestination):
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
     """The DLQ in a state; a DLQ of an earlier version gets its missing columns."""
     if isinstance(dlq, CopiedDlq):
-        copy = dlq.ensure_copy(spark)
-        return replace(ensure_dlq(dlq.kept, spark), copy=copy)
+        copies = dlq.ensure_copies(spark)
+        return replace(ensure_dlq(dlq.kept, spark), copies=copies)
     if isinstance(dlq, FallibleDlq):
         kept = dlq.kept
         return dlq.open_place(lambda: ensure_dlq(kept, spark))

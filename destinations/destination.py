@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, ClassVar, TypedDict
 
@@ -54,8 +54,8 @@ class Identity:
     """The table's own id; another table at the same place has another one."""
     version: int = 0
     """Its version; history that begins after it proves nothing."""
-    copy: Identity | None = None
-    """Of a DLQ: what the place of its copies was."""
+    copies: Mapping[str, Identity] = field(default_factory=dict, hash=False)
+    """Of a DLQ: what the places of its copies were, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,12 @@ from typing import Literal, TypeAlias, cast, get_args
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.quick_dataclass import dataclass
+from stages.stage import Stage, is_repeatable
 
 DLQ = "dlq"
 """The name under which nacked rows are delivered."""
+ONLY_COPY = "dlq copy"
+"""The name of the copy of a DLQ that has one."""
 FALLBACK = "dlq fallback"
 """The name under which nacked rows are delivered that the DLQ could not take."""
 FILTERED = "filtered rows"
@@ -60,8 +63,9 @@ class Dlq:
     """Whether the DLQ keeps the row as it was read, beside the row that the refusing stage got."""
     destination: Destination | None = None
     """Where refused rows go. The default is a Delta table in the state; `discard` throws them away and counts them."""
-    copy: Destination | None = None
-    """A destination that gets every refused row too, such as a Kafka topic."""
+    copy: Sequence[Destination] | Destination | None = None
+    """One destination or several that get refused rows too, such as a Kafka topic. `stages` beside one of them choose
+    rows of the DLQ, or change them."""
     on_failure: Literal["stop", "fallback"] = "stop"
     """What happens when the DLQ cannot take refused rows. `stop`: the run stops. `fallback`: they go to the `fallback`,
     and the run goes on."""
@@ -74,14 +78,7 @@ class Dlq:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
         if not 1 <= self.threshold <= MOST_NACKS:
             raise ValueError(f"threshold: expected 1 to {MOST_NACKS} refused rows, got {self.threshold}")
-        for option in ("destination", "copy", "fallback"):
-            given = getattr(self, option)
-            if given is not None and (given.replaces or given.ordered):
-                raise ValueError(
-                    f"{option}: expected a destination that only adds rows, such as delta with mode: append"
-                )
-        if self.copy is not None and isinstance(self.destination, Discard):
-            raise ValueError("copy: expected a DLQ that keeps rows, got discard; give the destination beside window")
+        self._check_destinations()
         self._check_fallback()
         for name, text in self.limits.items():
             if _parse_limits(name, text) is None:
@@ -104,6 +101,23 @@ class Dlq:
                 f"limits.{useless}: it has no effect, because the window stops the run at the first refused row; set "
                 "window: 0, or a larger window and threshold"
             )
+
+    def _check_destinations(self) -> None:
+        given = {"destination": self.destination, "fallback": self.fallback}
+        for option, each in [*given.items(), *(("copy", copy) for copy in self.copies)]:
+            if each is not None and (each.replaces or each.ordered):
+                raise ValueError(
+                    f"{option}: expected a destination that only adds rows, such as delta with mode: append"
+                )
+        for stage in [stage for copy in self.copies for stage in copy.stages]:
+            asks = stage.gathers or stage.prepares or type(stage).pin is not Stage.pin
+            if stage.changes_rows or asks or not is_repeatable(stage):
+                kind = type(stage).__name__.lower()
+                raise ValueError(
+                    f"copy: expected stages that take each row by itself, such as filter and select, got {kind}"
+                )
+        if self.copies and isinstance(self.destination, Discard):
+            raise ValueError("copy: expected a DLQ that keeps rows, got discard; give the destination beside window")
 
     def _check_fallback(self) -> None:
         if self.on_failure not in ("stop", "fallback"):
@@ -132,9 +146,16 @@ class Dlq:
             raise ValueError("fallback: expected another place than that of the DLQ, got the same")
 
     @property
+    def copies(self) -> Sequence[Destination]:
+        """The destinations that get refused rows too."""
+        if self.copy is None:
+            return ()
+        return (self.copy,) if isinstance(self.copy, Destination) else self.copy
+
+    @property
     def given_destinations(self) -> Sequence[Destination]:
         """Those that are not in the state."""
-        return [each for each in (self.destination, self.copy, self.fallback) if each is not None]
+        return [each for each in (self.destination, *self.copies, self.fallback) if each is not None]
 
     def list_limits(self) -> Sequence[Limit]:
         """The limits on one batch."""

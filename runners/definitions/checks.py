@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
 from destinations.delta.delta import Delta
 from destinations.delta.table import LOG_STORES
 from destinations.destination import LANE, Destination
-from destinations.dlq import DLQ, FALLBACK
+from destinations.dlq import DLQ, FALLBACK, ONLY_COPY
 from origins.dlq import DlqEntries
 from origins.names import get_last_part, make_absolute
 from origins.object_store import canonicalise, find_problem, is_store_url
@@ -57,7 +57,14 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         name = destination.name or part or find_kind(destination, kinds)
         return copy_with(destination, name=name, stages=tuple(map(name_component, destination.stages)))
 
-    dead, beside, fallback = pipeline.dlq.destination, pipeline.dlq.copy, pipeline.dlq.fallback
+    def name_copies(copies: Sequence[Destination] | Destination | None) -> Sequence[Destination] | Destination | None:
+        if copies is None:
+            return None
+        if isinstance(copies, Destination):
+            return name_destination(copy_with(copies, name=copies.name or ONLY_COPY))
+        return tuple(map(name_destination, copies))
+
+    dead, fallback = pipeline.dlq.destination, pipeline.dlq.fallback
     return dataclasses.replace(
         pipeline,
         origin=pipeline.origin and name_origin(pipeline.origin),
@@ -67,7 +74,7 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
         dlq=dataclasses.replace(
             pipeline.dlq,
             destination=dead and copy_with(dead, name=dead.name or DLQ),
-            copy=beside and copy_with(beside, name=beside.name or f"{DLQ} copy"),
+            copy=name_copies(pipeline.dlq.copy),
             fallback=fallback and copy_with(fallback, name=fallback.name or FALLBACK),
         ),
     )
@@ -86,6 +93,7 @@ def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
     checks = (
         _check_secret_names,
         _check_names,
+        _check_copies,
         _check_lane_tables,
         _check_state,
         _check_read_dlqs,
@@ -147,6 +155,15 @@ def _check_names(pipeline: PipelineSpec) -> Iterator[Found]:
             yield f"destinations[{at}].was", message
 
 
+def _check_copies(pipeline: PipelineSpec) -> Iterator[Found]:
+    """Copies of the DLQ of which the ledger could not tell one from another."""
+    copies: dict[str, str] = {}
+    for at, copy_ in enumerate(pipeline.dlq.copies):
+        path, name = f"dlq.copy[{at}]", (copy_.name or "").lower()
+        if copies.setdefault(name, path) != path:
+            yield path, f"'{copy_.name}' is the name of {copies[name]} already; give one of them another `name:`"
+
+
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
     """Lanes that are tables, and destinations of which each of them has one of its own."""
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
@@ -194,6 +211,9 @@ def _list_components(pipeline: PipelineSpec) -> list[tuple[str, Origin | Stage |
     for at, destination in enumerate(pipeline.destinations):
         path = f"destinations[{at}]"
         named += [(path, destination), *((f"{path}.stages[{n}]", each) for n, each in enumerate(destination.stages))]
+    for at, copy_ in enumerate(pipeline.dlq.copies):
+        path = "dlq.copy" if isinstance(pipeline.dlq.copy, Destination) else f"dlq.copy[{at}]"
+        named += [(path, copy_), *((f"{path}.stages[{n}]", each) for n, each in enumerate(copy_.stages))]
     return named
 
 

@@ -67,6 +67,8 @@ class DestinationBody(IdentityBody, total=False):
     kind: str
     given: Sequence[str]
     copy: IdentityBody | None
+    """The only copy of a DLQ, where an older version recorded it."""
+    copies: Mapping[str, IdentityBody]
 
 
 class OpenBody(TypedDict, total=False):

@@ -8,10 +8,12 @@ from dataclasses import field, replace
 from typing import TypedDict, cast
 
 from destinations.destination import Identity
+from destinations.dlq import ONLY_COPY
 from origins.batch import Json
 from origins.quick_dataclass import dataclass
 from runners.model.entry import (
     BegunBackfill,
+    DestinationBody,
     EndedBody,
     IdentityBody,
     OpenBody,
@@ -189,7 +191,9 @@ class PipelineState:
     def identities(self) -> Mapping[str, Identity]:
         """What each destination was when the last run opened, by which it is asked now."""
         return {
-            name: replace(_read_identity(each), copy=_read_identity(copy) if (copy := each.get("copy")) else None)
+            name: replace(
+                _read_identity(each), copies={copy: _read_identity(own) for copy, own in _list_copies(each).items()}
+            )
             for name, each in self.opened.get("destinations", {}).items()
         }
 
@@ -254,6 +258,11 @@ def make_rows_key(settled: Settled) -> str:
 def list_meant(settled: Settled) -> list[str]:
     """The destinations that the batch was for, by the names that they had then."""
     return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]
+
+
+def _list_copies(body: DestinationBody) -> Mapping[str, IdentityBody]:
+    only = body.get("copy")
+    return body.get("copies") or ({ONLY_COPY: only} if only else {})
 
 
 def _read_identity(body: IdentityBody) -> Identity:

@@ -18,7 +18,7 @@ class MergedFallback:
     rows: int = 0
     batches: int = 0
     waiting: int = 0
-    """How many rows still wait in the fallback, since somebody stopped the merge."""
+    """How many rows still wait in the fallback, since a stop ended the merge."""
 
     def json(self) -> dict[str, JSON]:
         return {"merged": self.rows, "batches": self.batches, "waiting": self.waiting}

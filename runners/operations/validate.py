@@ -242,8 +242,9 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         where = f"go to {hide_secrets(dlq.destination).place or dlq.destination.name}"
     else:
         where = "go to a table in the state (wherry dlq show)"
-    if dlq.copy is not None:
-        where += f", and to {hide_secrets(dlq.copy).place or dlq.copy.name}"
+    for copy in dlq.copies:
+        some = "those that its stages leave " if copy.stages else ""
+        where += f", and {some}to {hide_secrets(copy).place or copy.name}"
     if dlq.fallback is not None:
         yield f"While the DLQ fails, refused rows wait in {hide_secrets(dlq.fallback).place} (wherry dlq merge)."
     if dlq.window == 0 and not dlq.list_limits():

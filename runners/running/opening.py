@@ -21,7 +21,7 @@ from origins.quick_dataclass import dataclass
 from origins.schema import format_ddl, make_empty_frame
 from runners.definitions.document import suggest_nearest
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
-from runners.model.entry import DestinationBody, Entry, OriginBody, Settled
+from runners.model.entry import DestinationBody, Entry, IdentityBody, OriginBody, Settled
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import BACKFILL
@@ -298,16 +298,20 @@ class RunOpening:
 
     def _describe_identity(self, before: Identity | None, identity: Identity, journal: Journal) -> DestinationBody:
         """What a destination is asked by. While a batch is open that stays the version from before it was written, and
-        the place that got its copy."""
-        version, known = identity.version, before and before.copy
+        the places that got its copies."""
+        version = identity.version
         if before is not None and before.id == identity.id and journal.state.open_plans:
             version = min(before.version, version)
         described: DestinationBody = {"id": identity.id, "version": version}
-        if identity.copy is not None:
-            replaced = known is not None and known.id != identity.copy.id and journal.state.open_plans
-            copy = known if known is not None and replaced else identity.copy
+        copies: dict[str, IdentityBody] = {}
+        for name, now in identity.copies.items():
+            known = before.copies.get(name) if before else None
+            replaced = known is not None and known.id != now.id and journal.state.open_plans
+            copy = known if known is not None and replaced else now
             asked = self._describe_identity(known, copy, journal)
-            described["copy"] = {"place": copy.place, "id": asked["id"], "version": asked["version"]}
+            copies[name] = {"place": copy.place, "id": asked["id"], "version": asked["version"]}
+        if copies:
+            described["copies"] = copies
         return described
 
     def _get_destination(self, name: str) -> Destination:

@@ -97,6 +97,7 @@ from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
 from runners.state.store_patience import PatientLedger, StorePatience
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
+from runners.ways.dlq_copies import open_copies
 from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor, sample_failure
 from runners.ways.way import Thresholds
@@ -443,12 +444,11 @@ class PipelineRun:
 
     def _open_dlq(self, kept: OpenDestination) -> Mapping[str, OpenDestination]:
         """The DLQ and its fallback, if it has one, as this run has them open."""
-        fallback, copied = self.fallback, self.pipeline.dlq.copy
+        fallback, copies = self.fallback, open_copies(self.pipeline.dlq, self.pipeline.protection)
         ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
-        if copied is None:
+        if not copies:
             return ends
-        copy = copied.discreet(self.pipeline.protection).as_copy().open()
-        dlq = CopiedDlq(kept=ends[DLQ], copy=copy, assume=self.ruling.assume)
+        dlq = CopiedDlq(kept=ends[DLQ], copies=copies, assume=self.ruling.assume)
         if fallback is None:
             return {DLQ: dlq}
         return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}

@@ -55,7 +55,7 @@ def test_refused_rows_are_carried_again_once_and_those_that_fail_again_name_the_
         (4, "0"): (True, None),
         (4, "dlq/files"): (False, "4"),
     }
-    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2}
+    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2, "fallback": 0}
     assert place.load().replay(Replay(choice=Choice(where="original like '%two%'"), reason="again")).batches == 0
     assert place.ids("tables/orders") == [1, 2]
     assert list(pipeline.status()["lanes"]) == ["0"]

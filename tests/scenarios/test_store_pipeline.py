@@ -105,7 +105,7 @@ def test_a_killed_run_is_finished_and_its_refused_rows_are_replayed(
     file.write_text(file.read_text().replace("  - cast:", mended))
     replay = wherry("dlq", "replay", str(file), "--yes", "--reason", "a test")
     assert replay.returncode == 0, replay.stderr
-    assert (ids(s3), pipeline.status()["dlq"]) == ([1, 2, 3, 4, 5], {"rows": 1, "unreplayed": 0})
+    assert (ids(s3), pipeline.status()["dlq"]) == ([1, 2, 3, 4, 5], {"rows": 1, "unreplayed": 0, "fallback": 0})
 
     audit = pipeline.audit().json()
     assert (audit["problems"], audit["read"], audit["nacked"]) == ([], 5 + 1, 1)

@@ -17,7 +17,7 @@ from tests.simulation.test_schedules import SHAPES
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
 def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, object]) -> None:
     """Nothing is lost or doubled, and nothing waits in the fallback."""
-    world = FallbackWorld(random.Random(seed), **shape)
+    world = FallbackWorld(random.Random(seed), **shape)  # type: ignore[arg-type]
     world.run()
     assert world.faults_found() == set()
     assert Journal(world.ledger).state.fallen == {}

@@ -11,7 +11,7 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 from destinations.conformance import make_label
-from destinations.dead_letters import CopiedDlq, DeadLetters, dlq_schema, ensure_dlq, read_dead_letters
+from destinations.dead_letters import CopiedDlq, DeadLetters, DlqCopy, dlq_schema, ensure_dlq, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
 from destinations.destination import DestinationError, Identity, OpenDestination, Unsure
@@ -227,11 +227,11 @@ def test_what_a_person_says_of_a_copy_holds_for_batches_of_earlier_runs() -> Non
     kept, copy = create_autospec(OpenDestination), create_autospec(OpenDestination)
     spark, label = Mock(), make_label()
     old, now = (Identity(place="topic", id=each) for each in ("old", "now"))
-    before = Identity(place="dlq", id="dlq", copy=old)
+    before = Identity(place="dlq", id="dlq", copies={"topic": old})
     kept.find.return_value, copy.ensure_place.return_value = None, now
     copy.find.side_effect = Unsure("The topic was replaced.", hint="Ask.")
     copy.write.side_effect = ConnectionError("away")
-    copied = CopiedDlq(kept=kept, copy=copy, assume="delivered")
+    copied = CopiedDlq(kept=kept, copies=[DlqCopy(name="topic", opened=copy)], assume="delivered")
     assert copied.find(spark, label, before) is None
     copy.find.assert_called_with(spark, label, old)
     other = make_label(number=2)

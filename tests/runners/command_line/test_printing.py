@@ -160,7 +160,7 @@ FACTS: dict[str, Any] = {
     "stopping": "",
     "lanes": {},
     "open": [],
-    "dlq": {"rows": None, "unreplayed": None},
+    "dlq": {"rows": None, "unreplayed": None, "fallback": 0},
     "last_run": None,
     "next": "wherry run orders.yaml",
 }
@@ -181,7 +181,11 @@ def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
 )
 def test_a_command_that_comes_next_is_named_once(waiting: int, said: list[str]) -> None:
     """How many rows of the DLQ wait stands above it."""
-    facts = {**FACTS, "dlq": {"rows": 3, "unreplayed": waiting}, "next": "wherry dlq show orders.yaml --waiting"}
+    facts = {
+        **FACTS,
+        "dlq": {"rows": 3, "unreplayed": waiting, "fallback": 0},
+        "next": "wherry dlq show orders.yaml --waiting",
+    }
     assert printing.format_status(facts, "orders.yaml").splitlines()[2:] == said
 
 
@@ -209,7 +213,7 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
             "stopping": "lunch",
             "lanes": {"0": {"offset": {"file": "a", "modified": 1795512234000}, "number": 3, "behind": "2 files"}},
             "open": [{"lane": "0", "number": 4, "label": "b.json"}],
-            "dlq": {"rows": 1_200, "unreplayed": 1_000},
+            "dlq": {"rows": 1_200, "unreplayed": 1_000, "fallback": 0},
             "last_run": {
                 "status": "failed",
                 "reason": "failed",

@@ -56,7 +56,7 @@ def test_what_is_whole_balances(carried: Carried) -> None:
     assert found["destinations"]["orders"]["delivered"] == 8
     assert found["destinations"]["orders"]["proved_from"] == {"0": 1}
     assert found["lanes"]["0"]["batches"] == 3
-    assert found["dlq"] == {"refused": 1, "decided": 0, "rows": 1}
+    assert found["dlq"] == {"refused": 1, "decided": 0, "rows": 1, "fallback": 0}
 
 
 def test_it_balances_when_the_entries_were_put_together(carried: Carried) -> None:

@@ -56,7 +56,7 @@ def test_rows_that_are_discarded_wait_no_more(pipeline: Pipeline) -> None:
     assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 2
     assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 0
     assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
-    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2}
+    assert pipeline.status()["dlq"] == {"rows": 4, "unreplayed": 2, "fallback": 0}
     (settled,) = journal(pipeline).list_settled()
     assert settled.counts["discards"]["reason"] == "test files"
     assert "@" in settled.counts["discards"]["who"]

@@ -1,0 +1,66 @@
+"""The copies of a DLQ: which of its rows each gets, behind stages of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from destinations.dead_letters import DlqCopy, dlq_schema
+from destinations.destination import Destination
+from destinations.dlq import Dlq
+from origins.batch import Batch
+from origins.batch_rows import BatchRows, FrameRows
+from origins.protection import Protection
+from origins.schema import make_empty_frame
+from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def open_copies(dlq: Dlq, protection: Protection) -> list[DlqCopy]:
+    """The copies of a DLQ, for one run."""
+    return [_open_copy(each.discreet(protection).as_copy()) for each in dlq.copies]
+
+
+def _open_copy(destination: Destination) -> DlqCopy:
+    name, opened = destination.name or destination.place, destination.open()
+    if not destination.stages:
+        return DlqCopy(name=name, opened=opened)
+    chain = StageChain.of(destination.stages, {})
+
+    def select(rows: BatchRows, batch: Batch) -> BatchRows:
+        return SelectedRows(rows, chain, make_labels(batch))
+
+    def find_schema(spark: SparkSession) -> StructType:
+        rows = FrameRows(make_empty_frame(spark, dlq_schema()))
+        return SelectedRows(rows, chain, SAMPLE_LABELS, checked=True).schema
+
+    return DlqCopy(name=name, opened=opened, select=select, find_schema=find_schema)
+
+
+@dataclass(frozen=True)
+class SelectedRows(BatchRows):
+    """The rows behind stages, of which none may refuse a row: the query raises then."""
+
+    rows: BatchRows
+    chain: StageChain
+    labels: Mapping[str, str | int | datetime]
+    checked: bool = False
+    """Whether every stage is analysed, and blamed by name."""
+
+    def frame(self) -> DataFrame:
+        return self._frame
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        from stages.rows import StraightRows
+
+        frame = self.rows.frame()
+        rows = StraightRows.begin(frame, tuple(frame.columns), self.labels, lambda passing, _: passing)
+        return apply_chain(rows, self.chain.common, {}, checked=self.checked).frame

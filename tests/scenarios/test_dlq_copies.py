@@ -1,0 +1,87 @@
+"""Copies of refused rows: routes by cause, with stages of their own, each once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.child import clean_environment
+from tests.scenarios.conftest import ORDERS, Place, order
+
+pytestmark = pytest.mark.spark
+
+COPIED = ORDERS.replace(
+    "dlq: {window: 1000, threshold: 500}",
+    """
+dlq:
+  window: 0
+  copy:
+    - delta: {path: casts}
+      stages:
+        - filter: "code = 'CAST'"
+        - select: [id, message, original]
+        - with_columns: {team: "'billing'", batch: ":number"}
+    - delta: {path: others}
+      stages:
+        - filter: "code <> 'CAST'"
+    - delta: {path: everything}
+""",
+)
+ROWS = [order(1), order(2, amount="x"), order(3, amount="-1"), order(4, amount="y")]
+
+
+def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
+    """With the columns that they make; the DLQ has all rows as ever, and proves with them."""
+    place.land("1.json", ROWS)
+    report = place.load(COPIED).run()
+    assert (report.status, report.nacked, report.balanced) == ("succeeded", 3, True)
+    refused = {row["id"]: row for row in place.refused()}
+    casts = {row["id"]: row for row in place.rows("casts")}
+    assert set(casts) == {name for name, row in refused.items() if row["code"] == "CAST"}
+    assert {(*row,) for row in casts.values()} == {("id", "message", "original", "team", "batch")}
+    assert {(row["team"], row["batch"]) for row in casts.values()} == {("billing", 1)}
+    assert all(row["original"] == refused[name]["original"] for name, row in casts.items())
+    assert [row["code"] for row in place.rows("others")] == ["REQUIRE"]
+    assert {row["id"] for row in place.rows("everything")} == set(refused)
+    assert place.load().audit().balanced
+
+
+def test_a_batch_of_which_a_copy_gets_no_row_is_written_to_the_others(place: Place) -> None:
+    """And its DLQ."""
+    place.land("1.json", [order(1), order(2, amount="x")])
+    assert place.load(COPIED).run().status == "succeeded"
+    assert (len(place.rows("casts")), len(place.rows("others")), len(place.refused())) == (1, 0, 1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("point", "number"), [("before-dlq", 1), ("between-writes", 1), ("after-dlq", 1)])
+def test_after_a_kill_each_copy_has_each_row_once(place: Place, point: str, number: int) -> None:
+    """Also where the copies had the rows, and the DLQ had not."""
+    place.land("1.json", ROWS)
+    command = [sys.executable, "-m", "tests.scenarios.killed_at", str(place.define(COPIED)), "run", point, str(number)]
+    assert subprocess.run(command, check=False, env=clean_environment(), capture_output=True).returncode == -9
+    assert place.load().run().status == "succeeded"
+    assert (len(place.rows("casts")), len(place.rows("others")), len(place.rows("everything"))) == (2, 1, 3)
+    assert len(place.refused()) == 3
+
+
+def test_a_stage_of_a_copy_that_refuses_a_row_stops_the_run(place: Place) -> None:
+    """In words: a refused row has no other place to go. Without the stage the next run finishes the batch."""
+    place.land("1.json", ROWS)
+    strict = COPIED.replace("- filter: \"code <> 'CAST'\"", '- require: {short: "length(message) < 3"}')
+    report = place.load(strict).run(check=False)
+    assert report.error is not None
+    assert "A stage of the DLQ's copy 'others' refused a row" in report.error.message
+    assert place.ids("tables/orders") in ([], [1])
+    assert place.load(COPIED).run().status == "succeeded"
+    assert (place.ids("tables/orders"), len(place.rows("casts")), len(place.refused())) == ([1], 2, 3)
+
+
+def test_a_stage_that_does_not_fit_the_columns_of_the_dlq_is_refused_before_a_row_is_read(place: Place) -> None:
+    """It is named, with what it lacks."""
+    place.land("1.json", ROWS)
+    report = place.load(COPIED.replace("[id, message, original]", "[id, email]")).run(check=False)
+    assert report.error is not None
+    assert (report.batches, "select" in report.error.message, "email" in report.error.message) == (0, True, True)
