@@ -20,6 +20,8 @@ FALLBACK = "dlq fallback"
 """The name under which nacked rows are delivered that the DLQ could not take."""
 FILTERED = "filtered rows"
 """The name under which rows that stages filtered are stored."""
+RETAIN, DEFAULT = "30d", "default"
+"""How long decided rows stay by default, and the name of the period for codes without one of their own."""
 MOST_NACKS = 10_000
 """How high a threshold may be."""
 ROWS, WEIGHT = "rows", "weight"
@@ -57,8 +59,12 @@ class Dlq:
     weigh: str | None = field(default=None, metadata={"like": "amount"})
     """The column as read whose number is the weight of a row. `limits: {weight: 1%}` compares the refused rows with
     the batch by it."""
-    retain: str = field(default="30d", metadata={"like": "30d"})
-    """How long the DLQ keeps rows that were replayed or discarded. Rows that wait stay for ever."""
+    retain: Mapping[str, str] | str = field(default=RETAIN, metadata={"like": "30d"})
+    """How long the DLQ keeps rows that were replayed or discarded: one period, or periods by code, such as
+    `{default: 30d, CAST: 7d}`. Rows that wait stay for ever."""
+    budget: int | None = None
+    """How many refused rows may wait. With more the run stops before its next batch, until rows are replayed or
+    discarded."""
     original: bool = True
     """Whether the DLQ keeps the row as it was read, beside the row that the refusing stage got."""
     destination: Destination | None = None
@@ -76,6 +82,7 @@ class Dlq:
     def __post_init__(self) -> None:
         if self.window < 0:
             raise ValueError(f"window: expected 0 or more rows, got {self.window}")
+        self._check_budget()
         if not 1 <= self.threshold <= MOST_NACKS:
             raise ValueError(f"threshold: expected 1 to {MOST_NACKS} refused rows, got {self.threshold}")
         self._check_destinations()
@@ -101,6 +108,15 @@ class Dlq:
                 f"limits.{useless}: it has no effect, because the window stops the run at the first refused row; set "
                 "window: 0, or a larger window and threshold"
             )
+
+    def _check_budget(self) -> None:
+        if self.budget is None:
+            return
+        if self.budget < 1:
+            raise ValueError(f"budget: expected at least 1 row, got {self.budget}")
+        kind = "delta" if self.destination is None else self.destination.describe()["kind"]
+        if kind != "delta":
+            raise ValueError(f"budget: expected a DLQ of the kind delta, whose rows Wherry can count; got {kind}")
 
     def _check_destinations(self) -> None:
         given = {"destination": self.destination, "fallback": self.fallback}
@@ -144,6 +160,12 @@ class Dlq:
             raise ValueError(f"on_failure: expected a DLQ of the kind delta, since rows are merged into it; got {kind}")
         if self.destination.place == self.fallback.place:
             raise ValueError("fallback: expected another place than that of the DLQ, got the same")
+
+    @property
+    def periods(self) -> Mapping[str, str]:
+        """How long rows stay after they were replayed or discarded, by code; `default` is for all other codes."""
+        given = {DEFAULT: self.retain} if isinstance(self.retain, str) else self.retain
+        return {DEFAULT: RETAIN, **given}
 
     @property
     def copies(self) -> Sequence[Destination]:

@@ -97,6 +97,7 @@ def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
         _check_lane_tables,
         _check_state,
         _check_read_dlqs,
+        _check_retention,
         _check_settings,
         _check_assignment,
         _check_hooks,
@@ -260,6 +261,13 @@ def _find_dlq_place(pipeline: PipelineSpec) -> str:
     return make_absolute(f"{state or f'.wherry/{pipeline.name}'}/dlq")
 
 
+def _check_retention(pipeline: PipelineSpec) -> Iterator[Found]:
+    """Periods of the DLQ that are none."""
+    for code, period in pipeline.dlq.periods.items():
+        path = "dlq.retain" if isinstance(pipeline.dlq.retain, str) else f"dlq.retain.{code}"
+        yield from _check_quantity(path, period, parse_seconds)
+
+
 def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
     """Settings with which nothing could ever be carried, and quantities that are none."""
     run, batch = pipeline.run_options, pipeline.run_options.batch
@@ -276,7 +284,6 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         (batch, "run.batch", ("wait", "target")),
         (run.retry, "run.retry", ("wait", "most", "within")),
         (run, "run", ("drain", "poll", "idle", "history")),
-        (pipeline.dlq, "dlq", ("retain",)),
     ):
         for name in names:
             yield from _check_quantity(f"{prefix}.{name}", getattr(options, name), parse_seconds)

@@ -43,7 +43,7 @@ from runners.model.events import (
     RunStopping,
 )
 from runners.model.nack_window import TrippedLimit, apply_config, describe_limit
-from runners.model.pipeline_state import PipelineState
+from runners.model.pipeline_state import PipelineState, is_replay
 from runners.model.planned_batch import DecisionBody, PlannedBatch, SettleBody
 from runners.model.spec import NEVER, RetryPolicy
 from runners.model.tasks import AskDestinations, Failed, Outcome, Prepare, Task, WriteStraight
@@ -72,6 +72,8 @@ class ProgressCallbacks:
     """Removes what was prepared for a batch that is finished."""
     pulse: Callable[[], None] = lambda: None
     """Returns when the workers are there; until then this owner does not renew its lease."""
+    over_budget: Callable[[int], Exception | None] = lambda refused: None
+    """Why no batch may follow those in which so many rows were refused; None if one may."""
     listeners: Sequence[Listener] = ()
 
 
@@ -148,6 +150,7 @@ class Dispatcher:
         self._poll()
         self.planning.let_go(stopping=bool(self.stopping))
         steps = self._decide_all(finished)
+        self._heed_budget(steps)
         alone = any(
             step.error or (step.settled and step.flight.plan.batch.origin in self.callbacks.committed) for step in steps
         )
@@ -260,6 +263,19 @@ class Dispatcher:
                 elif isinstance(part, Failed):
                     self._fail(part.error)
         return steps
+
+    def _heed_budget(self, steps: Sequence[Transition]) -> None:
+        """Plan nothing more where too many refused rows wait. A replay takes rows that wait already."""
+        refused = sum(
+            read_body(entry, SettleBody)["counts"]["nacked"]
+            for step in steps
+            if step.settled and not is_replay(step.flight.plan.batch.lane)
+            for entry in step.entries
+            if entry.kind == "settle"
+        )
+        error = self.callbacks.over_budget(refused) if refused and not self.rules.discards else None
+        if error is not None:
+            self._fail(error)
 
     def _decide(self, lane: str, outcome: Outcome) -> Transition:
         flight = self.work.flights[lane]

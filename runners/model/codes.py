@@ -51,6 +51,7 @@ ADVICE: Mapping[str, Advice] = {
     "CARRY": Advice(_PREVIEW),
     "UNEXPECTED": Advice(_PREVIEW),
     "SCHEMA": Advice(_PREVIEW, "Correct the file, or set `on_change` in the definition."),
+    "BUDGET": Advice("wherry dlq summary FILE"),
     "FALLBACK": Advice(_RUN, "Make the DLQ or its fallback writable."),
     "REFUSED_LATE": Advice(_RUN, "Remove the constraint that refuses the rows."),
     "STAGE": Advice(f"{_VALIDATE} --spark", "Correct the stage that the error names."),

@@ -13,7 +13,7 @@ from origins.errors import WherryError
 from origins.names import SCHEME
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Causes
-from runners.model.text import escape_line
+from runners.model.text import escape_line, format_count
 
 
 class WindowTripped(WherryError):
@@ -194,6 +194,22 @@ class CarryFailed(WherryError):
     """A batch could not be carried; what it was, where, and in whose words."""
 
     code = "CARRY"
+
+
+class BudgetExceeded(WherryError):
+    """More refused rows wait than `dlq.budget` allows. Nothing is lost, and no further batch was planned."""
+
+    code = "BUDGET"
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(
+            f"{format_count(waiting, 'refused row waits', 'refused rows wait')} in the DLQ, and dlq.budget is "
+            f"{limit:,}. The run stopped before its next batch.",
+            hint="see them      wherry dlq summary FILE\n"
+            'process them  wherry dlq replay FILE --reason "…"\n'
+            'give them up  wherry dlq discard FILE --reason "…"\n'
+            f"allow more    dlq: {{budget: {2 * waiting}}}  in the definition",
+        )
 
 
 class FallbackFailed(CarryFailed):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from destinations.dead_letters import count_dead_letters, query_dlq
-from destinations.destination import Destination, DestinationError
+from destinations.dead_letters import count_dead_letters
+from destinations.destination import DestinationError
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON
 from origins.delta import Delta
@@ -36,8 +36,9 @@ from runners.operations.pipeline_access import open_state
 from runners.running.activity import read_activities
 from runners.running.compatibility import resolve_names
 from runners.running.opening import survey_origin
+from runners.running.refused_budget import count_undecided
 from runners.spark.session import make_own_session, obtain_for
-from runners.state.journal import Journal, list_decided
+from runners.state.journal import Journal
 from runners.state.location import StateLocation, find_dlq
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
 from runners.state.takeover import is_owner_alive, is_run
@@ -121,20 +122,12 @@ def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
     fallback = sum(journal.state.fallen.values())
     try:
         refused = count_dead_letters(dlq, spark)
-        waits = _count_waiting(refused, dlq, spark, journal) if refused else refused
+        waits = count_undecided(refused, dlq, spark, journal) if refused else refused
     except DestinationError as error:
         if pipeline.dlq.fallback is None:
             raise
         return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": error.message}
     return {"rows": refused, "unreplayed": waits, "fallback": fallback}
-
-
-def _count_waiting(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
-    """How many of the of the DLQ nobody carried again or discarded."""
-    known = list_decided(journal).ids
-    if not known:
-        return refused
-    return sum(row["id"] not in known for row in query_dlq(dlq, spark, "SELECT id FROM {table}"))
 
 
 def describe_state(place: StateLocation, state: PipelineState) -> str:

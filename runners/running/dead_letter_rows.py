@@ -15,6 +15,7 @@ from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, query
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import Destination
+from destinations.dlq import DEFAULT
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
 from origins.errors import WherryError, list_spark_errors
@@ -103,15 +104,18 @@ def _find_schema(rows: Sequence[Mapping[str, Any]]) -> str:
 log = logging.getLogger("wherry")
 
 
-def tidy(spark: SparkSession, dlq: Destination, known: DecidedLetters, *, retain: float, now: datetime) -> None:
-    """Take the rows away that were carried again or discarded and were refused more than `retain` seconds ago.
+def tidy(
+    spark: SparkSession, dlq: Destination, known: DecidedLetters, *, retain: Mapping[str, float], now: datetime
+) -> None:
+    """Take the rows away that were carried again or discarded, and were refused longer ago than `retain` says: in
+    seconds by code, with `default` for all others.
 
     What goes wrong in here costs space only: it is logged, and tried again behind the next replay.
     """
     if not isinstance(dlq, Delta) or not known.ids:
         return
     try:
-        _delete_old(spark, dlq, known, quote_text((now - timedelta(seconds=retain)).isoformat()))
+        _delete_old(spark, dlq, known, _match_old(retain, now))
     except list_spark_errors(WherryError) as error:
         log.warning("rows of the DLQ that are older than dlq.retain were not deleted: %s", summarise_error(error))
 
@@ -132,9 +136,20 @@ def drop_filtered(spark: SparkSession, filtered: Delta, *, retain: float, now: d
         log.warning("filtered rows that are older than keep_filtered were not deleted: %s", summarise_error(error))
 
 
-def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, before: str) -> None:
+def _match_old(retain: Mapping[str, float], now: datetime) -> str:
+    """SQL that is true for rows which were refused longer ago than the period of their code."""
+    before = {
+        code: f"timestamp {quote_text((now - timedelta(seconds=kept)).isoformat())}" for code, kept in retain.items()
+    }
+    own = [f"WHEN {quote_text(code)} THEN {moment}" for code, moment in before.items() if code != DEFAULT]
+    newest = before[min(retain, key=lambda code: retain[code])]
+    limit = f"CASE code {' '.join(own)} ELSE {before[DEFAULT]} END" if own else before[DEFAULT]
+    return f"nacked_at < {newest} AND nacked_at < {limit}"
+
+
+def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, is_old: str) -> None:
     table = TargetTable.find(spark, dlq.sql_name, dlq.folder)
-    old = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE nacked_at < timestamp {before}").collect() if table else []
+    old = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE {is_old}").collect() if table else []
     ids = [(row["id"],) for row in old if row["id"] in known]
     if table is None or not ids:
         return

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from destinations.dead_letters import CopiedDlq, FallibleDlq
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, OpenDestination
+from destinations.destination import Deadline, Destination, DestinationError, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
@@ -64,6 +64,7 @@ from runners.running.given_rows import NONE_GIVEN
 from runners.running.merge_fallback import FallbackMerge
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
+from runners.running.refused_budget import RefusedBudget, count_waiting_rows
 from runners.running.replay import Replay
 from runners.running.shared_folders import check_shared
 from runners.running.stop import force_in_time, stop_on_signals
@@ -162,6 +163,8 @@ class PipelineRun:
         """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
         self.finish = self.finish or self.merge
+        self.budget: RefusedBudget | None = None
+        """How many refused rows may wait, where that is limited."""
         self.merged: FallbackMerge | None = None
         """What it has brought back, where it was to do that."""
         self.patience = StorePatience(
@@ -232,8 +235,8 @@ class PipelineRun:
                 left_open = len(journal.state.open_plans)
                 report = replace(report, causes=self._count_causes(report, spark), left_open=left_open)
                 if self.replay is not None and not errors:
-                    kept = parse_seconds(self.pipeline.dlq.retain)
-                    tidy(spark, self.dlq, list_decided(journal), retain=kept, now=self.clock.now())
+                    periods = {code: parse_seconds(each) for code, each in self.pipeline.dlq.periods.items()}
+                    tidy(spark, self.dlq, list_decided(journal), retain=periods, now=self.clock.now())
                 if not errors:
                     self._drop_filtered(spark)
                 self._release(journal, report)
@@ -377,6 +380,7 @@ class PipelineRun:
         self.opened = {name: each.open() for name, each in ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         self.opened = {**self.opened, **self._open_dlq(self.opened[DLQ])}
+        budget = self.budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
@@ -409,6 +413,7 @@ class PipelineRun:
                 },
                 forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
+                over_budget=lambda refused: budget.check(refused) if budget else None,
                 listeners=[self.books, self.timeline, _log_warning, partial(self._tell_hooks, herald), *self.listeners],
             ),
             pace=BatchSizing(parse_seconds(options.batch.target)),
@@ -452,6 +457,28 @@ class PipelineRun:
         if fallback is None:
             return {DLQ: dlq}
         return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
+
+    def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
+        """What limits the refused rows that wait. Nothing limits a run that plans no new batch."""
+        limit = self.pipeline.dlq.budget
+        if limit is None or self.replay is not None or self.finish:
+            return None
+
+        def count() -> int:
+            try:
+                return count_waiting_rows(self.dlq, lambda: spark, journal)
+            except DestinationError:
+                if self.fallback is None:
+                    raise
+                return sum(journal.state.fallen.values())  # the DLQ is broken, and the run goes on without it
+
+        return RefusedBudget(limit, count)
+
+    def _check_budget(self, source: BatchPlanner | None) -> None:
+        """Raises `BudgetExceeded` where batches may wait, and too many refused rows do."""
+        over = self.budget.check() if self.budget is not None and source is not None else None
+        if over is not None:
+            raise over
 
     def _tell_hooks(self, herald: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
@@ -542,9 +569,11 @@ class PipelineRun:
             company.begin()
             dispatcher.planning.company = company
         if self.follow:
-            every = parse_seconds(self.pipeline.run_options.poll)
-            dispatcher.planning.following = Follower(every=every, again=again, now=self.clock.elapsed())
+            dispatcher.planning.following = Follower(
+                every=parse_seconds(self.pipeline.run_options.poll), again=again, now=self.clock.elapsed()
+            )
         self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
+        self._check_budget(source)
         dispatcher.run()
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)

@@ -43,7 +43,7 @@ def test_each_copy_gets_the_rows_that_its_stages_leave(place: Place) -> None:
     assert {(*row,) for row in casts.values()} == {("id", "message", "original", "team", "batch")}
     assert {(row["team"], row["batch"]) for row in casts.values()} == {("billing", 1)}
     assert all(row["original"] == refused[name]["original"] for name, row in casts.items())
-    assert [row["code"] for row in place.rows("others")] == ["REQUIRE"]
+    assert [row["code"] for row in place.rows("others")] == ["positive_amount"]
     assert {row["id"] for row in place.rows("everything")} == set(refused)
     assert place.load().audit().balanced
 
