@@ -54,6 +54,7 @@ LATE = {
     "runners/ways/batch_source.py",
     "runners/ways/copy_files.py",
     "runners/ways/deliver.py",
+    "runners/ways/dlq_copies.py",
     "runners/ways/grouped.py",
     "runners/ways/one_pass.py",
     "runners/ways/row_outcomes.py",
