@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from origins.batch import JSON
+from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
 from runners.model.run_report import PipelineFailed
 from runners.operations.pipeline_access import open_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
 from origins.nack import DLQ_COLUMNS
 from origins.names import quote_text
+from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, MergeBody, Settled
 from runners.model.errors import Refusal
 from runners.model.text import format_count

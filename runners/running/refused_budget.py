@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from destinations.dead_letters import count_dead_letters, query_dlq
 from destinations.destination import Destination
+from origins.quick_dataclass import dataclass
 from runners.model.errors import BudgetExceeded
 from runners.state.journal import Journal, list_decided
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from destinations.dlq import Dlq
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, FrameRows
 from origins.protection import Protection
+from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
 
