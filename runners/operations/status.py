@@ -17,7 +17,7 @@ from origins.delta import Delta
 from origins.delta_actions import VersionLog
 from origins.delta_table import read_offset
 from origins.dlq import DlqEntries
-from origins.errors import WherryError
+from origins.errors import WherryError, list_spark_errors
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.files import Files
 from origins.files.listing import FileBacklog
@@ -30,6 +30,7 @@ from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState, is_aside
 from runners.model.spec import PipelineSpec
+from runners.model.text import summarise_error
 from runners.model.timetable import describe_times
 from runners.operations.offsets import describe_open
 from runners.operations.pipeline_access import open_state
@@ -123,10 +124,11 @@ def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
     try:
         refused = count_dead_letters(dlq, spark)
         waits = count_undecided(refused, dlq, spark, journal) if refused else refused
-    except DestinationError as error:
+    except list_spark_errors(DestinationError) as error:
         if pipeline.dlq.fallback is None:
             raise
-        return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": error.message}
+        said = error.message if isinstance(error, DestinationError) else summarise_error(error)
+        return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": said}
     return {"rows": refused, "unreplayed": waits, "fallback": fallback}
 
 

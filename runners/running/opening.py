@@ -57,10 +57,10 @@ class RunOpening:
     dlq: Destination
     filtered: Destination
     """Where the rows are stored that stages filter."""
-    fallback: Destination | None
-    """Where refused rows go while the DLQ cannot take them."""
     opened: Mapping[str, OpenDestination]
-    """The destinations as this run has them open, by name, and these three."""
+    """The destinations as this run has them open, by name, these two, and the fallback of the DLQ."""
+    fallback: Destination | None = None
+    """Where refused rows go while the DLQ cannot take them."""
     ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
     """Whether the run goes on when nothing is left."""

@@ -43,6 +43,19 @@ def bring_back(place: Place, folder: str = ".wherry/orders/dlq") -> None:
         path.with_name("away").rename(path)
 
 
+def corrupt(place: Place) -> None:
+    """The table's log goes on with something that is no commit."""
+    log = place.folder / ".wherry/orders/dlq/_delta_log"
+    for version in range(len(list(log.glob("*.json"))), 40):
+        (log / f"{version:020}.json").write_text("rubbish")
+
+
+def mend(place: Place) -> None:
+    for file in (place.folder / ".wherry/orders/dlq/_delta_log").glob("*.json"):
+        if file.read_text() == "rubbish":
+            file.unlink()
+
+
 def after_batch(number: int, do: Callable[[], None]) -> Callable[[Event], None]:
     def listen(event: Event) -> None:
         if isinstance(event, BatchSettled) and event.batch.number == number:
@@ -75,6 +88,22 @@ def test_a_dlq_that_breaks_in_mid_run_does_not_stop_it(place: Place, caplog: pyt
     assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 0), audit.problems
     assert pipeline.status()["dlq"] == {"rows": 3, "unreplayed": 3, "fallback": 0}
     assert pipeline.run().batches == 0
+
+
+def test_a_run_begins_though_the_log_of_its_dlq_is_corrupted(place: Place) -> None:
+    """Status still says what waits. Once the log is mended, a merge brings the rows back."""
+    place.land("0.json", BATCHES[0])
+    pipeline = place.load(WITH_FALLBACK)
+    assert pipeline.run().fallback == 0
+    place.land("1.json", BATCHES[1])
+    corrupt(place)
+    report = pipeline.run(check=False)
+    assert (report.status, report.fallback, report.error) == ("succeeded", 2, None)
+    assert pipeline.status()["dlq"]["fallback"] == 2
+    mend(place)
+    assert pipeline.merge_dead_letters().rows == 2
+    assert sorted(row["position"] for row in place.refused()) == [2, 2, 3]
+    assert pipeline.audit().balanced
 
 
 def start(place: Place, what: str, point: str = "", number: int = 0) -> subprocess.Popen[bytes]:
