@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,38 @@ def test_no_entry_is_larger_than_16_kib_with_100_000_files_carried(path: Path) -
     assert sorted(
         number for settled in again.list_settled() for number, _, _ in list_files(settled.span["parts"])
     ) == list(range(FILES))
+
+
+def make_plan(span: Span) -> Mapping[str, Any]:
+    """The body of a plan with this span."""
+    planned = plan(1)
+    return {**replace(planned, batch=replace(planned.batch, span=span)).json()}
+
+
+OFFSET: Json = {"partitions": {f"orders-{number}": 1_000_000 + number for number in range(10_000)}}
+GROWING: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "a plan of 10,000 files": (
+        "plan",
+        make_plan(
+            Span(start=None, end=None, parts=tuple([f"landing/part-{at:06}.json", 1_000, at] for at in range(10_000)))
+        ),
+    ),
+    "a plan between offsets with 10,000 partitions": ("plan", make_plan(Span(start=OFFSET, end=OFFSET))),
+    "a settled offset with 10,000 partitions": ("settle", {"offset": OFFSET, "counts": COUNTS.json()}),
+    "an error message of 1 MiB": ("release", {"status": "failed", "error": {"lane": "0", "message": "x" * 2**20}}),
+    "a message of signs that take four bytes each": ("pause", {"reason": "\U0001f600" * 4_000}),
+    "offsets of 10,000 lanes": ("set", {"lanes": {f"{lane}": {"offset": lane} for lane in range(10_000)}}),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), GROWING.values(), ids=GROWING)
+def test_whatever_grows_an_entry_stays_below_16_kib(path: Path, kind: str, body: Mapping[str, Any]) -> None:
+    """It is read again whole."""
+    DeltaLedger(path).append([Entry(kind=kind, lane="0", body=body)], after=0)
+    (row,) = rows_of(path)
+    assert sum(len(str(value).encode()) for value in row.values()) < 16 * 1024
+    (entry,) = DeltaLedger(path).read()
+    assert json.dumps(entry.body) == json.dumps(body)
 
 
 def test_a_small_body_costs_no_second_commit(path: Path) -> None:
