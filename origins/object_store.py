@@ -329,6 +329,17 @@ def make_store_error(error: Exception, place: str, what: str) -> StoreError:
     return made
 
 
+def make_client_arguments(url: str) -> dict[str, Any]:
+    """What `obstore.store.from_url` takes to reach a place. The credentials of this process are among it."""
+    options = get_options(url) or {}
+    plain = [name for name in options if name.endswith("_allow_http")]
+    config = {name: value for name, value in options.items() if name not in plain}
+    if canonicalise(url).startswith("s3a:"):
+        config["aws_copy_if_not_exists"] = "multipart"  # the one way of S3 to copy to a key that must be new
+    client = {"allow_http": True} if plain else {}
+    return {"url": str(canonicalise(url)), "config": config, "client_options": client}
+
+
 class StoredObject(NamedTuple):
     """One object as it was found."""
 
@@ -343,9 +354,6 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        options = get_options(url) or {}
-        plain = [name for name in options if name.endswith("_allow_http")]
-        config: Any = {name: value for name, value in options.items() if name not in plain}
         try:
             from obstore.store import from_url
         except ImportError as error:
@@ -353,15 +361,10 @@ class ObjectStore:
                 f"{url} is in an object store, and the library for these is not installed.",
                 hint='Install it with:  pip install "wherry[stores]"',
             ) from error
-        if str(canonicalise(url)).startswith("s3a:"):
-            config["aws_copy_if_not_exists"] = "multipart"  # the one way of S3 to copy to a key that must be new
+        arguments = make_client_arguments(url)
+        config = arguments["config"]
         provider = {} if "aws_access_key_id" in config or not url.startswith("s3") else _find_provider()
-        self._client: Client = from_url(
-            str(canonicalise(url)),
-            config=config,
-            client_options={"allow_http": True} if plain else {},
-            **provider,
-        )
+        self._client: Client = from_url(**arguments, **provider)
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
         """The keys of all objects in a folder, at any depth, in pages; with `after` those that sort behind it."""

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stages.cast import Cast
+    from stages.claim import Claim, Unclaim
     from stages.columns import Drop, Flatten, Rename, Select, WithColumns
     from stages.conformance import StageConformance
     from stages.deduplicate import Deduplicate
@@ -28,8 +29,8 @@ else:
         return sorted({*globals(), *__all__})
 
 
-__all__ = ["Cast", "Deduplicate", "Drop", "Expect", "Filter", "Flatten", "Handler", "Lookup", "Mask", "Rename"]
-__all__ += ["Require", "Select", "Sql", "WithColumns"]
+__all__ = ["Cast", "Claim", "Deduplicate", "Drop", "Expect", "Filter", "Flatten", "Handler", "Lookup", "Mask"]
+__all__ += ["Rename", "Require", "Select", "Sql", "Unclaim", "WithColumns"]
 __all__ += ["discard", "keep", "nack"]
 __all__ += ["Rows", "Stage", "StageConformance"]
 
@@ -48,4 +49,6 @@ KINDS = {
     "lookup": "stages.lookup:Lookup",
     "expect": "stages.expect.expect:Expect",
     "python": "stages.python:Handler",
+    "claim": "stages.claim:Claim",
+    "unclaim": "stages.claim:Unclaim",
 }

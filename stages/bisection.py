@@ -11,6 +11,8 @@ FAILS = "WHERRY_FAILS "
 """How an error begins that Wherry raises in a query to fail the whole batch."""
 MARK = "WHERRY_REFUSED"
 """What the error of a straight batch says when a stage refused a row."""
+LARGE = "WHERRY_LARGE"
+"""What the error of a batch says that met a large value, or a reference to one, without `Rows.claims`."""
 EXPRESSION_CODE = "EXPRESSION"
 """Of a row at which Spark raises and has no name for it."""
 

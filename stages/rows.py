@@ -21,7 +21,7 @@ from origins.nack import NACK, RAW, REFUSED, encode_payload
 from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
-from stages.bisection import MARK
+from stages.bisection import LARGE, MARK
 from stages.expressions import put_in
 from stages.ordering import order_by_content
 
@@ -77,6 +77,9 @@ class Rows(ABC):
     hold: Callable[[MarkedRows, str], tuple[MarkedRows, Mapping[str, int]]] | None = None
     """Writes the rows down as they stand; gives them as they are read again, and how many live ones have which note in
     the column of this name. None while rows are only described or tried out: nobody judges the batch then."""
+    claims: bool | None = False
+    """Whether large values go to their store, and come back from there. Where they do not, the first of them makes the
+    query raise `LARGE`. None where rows are only tried out: nothing is stored then, and large values stay."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
@@ -217,6 +220,16 @@ class Rows(ABC):
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     @abstractmethod
+    def ask_claims(self: R, needed: Column) -> R:
+        """The same rows. The query raises `LARGE` where the condition is true for a live one; the batch then begins
+        again with `claims`."""
+
+    def keep_as_read(self: R) -> R:
+        """The same rows, of which the DLQ keeps how they stand now as the rows that were read. They have the columns
+        that were read, with their types."""
+        return self
+
+    @abstractmethod
     def change(self: R, statement: Callable[[DataFrame], DataFrame]) -> R:
         """Other rows in the place of these; for stages with `changes_rows` only."""
 
@@ -311,6 +324,9 @@ class StraightRows(Rows):
             judged = frame.select(*columns, (_compute_once() & why.isNull()).alias(KEPT))
             return self.observe(judged.filter(F.col(KEPT)).select(*columns), self.step)
         return frame.filter(_raise_unless(why.isNull()))
+
+    def ask_claims(self, needed: Column) -> StraightRows:
+        return replace(self, frame=self.frame.filter(_raise_where(self.live & needed, LARGE)))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
@@ -486,6 +502,14 @@ class MarkedRows(Rows):
     def _read(self) -> Sequence[str]:
         return _parse_schema(self.original_schema).names
 
+    def ask_claims(self, needed: Column) -> MarkedRows:
+        return replace(self, frame=self.frame.filter(_raise_where(_is_live() & needed, LARGE)))
+
+    def keep_as_read(self) -> MarkedRows:
+        now = F.when(_is_live(), F.struct(*self._data_columns())).otherwise(F.col(ORIGINAL)).alias(ORIGINAL)
+        columns = [now if name == ORIGINAL else F.col(quote_name(name)) for name in self.frame.columns]
+        return replace(self, frame=self.frame.select(*columns))
+
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
         begun = MarkedRows.begin(
@@ -496,6 +520,7 @@ class MarkedRows(Rows):
             stage=self.stage,
             hold=self.hold,
             tell=self.tell,
+            claims=self.claims,
             protected=self.protected,
             keeps_filtered=self.keeps_filtered,
         )
@@ -546,3 +571,7 @@ def _require_truth(condition: Column) -> Column:
 
 def _raise_unless(good: Column) -> Column:
     return F.when(good, _compute_once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))
+
+
+def _raise_where(bad: Column, words: str) -> Column:
+    return F.when(bad, F.raise_error(F.lit(words)).cast("boolean")).otherwise(_compute_once())

@@ -12,6 +12,7 @@ from origins.quick_dataclass import dataclass
 from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from stages.rows import Rows
@@ -37,6 +38,9 @@ class Stage(ABC):
     """Whether it asks what may notice, so that it is asked once while a batch is decided, however often the rows behind
     it are looked at."""
 
+    enlarges: ClassVar[bool] = False
+    """Whether rows may leave much larger than they came, where `Rows.claims` is true."""
+
     name: str | None = None
     """The stage's name in reports and messages. The default is its kind, with a number if the kind occurs again."""
     on_error: OnError = "nack"
@@ -57,6 +61,10 @@ class Stage(ABC):
         not there.
         """
         return None
+
+    def leaves(self, rows: pa.Table) -> bool:
+        """Whether all of these rows, which were read in this process, surely pass as they are. Must be quick."""
+        return False
 
     @property
     def may_mix(self) -> bool:

@@ -10,7 +10,7 @@ from destinations.destination import Late
 from origins.errors import RAISED, ErrorCause, WherryError, get_raised_words, is_store_silent, list_causes, list_errors
 from origins.quick_dataclass import dataclass
 from runners.model.errors import CarryFailed, WorkCancelled
-from stages.bisection import EXPRESSION_CODE, MARK
+from stages.bisection import EXPRESSION_CODE, LARGE, MARK
 
 _CONFLICT = "another commit came in between"
 _CANCELLED = "another program cancelled the Spark job"
@@ -209,6 +209,11 @@ def is_disk_full(error: BaseException) -> bool:
 def is_refusal(error: BaseException) -> bool:
     """Whether a stage refused a row of a straight batch."""
     return get_raised_words(error) == MARK
+
+
+def is_large(error: BaseException) -> bool:
+    """Whether a batch met a large value, or a reference to one, and has to begin again with `Rows.claims`."""
+    return get_raised_words(error) == LARGE
 
 
 def explain_row_error(error: BaseException) -> tuple[str, str]:

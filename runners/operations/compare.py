@@ -220,7 +220,7 @@ class _BatchPair:
     def _begin(self, origin: Origin, batch: Batch) -> MarkedRows:
         frame = origin.fetch(self._spark, [batch], places=True).frame()
         rows = MarkedRows.begin(frame, list_columns(batch), make_labels(batch), select_live)
-        return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None)
+        return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None, claims=None)
 
     def _walk(self, rows: MarkedRows, which: int, sieve: RowErrorIsolator | None) -> _Walk:
         """The rows behind the stages of the first definition or the second one."""

@@ -96,7 +96,8 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
             batch = strip_lane_prefix(plan.batch)
             frame = origin.fetch(trial.spark, [batch], places=True).frame()
             rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), select_live)
-            return select_live(apply_chain(replace(rows, parts=origin.parts(batch)), steps, plan.pins, checked=True))
+            rows = replace(rows, parts=origin.parts(batch), claims=None)
+            return select_live(apply_chain(rows, steps, plan.pins, checked=True))
     return None
 
 
@@ -404,6 +405,7 @@ class BatchTrial:
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
         protected = tuple(self.protection.columns)
         begun = replace(begun, parts=self.order, hold=hold_nothing, tell=self.findings.__setitem__, protected=protected)
+        begun = replace(begun, claims=None)
         self.sections.append(TrialSection())
         rows_now = self._note_rows(self._mark_wanted(begun), None, "")
         for run in split_runs(self.line.common):

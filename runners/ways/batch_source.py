@@ -50,6 +50,8 @@ class BatchReader:
     """The same stages before the run is open, without what destinations demand."""
     protection: Protection = Protection()
     """What masks the rows that are shown."""
+    claiming: set[str] = field(default_factory=set)
+    """The lanes in which this run met a large value, or a reference to one."""
     fix: Callable[[StageChain, Span], StageChain] | None = None
     """The way of a replay's rows, from that of their origin's rows."""
 
@@ -106,6 +108,7 @@ class BatchReader:
         read = read or self.fetch_rows(spark, batch)
         tally = RowTally.make(line, read.count())
         rows = StraightRows.begin(read.frame(), list_columns(batch), make_labels(batch), tally.observe)
+        rows = replace(rows, claims=batch.lane in self.claiming)
         return apply_chain(rows, line.common, plan.pins).frame, tally
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:

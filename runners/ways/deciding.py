@@ -87,6 +87,8 @@ class BatchDecision:
     """The columns whose values are masked."""
     keeps_filtered: bool = False
     """Whether filtered rows are written as they stood before the stage."""
+    claims: bool = False
+    """Whether large values go to their store, and come back from there."""
     limits: Thresholds = Thresholds()
 
     @staticmethod
@@ -107,6 +109,7 @@ class BatchDecision:
             order=batch.origin.parts(mine),
             protected=protected,
             keeps_filtered=batch.keeps_filtered,
+            claims=batch.claims,
             check=lambda: batch.origin.check(spark, mine),
             limits=batch.thresholds,
         )
@@ -127,6 +130,7 @@ class BatchDecision:
             tell=self.findings.__setitem__,
             protected=tuple(self.protected),
             keeps_filtered=self.keeps_filtered,
+            claims=self.claims,
             parts=self.order,
         )
 

@@ -10,12 +10,12 @@ from destinations.destination import Deadline, Label, OpenDestination, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
 from origins.crash_points import reach
 from origins.quick_dataclass import dataclass
-from runners.model.error_kinds import classify, is_refusal
+from runners.model.error_kinds import classify, is_large, is_refusal
 from runners.model.tasks import Declined, Landed
 from runners.ways.batch_source import BatchReader
 from runners.ways.row_outcomes import RowTally
 from runners.ways.way import Candidate, Way
-from stages.stage import is_repeatable
+from stages.stage import Stage, is_repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +45,11 @@ class Straight(Way["Commit", Landed]):
         except Exception as error:
             if not work.is_refusal(error):
                 raise
-            if not is_refusal(error):
+            if is_large(error):
+                work.reading.claiming.add(batch.plan.batch.lane)
+            elif not is_refusal(error):
                 work.reading.ask_demands(work.spark, batch.plan.batch)
-            return Declined(reason="a row is refused, or fails")
+            return Declined(reason="a row is refused, or fails, or has a large value")
         (name,) = batch.plan.destinations
         return Landed(written={name: written}, counts=tally.compute_counts(written.rows), described=described)
 
@@ -88,8 +90,8 @@ class Commit:
         return written
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether the write met a row that a stage refuses, or at which one raises."""
-        return is_refusal(error) or classify(error, self.also).is_row
+        """Whether the write met a row that a stage refuses, at which one raises, or that has a large value."""
+        return is_refusal(error) or is_large(error) or classify(error, self.also).is_row
 
 
 def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSession) -> DescribedRows:
@@ -123,8 +125,12 @@ def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
 
 
 def read_here(batch: Candidate, spark: SparkSession) -> TableRows | None:
-    """The rows of a small batch, read in this process; None where they pass a stage, or Spark has to read them."""
-    if batch.chain.steps or not batch.is_small or batch.rows is None:
+    """The rows of a small batch, read in this process; None where a stage may do something to one, or Spark has to read
+    them."""
+    stages = [step.stage for step in batch.chain.steps]
+    if any(type(stage).leaves is Stage.leaves for stage in stages) or not batch.is_small or batch.rows is None:
         return None
     table = batch.rows.table()
-    return None if table is None else TableRows(spark, table, batch.rows.schema)
+    if table is None or not all(stage.leaves(table) for stage in stages):
+        return None
+    return TableRows(spark, table, batch.rows.schema)

@@ -22,7 +22,7 @@ from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
-from runners.model.error_kinds import classify
+from runners.model.error_kinds import classify, is_large
 from runners.model.errors import CarryFailed
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
@@ -321,6 +321,7 @@ class TaskExecutor:
             declined=self._declined.of(batch.lane) | self.off,
             thresholds=self.thresholds,
             keeps_filtered=self.keeps_filtered,
+            claims=batch.lane in self.reading.claiming,
         )
 
     def _prepare(self, spark: SparkSession, task: Prepare) -> Prepared:
@@ -332,6 +333,9 @@ class TaskExecutor:
             prepared = replace(prepared, way=way.name)
             self._declined.note(lane, declined, clean=not prepared.counts.nacked)
         except Exception as error:
+            if is_large(error):
+                self.reading.claiming.add(lane)
+                return self._prepare(spark, replace(task, following=None))
             if not classify(error, self.also).is_row:
                 raise
             prepared = self._bisect(spark, task.plan)

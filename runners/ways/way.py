@@ -71,12 +71,18 @@ class Candidate:
     thresholds: Thresholds = field(default_factory=Thresholds)
     keeps_filtered: bool = False
     """Whether the rows that stages filter are stored."""
+    claims: bool = False
+    """Whether large values go to their store, and come back from there."""
 
     @property
     def size(self) -> int | None:
         """About how many bytes its rows are behind all stages, by the plan or as they are read; None where that is not
         known."""
-        if self.plan is None or self.changing:
+        if (
+            self.plan is None
+            or self.changing
+            or (self.claims and any(step.stage.enlarges for step in self.chain.steps))
+        ):
             return None
         planned = self.plan.batch.span.bytes
         return self.rows.size() if planned is None and self.rows is not None else planned

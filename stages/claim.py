@@ -1,0 +1,260 @@
+"""`claim` and `unclaim`: large values go to a store while a reference travels in their place, and come back."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING, ClassVar
+
+from origins.lazy import F, T, pa
+from origins.nack import REASON, list_fields, make_reason
+from origins.names import HIDDEN, make_absolute
+from origins.object_store import is_store_url, make_client_arguments
+from origins.quantities import check_seconds, parse_size
+from origins.quick_dataclass import dataclass
+from origins.schema import walk_types
+from stages.expressions import check_names
+from stages.stage import Stage, check_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from stages.claim_worker import ValueClaims, ValueStore
+    from stages.rows import Rows
+
+_ANSWER = HIDDEN + "answer"
+_SENT = ("stages.bisection", "stages.python_call", "stages.claim_worker")
+"""What Spark's workers get from here; they need not have Wherry."""
+_PREFIX = b"wherry-claim:"
+_LEAST = 1_024
+"""The smallest limit. A reference has up to 130 bytes, and must be shorter than what it stands for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Stage):
+    """Stores large values elsewhere, once each. Rows have a reference in their place, until `unclaim` puts them back.
+
+    Example:
+        claim:
+          path: claims
+          over: 1MiB
+          refuse_over: 10MiB
+    """
+
+    path: str = field(metadata={"path": True})
+    """The folder of the store, relative to the definition; or the URL of a folder in an object store."""
+    columns: Sequence[str] = ()
+    """The columns whose texts and bytes are stored, also inside nested values. The default is all columns."""
+    over: str = field(default="1MiB", metadata={"like": "64KiB"})
+    """The size over which a value is stored."""
+    refuse_over: str | None = field(default="10MiB", metadata={"like": "100MiB"})
+    """The size over which the stage refuses the row, once its value is stored. With null it refuses none."""
+    retain: str | None = field(default=None, metadata={"like": "90d"})
+    """How long a value stays that Wherry no longer needs. By default it stays for good."""
+
+    def __post_init__(self) -> None:
+        _check_place(self.path, self.columns)
+        over = _check_size("over", self.over)
+        most = None if self.refuse_over is None else _check_size("refuse_over", self.refuse_over)
+        if over < _LEAST:
+            raise ValueError(f"over: expected at least 1KiB, got {self.over!r}")
+        if most is not None and most < over:
+            raise ValueError(f"refuse_over: expected at least {self.over}, as `over` has it, got {self.refuse_over!r}")
+        if self.retain is not None and check_seconds("retain", self.retain) < 86_400:
+            raise ValueError(f"retain: expected at least 1d, got {self.retain!r}")
+
+    def apply(self, rows: Rows) -> Rows:
+        kinds = _find_columns(self.columns, rows)
+        if not kinds:
+            return rows
+        if rows.claims is False:
+            over = F.lit(parse_size(self.over))
+            large = [_find_largest(rows.column(name), kind, _weigh) > over for name, kind in kinds.items()]
+            return rows.ask_claims(functools.reduce(operator.or_, large))
+        if rows.claims:
+            rows = self._store_values(rows, kinds)
+        return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
+
+    def leaves(self, rows: pa.Table) -> bool:
+        return rows.nbytes <= parse_size(self.over) and not _has_references(rows)
+
+    def _store_values(self, rows: Rows, kinds: Mapping[str, T.DataType]) -> Rows:
+        """The rows with references. Before the first stage they are what the DLQ keeps as the rows that were read."""
+        from stages.claim_worker import make_claim_function
+
+        kind = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
+        claim = make_claim_function(_make_claims(self.path), parse_size(self.over))
+        asked = rows.attempt(
+            {_ANSWER: _ask_workers(rows, kinds, claim, kind)}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER}
+        )
+        claimed = asked.select({name: F.col(_ANSWER)[name] if name in kinds else name for name in rows.names})
+        return claimed.keep_as_read() if rows.step == 1 else claimed
+
+    def _make_reason(self, rows: Rows, kinds: Mapping[str, T.DataType], refuse_over: str) -> Column:
+        most = parse_size(refuse_over)
+        whys = []
+        for name, kind in kinds.items():
+            largest = _find_largest(rows.column(name), kind, _measure)
+            size = F.format_number(largest.cast("double"), 0)
+            message = F.concat(F.lit(f"column {name}: "), size, F.lit(f" bytes, expected at most {most:,}"))
+            whys.append(F.when(largest > most, message))
+        message = F.coalesce(*whys)
+        return F.when(message.isNotNull(), make_reason("LARGE", message))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unclaim(Stage):
+    """Puts values back that `claim` stored, in the place of their references.
+
+    Example:
+        unclaim:
+          path: claims
+    """
+
+    enlarges: ClassVar[bool] = True
+
+    path: str = field(metadata={"path": True})
+    """The folder of the store, as `claim` has it."""
+    columns: Sequence[str] = ()
+    """The columns whose references are replaced, also inside nested values. The default is all columns."""
+
+    def __post_init__(self) -> None:
+        _check_place(self.path, self.columns)
+
+    def apply(self, rows: Rows) -> Rows:
+        from stages.claim_worker import make_restore_function
+
+        kinds = _find_columns(self.columns, rows)
+        if not kinds:
+            return rows
+        if rows.claims is False:
+            found = [_find_largest(rows.column(name), kind, _is_like_reference) > 0 for name, kind in kinds.items()]
+            return rows.ask_claims(functools.reduce(operator.or_, found))
+        values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
+        kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
+        restore = make_restore_function(_make_claims(self.path))
+        problem = F.col(_ANSWER)["problem"]
+        why = F.when(problem.isNotNull(), make_reason("CLAIM", F.concat(F.lit("a reference "), problem)))
+        asked = rows.attempt({_ANSWER: _ask_workers(rows, kinds, restore, kind)}, why, {_ANSWER: _ANSWER})
+        return asked.select({name: F.col(_ANSWER)["values"][name] if name in kinds else name for name in rows.names})
+
+    def leaves(self, rows: pa.Table) -> bool:
+        return not _has_references(rows)
+
+
+def open_store(path: str) -> ValueStore:
+    """The store at a place."""
+    from stages.claim_worker import FolderValues, ObjectValues
+
+    if is_store_url(path):
+        return ObjectValues(str(path), make_client_arguments(path))
+    return FolderValues(make_absolute(path).removeprefix("file://"))
+
+
+def _make_claims(path: str) -> ValueClaims:
+    from stages.claim_worker import ValueClaims
+
+    return ValueClaims(open_store(path))
+
+
+def _ask_workers(
+    rows: Rows, kinds: Mapping[str, T.DataType], function: Callable[..., Iterator[pa.Array]], kind: T.StructType
+) -> Column:
+    """What the function in Spark's workers makes of these columns of the live rows."""
+    from pyspark import cloudpickle
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    for name in _SENT:
+        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    asked = arrow_udf(function, returnType=kind)  # type: ignore[call-overload]
+    given = F.struct(*[rows.column(name).alias(name) for name in kinds])
+    called: Column = asked.asNondeterministic()(F.when(rows.live, given))
+    return called
+
+
+def _find_columns(columns: Sequence[str], rows: Rows) -> Mapping[str, T.DataType]:
+    """The columns that hold texts or bytes, with their types. Raises ValueError for a chosen one that holds none."""
+    check_columns(columns, rows)
+    kinds = {each.name: each.dataType for each in rows.schema}
+    if not columns:
+        return {name: kind for name, kind in kinds.items() if not _find_problem(kind)}
+    chosen = {rows.spell_name(name): kinds[rows.spell_name(name)] for name in columns}
+    for name, kind in chosen.items():
+        if problem := _find_problem(kind):
+            raise ValueError(f"columns: column {name} is {kind.simpleString()}, {problem}")
+    return chosen
+
+
+def _find_problem(kind: T.DataType) -> str:
+    """Why values of this type are not looked at; nothing if they are."""
+    inner = [each for _, each in walk_types(kind)]
+    if any(isinstance(each, T.VariantType) for each in inner):
+        return "which has a VARIANT; turn it into text before, with to_json"
+    return "" if any(map(_is_leaf, inner)) else "which has neither text nor bytes"
+
+
+def _is_leaf(kind: T.DataType) -> bool:
+    return isinstance(kind, T.StringType | T.BinaryType)
+
+
+def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.DataType], Column]) -> Column:
+    """The highest measure of the texts and bytes in a value; NULL where it has none."""
+    if _is_leaf(kind):
+        return measure(value, kind)
+    if isinstance(kind, T.StructType):
+        parts = [
+            _find_largest(part, each.dataType, measure)
+            for part, each in zip(list_fields(value, kind), kind, strict=True)
+            if not _find_problem(each.dataType)
+        ]
+        return parts[0] if len(parts) == 1 else F.greatest(*parts)
+    assert isinstance(kind, T.ArrayType | T.MapType)
+    inner, values = (
+        (kind.elementType, value) if isinstance(kind, T.ArrayType) else (kind.valueType, F.map_values(value))
+    )
+    return F.array_max(F.transform(values, lambda each: _find_largest(each, inner, measure)))
+
+
+def _weigh(value: Column, kind: T.DataType) -> Column:
+    """The bytes of a value; of one that begins like a reference more than any limit."""
+    return F.when(_begins_like_reference(value, kind), F.lit(1 << 60)).otherwise(F.octet_length(value).cast("bigint"))
+
+
+def _measure(value: Column, kind: T.DataType) -> Column:
+    """The bytes of a value; of a reference those for which it stands."""
+    meant = F.try_element_at(F.split(value.cast("string"), ":"), F.lit(3)).try_cast("bigint")
+    own = F.octet_length(value).cast("bigint")
+    return F.when(_begins_like_reference(value, kind), F.coalesce(meant, own)).otherwise(own)
+
+
+def _is_like_reference(value: Column, kind: T.DataType) -> Column:
+    return F.when(_begins_like_reference(value, kind), 1).otherwise(0)
+
+
+def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
+    return F.startswith(value, F.lit(_PREFIX if isinstance(kind, T.BinaryType) else _PREFIX.decode()))
+
+
+def _has_references(rows: pa.Table) -> bool:
+    """Whether anything in the table may look like a reference."""
+    chunks = [chunk for column in rows.columns for chunk in column.chunks]
+    buffers = (buffer for chunk in chunks for buffer in chunk.buffers() if buffer is not None)
+    return any(_PREFIX in buffer.to_pybytes() for buffer in buffers)
+
+
+def _check_place(path: object, columns: object) -> None:
+    if not isinstance(path, str) or not path:
+        raise ValueError(f"path: expected a folder or a URL, got {path!r}")
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise ValueError(f"columns: expected a list of columns, got {columns!r}")
+    check_names("columns", columns)
+
+
+def _check_size(option: str, text: object) -> int:
+    try:
+        return parse_size(str(text))
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from error

@@ -1,0 +1,392 @@
+"""Large values in a store, each under the hash of its bytes, and the references that stand for them in rows.
+
+This runs in Spark's Python workers, where it is sent by value. The run itself uses the store with it too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.python_call import FunctionCannotRun
+
+PREFIX = "wherry-claim:"
+"""How a reference begins: `wherry-claim:<SHA-256>:<bytes>:<seal>`. No data has the key with which it is sealed."""
+_KEY = "key"
+_VALUES = "values"
+_USERS = "users"
+_FRESH = 86_400.0
+"""For so many seconds a value counts as new, once it was stored or named again."""
+_RESTORED_ROWS = 16
+"""So many rows come back at a time."""
+
+
+@dataclass(frozen=True)
+class StoredValue:
+    """A value in the store, by the hash of its bytes."""
+
+    name: str
+    modified: float
+    """When it was stored or last named, in seconds since 1970."""
+
+
+class ValueStore(ABC):
+    """Files or objects below one place. What is there was written whole."""
+
+    place: str
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """What is under this name; None where nothing is."""
+
+    @abstractmethod
+    def create(self, name: str, content: bytes) -> None:
+        """Store it, unless something has this name."""
+
+    @abstractmethod
+    def keep(self, name: str, content: bytes) -> None:
+        """Store it, or note that what has this name is as good as new."""
+
+    @abstractmethod
+    def list_names(self, folder: str) -> Iterator[StoredValue]:
+        """What is in a folder, at any depth, by its last name."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove it. Twice is once."""
+
+    @contextlib.contextmanager
+    def name_errors(self) -> Iterator[None]:
+        """An error of the place is no row's fault."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise FunctionCannotRun(f"the store of large values at {self.place} failed: {why}") from error
+
+
+@dataclass(frozen=True)
+class FolderValues(ValueStore):
+    """A folder that all of Spark's workers see."""
+
+    place: str
+
+    def read(self, name: str) -> bytes | None:
+        with self.name_errors():
+            try:
+                with open(os.path.join(self.place, name), "rb") as file:
+                    return file.read()
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, content: bytes) -> None:
+        with self.name_errors(), contextlib.suppress(FileExistsError):
+            self._write(name, content, os.link)
+
+    def keep(self, name: str, content: bytes) -> None:
+        with self.name_errors():
+            file = os.path.join(self.place, name)
+            if os.path.exists(file) and os.path.getsize(file) == len(content):
+                os.utime(file)
+            else:
+                self._write(name, content, os.replace)
+
+    def _write(self, name: str, content: bytes, publish: Callable[[str, str], None]) -> None:
+        """Write a file beside, which is on the disk before it has its name."""
+        file = os.path.join(self.place, name)
+        folder = os.path.dirname(file)
+        os.makedirs(self.place, mode=0o700, exist_ok=True)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        beside = os.path.join(folder, f".{uuid.uuid4().hex}")
+        try:
+            with open(beside, "xb") as new:
+                new.write(content)
+                new.flush()
+                os.fsync(new.fileno())
+            publish(beside, file)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def list_names(self, folder: str) -> Iterator[StoredValue]:
+        with self.name_errors():
+            for root, _, names in os.walk(os.path.join(self.place, folder)):
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield StoredValue(name, os.stat(os.path.join(root, name)).st_mtime)
+
+    def delete(self, name: str) -> None:
+        with self.name_errors(), contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.place, name))
+
+
+@dataclass(frozen=True)
+class ObjectValues(ValueStore):
+    """A folder of an object store."""
+
+    place: str
+    arguments: Mapping[str, Any] = field(repr=False)
+    """What `obstore.store.from_url` takes."""
+
+    def read(self, name: str) -> bytes | None:
+        with self.name_errors():
+            try:
+                return bytes(self._client.get(name).bytes())
+            except FileNotFoundError:
+                return None
+
+    def create(self, name: str, content: bytes) -> None:
+        from obstore.exceptions import AlreadyExistsError
+
+        with self.name_errors(), contextlib.suppress(AlreadyExistsError):
+            self._client.put(name, content, mode="create", use_multipart=False)
+
+    def keep(self, name: str, content: bytes) -> None:
+        with self.name_errors():
+            try:
+                known = self._client.head(name)
+            except FileNotFoundError:
+                known = None
+            if known is None or known["last_modified"].timestamp() < time.time() - _FRESH:
+                self._client.put(name, content)
+
+    def list_names(self, folder: str) -> Iterator[StoredValue]:
+        with self.name_errors():
+            for page in self._client.list(folder):
+                for found in page:
+                    yield StoredValue(found["path"].rpartition("/")[2], found["last_modified"].timestamp())
+
+    def delete(self, name: str) -> None:
+        with self.name_errors(), contextlib.suppress(FileNotFoundError):
+            self._client.delete(name)
+
+    @contextlib.contextmanager
+    def name_errors(self) -> Iterator[None]:
+        """A store that does not answer is asked again later; one that refuses is not."""
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        with super().name_errors():
+            try:
+                yield
+            except (FunctionCannotRun, OSError):
+                raise
+            except Exception as error:  # its errors have no type of their own
+                said = f"the store of large values at {self.place} failed: {str(error).strip()[:500]}"
+                refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | ImportError)
+                raise (FunctionCannotRun if refused else ConnectionError)(said) from error
+
+    @cached_property
+    def _client(self) -> Any:
+        from obstore.store import from_url
+
+        return from_url(**self.arguments)
+
+
+@dataclass
+class ValueClaims:
+    """What stores large values, and gives them back."""
+
+    store: ValueStore
+    _key: bytes | None = field(default=None, repr=False)
+    """The key of the store, once it is known. It never changes."""
+
+    def store_value(self, content: bytes) -> str:
+        """The reference to these bytes, which are in the store then."""
+        name = hashlib.sha256(content).hexdigest()
+        self.store.keep(find_value(name), content)
+        if self._stored_key is None:
+            self.store.create(_KEY, secrets.token_hex(32).encode())
+        return self._make_reference(name, len(content))
+
+    def is_reference(self, text: bytes) -> bool:
+        """Whether it stands for a value of this store."""
+        name, length = _read_reference(text)
+        return bool(name) and self._stored_key is not None and text.decode() == self._make_reference(name, length)
+
+    def find_value(self, text: bytes) -> bytes | str:
+        """The bytes for which a reference stands; or why there are none."""
+        if self._stored_key is None:
+            raise FunctionCannotRun(f"{self.store.place} is no store of large values")
+        if not self.is_reference(text):
+            return "is no reference to a value of this store"
+        name, length = _read_reference(text)
+        content = self.store.read(find_value(name))
+        if content is None:
+            return f"names a value of {length:,} bytes that the store does not have: {name}"
+        if hashlib.sha256(content).hexdigest() != name:
+            return f"names a value of {length:,} bytes that changed in the store: {name}"
+        return content
+
+    @property
+    def _stored_key(self) -> bytes | None:
+        self._key = self._key or self.store.read(_KEY)
+        return self._key
+
+    def _make_reference(self, name: str, length: int) -> str:
+        key = self._stored_key
+        assert key is not None
+        seal = hmac.new(key, f"{name}:{length}".encode(), hashlib.sha256).hexdigest()[:32]
+        return f"{PREFIX}{name}:{length}:{seal}"
+
+
+def find_value(name: str) -> str:
+    """Where in a store the value with this hash is."""
+    return f"{_VALUES}/{name[:2]}/{name}"
+
+
+def _read_reference(text: bytes) -> tuple[str, int]:
+    """The hash and the length in a reference; nothing where it is none."""
+    parts = text.decode("utf-8", "replace").removeprefix(PREFIX).split(":")
+    whole = len(parts) == 3 and len(parts[0]) == 64 and set(parts[0]) <= set("0123456789abcdef")
+    return (parts[0], int(parts[1])) if whole and parts[1].isascii() and parts[1].isdigit() else ("", 0)
+
+
+def claim_rows(claims: ValueClaims, over: int, rows: pa.StructArray) -> pa.StructArray:
+    """The rows, with a reference in the place of each value of more than `over` bytes. A value that only looks like a
+    reference is stored as well, so that what begins like one behind this is one."""
+
+    def claim(value: bytes, _: int) -> bytes:
+        if len(value) <= over and claims.is_reference(value):
+            return value
+        return claims.store_value(value).encode()
+
+    return replace_leaves(rows, over, claim)
+
+
+def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.StructArray]:
+    """The rows as `values`, with the values for which references stand; beside them as `problem` why a reference stands
+    for nothing. A few rows at a time, since they may be large."""
+    marked = [False] * len(rows)
+
+    def mark(value: bytes, row: int) -> bytes:
+        marked[row] = True
+        return value
+
+    replace_leaves(rows, None, mark)
+    size = _RESTORED_ROWS if any(marked) else max(1, len(rows))
+    for first in range(0, len(rows), size):
+        piece = pa.concat_arrays([rows.slice(first, size)])
+        problems: dict[int, str] = {}
+
+        def restore(value: bytes, row: int, problems: dict[int, str] = problems) -> bytes:
+            found = claims.find_value(value)
+            if isinstance(found, bytes):
+                return found
+            problems.setdefault(row, found)
+            return value
+
+        values = replace_leaves(piece, None, restore)
+        said = pa.array([problems.get(row) for row in range(len(piece))], pa.string())
+        yield pa.StructArray.from_arrays([values, said], names=["values", "problem"])
+
+
+Replace = Callable[[bytes, int], bytes]
+"""What takes the place of a value, which is in the row of this number."""
+
+
+def replace_leaves(rows: pa.StructArray, over: int | None, replace: Replace) -> pa.StructArray:
+    """The rows, with another value for each text and each binary, at any depth, that begins like a reference or has
+    more than `over` bytes. Keys of maps stay."""
+    return _replace(rows, pa.array(range(len(rows)), pa.int64()), over, replace)
+
+
+def _replace(array: pa.Array, owners: pa.Array, over: int | None, replace: Replace) -> pa.Array:
+    kind = array.type
+    if _is_leaf(kind):
+        return _replace_values(array, owners, over, replace)
+    if not _has_leaves(kind):
+        return array
+    if pa.types.is_struct(kind):
+        parts = [_replace(array.field(at), owners, over, replace) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    array = pa.concat_arrays([array]) if array.offset else array
+    lengths = [0 if each is None else each for each in pc.list_value_length(_as_list(array)).to_pylist()]
+    offsets, inner = [0], []
+    for owner, length in zip(owners.to_pylist(), lengths, strict=True):
+        offsets.append(offsets[-1] + length)
+        inner += [owner] * length
+    entries = _as_list(array).flatten()
+    mask = array.is_null()
+    if pa.types.is_map(kind):
+        items = _replace(entries.field(1), pa.array(inner, pa.int64()), over, replace)
+        return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), entries.field(0), items, type=kind, mask=mask)
+    values = _replace(entries, pa.array(inner, pa.int64()), over, replace)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind, mask=mask)
+
+
+def _replace_values(array: pa.Array, owners: pa.Array, over: int | None, replace: Replace) -> pa.Array:
+    raw = array.view(pa.large_binary() if _is_long(array.type) else pa.binary())
+    wanted = pc.starts_with(raw, PREFIX.encode())
+    if over is not None:
+        wanted = pc.or_(wanted, pc.greater(pc.binary_length(raw), over))
+    wanted = wanted.fill_null(False)  # noqa: FBT003 -- it takes no name
+    places = pc.indices_nonzero(wanted).to_pylist()
+    if not places:
+        return array
+    new = [replace(raw[at].as_py(), owners[at].as_py()) for at in places]
+    replaced = pc.replace_with_mask(raw, wanted, pa.array(new, raw.type))
+    return replaced.view(array.type)
+
+
+def _as_list(array: pa.Array) -> pa.ListArray:
+    """A map as the list of its entries; a list as it is."""
+    if not pa.types.is_map(array.type):
+        return array
+    entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
+    return pa.ListArray.from_arrays(array.offsets, entries, mask=array.is_null())
+
+
+def _is_leaf(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind) or _is_long(kind))
+
+
+def _is_long(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+
+
+def _has_leaves(kind: pa.DataType) -> bool:
+    inner: Sequence[pa.DataType] = [kind.field(at).type for at in range(kind.num_fields)]
+    if pa.types.is_map(kind):
+        inner = [kind.item_type]
+    return any(_is_leaf(each) or _has_leaves(each) for each in inner)
+
+
+def make_claim_function(claims: ValueClaims, over: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """`claim_rows` as a function, whose hints tell Spark how to call it."""
+
+    def claim(batches: Iterator[Any]) -> Iterator[Any]:
+        return (claim_rows(claims, over, rows) for rows in batches)
+
+    return _hint(claim)
+
+
+def make_restore_function(claims: ValueClaims) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """`restore_rows` in the same way."""
+
+    def restore(batches: Iterator[Any]) -> Iterator[Any]:
+        return (piece for rows in batches for piece in restore_rows(claims, rows))
+
+    return _hint(restore)
+
+
+def _hint(function: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    function.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
+    return function

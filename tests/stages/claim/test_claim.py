@@ -1,0 +1,283 @@
+"""`claim` and `unclaim`: what becomes of rows with large values, and of all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import pyarrow as pa
+import pytest
+
+from origins.errors import get_raised_words
+from origins.lazy import F
+from origins.nack import restore
+from stages.bisection import LARGE
+from stages.claim import Claim, Unclaim
+from stages.claim_worker import PREFIX
+from stages.conformance import LABELS, StageConformance, begin, collect_decided
+from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows
+from stages.stage import Stage, apply_stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+R = TypeVar("R", bound=Rows)
+LONG, HUGE = "x" * 2_000, "y" * 5_000
+
+
+def make_claim(path: str, **options: Any) -> Claim:
+    """The stage, with limits that small values exceed."""
+    return Claim(path=path, **{"over": "1KiB", "refuse_over": "4KiB", **options})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """The place of a store."""
+    return str(tmp_path / "claims")
+
+
+class ClaimConformance(StageConformance):
+    """The suite, where values go to a store that the test gives."""
+
+    make: ClassVar[Callable[..., Stage]]
+    claims: ClassVar[bool] = True
+    place: str
+
+    @pytest.fixture(autouse=True)
+    def _take_place(self, path: str, spark: SparkSession) -> None:
+        self.place = path
+
+    def stage(self) -> Stage:
+        return type(self).make(self.place)
+
+    def _apply_stage(self, rows: R) -> R:
+        return super()._apply_stage(replace(rows, claims=self.claims))
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+class TestClaimOfLargeValues(ClaimConformance):
+    """Texts, bytes and nested ones."""
+
+    schema = (
+        "id int, `a text` string, b binary, s struct<`x.y`: string, n: int>, l array<string>, m map<string, binary>"
+    )
+    rows: ClassVar[list[tuple[Any, ...]]] = [
+        (1, LONG, LONG.encode(), (LONG, 1), ["a", LONG], {"k": LONG.encode()}),
+        (2, None, None, None, None, None),
+        (3, "", b"", (None, None), [None], {"k": None}),
+        (4, f"{PREFIX}forged", b"x", ("a", 1), [], {}),
+    ]
+
+    @staticmethod
+    def make(place: str) -> Stage:
+        return make_claim(place)
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+class TestClaimOfSmallValues(TestClaimOfLargeValues):
+    """Where no value is large, nothing is stored, and no worker is asked."""
+
+    claims = False
+    rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[1:3]
+
+
+@pytest.mark.spark
+@pytest.mark.variant
+class TestUnclaimWithoutReferences(ClaimConformance):
+    """Rows without references pass as they are, whether or not values are claimed."""
+
+    schema = TestClaimOfLargeValues.schema
+    rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[:3]
+
+    @staticmethod
+    def make(place: str) -> Stage:
+        return Unclaim(path=place)
+
+
+def enter(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> MarkedRows:
+    """The rows with a verdict each, at the door of a stage with this number."""
+    return replace(begin(frame), claims=claims).enter("it", step)
+
+
+def straight(frame: DataFrame, *, claims: bool = False) -> StraightRows:
+    """The rows of a frame on the straight way."""
+    rows = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    return replace(rows, claims=claims).enter("it", 1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("value", [LONG, f"{PREFIX}x"])
+@pytest.mark.parametrize("marked", [True, False])
+def test_the_first_large_value_makes_the_batch_begin_again(
+    spark: SparkSession, path: str, value: str, marked: bool
+) -> None:
+    """So does the first that looks like a reference, at both stages. Nothing is stored before."""
+    for stage in (make_claim(path), Unclaim(path=path)):
+        frame = spark.createDataFrame([(1, {"k": ["a", value]})], "id int, v map<string, array<string>>")
+        rows = enter(frame, claims=False) if marked else straight(frame)
+        if isinstance(stage, Unclaim) and value == LONG:
+            assert apply_stage(stage, rows).frame.count() == 1
+            continue
+        with pytest.raises(Exception, match=LARGE) as error:
+            apply_stage(stage, rows).frame.collect()
+        assert get_raised_words(error.value) == LARGE
+    assert not Path(path).exists()
+
+
+@pytest.mark.spark
+def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, path: str) -> None:
+    """Nor does one in a row that `when` lets pass the stage by."""
+    frame = spark.createDataFrame([(1, LONG), (2, "a")], "id int, v string")
+    stage = make_claim(path)
+    gone = enter(frame, claims=False).filter(F.col("id") == 2)
+    assert apply_stage(stage, gone).frame.count() == 2
+    assert apply_stage(replace(stage, when="id = 2"), straight(frame)).frame.count() == 2
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_both_stages_together_change_nothing(spark: SparkSession, path: str) -> None:
+    """In rows that go straight, too; between them all large values are references."""
+    kind, given = TestClaimOfLargeValues.schema, TestClaimOfLargeValues.rows
+    frame = spark.createDataFrame(given, kind)
+    claimed = apply_stage(make_claim(path), straight(frame, claims=True))
+    (between,) = claimed.frame.where("id = 1").collect()
+    assert len(str(between)) < 1_000
+    back = apply_stage(Unclaim(path=path), claimed)
+    assert back.schema == frame.schema
+    assert sorted(map(str, back.frame.collect())) == sorted(map(str, frame.collect()))
+
+
+@pytest.mark.spark
+def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None:
+    """Their names do not depend on case, and the order of columns stays."""
+    frame = spark.createDataFrame([(LONG, LONG, 1)], "a string, B string, c int")
+    claimed = apply_stage(make_claim(path, columns=["b"]), straight(frame, claims=True))
+    (row,) = claimed.frame.collect()
+    assert claimed.names == ("a", "B", "c")
+    assert row["a"] == LONG
+    assert row["B"].startswith(PREFIX)
+
+
+@pytest.mark.spark
+def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkSession, path: str) -> None:
+    """The DLQ gets references alone, of the row as it was read as well, from which all of it comes back."""
+    rows = [(1, "a", [HUGE]), (2, HUGE, None), (3, LONG, None)]
+    frame = spark.createDataFrame(rows, "id int, v string, l array<string>")
+    refused = apply_stage(make_claim(path), enter(frame)).frame.where(F.col(STATE) < 0)
+    nacks = refused.select(f"{VERDICT}.*").orderBy("row").collect()
+    assert [nack["code"] for nack in nacks] == ["LARGE"] * 2
+    assert [nack["message"] for nack in nacks] == [
+        "column l: 5,000 bytes, expected at most 4,096",
+        "column v: 5,000 bytes, expected at most 4,096",
+    ]
+    assert all(len(nack["row"]) < 400 and nack["original"] == nack["row"] for nack in nacks)
+    again = refused.select(restore(F.col(VERDICT)["original"], frame.schema).alias("r")).select("r.*")
+    back = apply_stage(Unclaim(path=path), straight(again, claims=True))
+    assert sorted(map(tuple, back.frame.collect())) == rows[:2]
+
+
+@pytest.mark.spark
+def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: SparkSession, path: str) -> None:
+    """By the size of what it stands for. A higher limit lets it pass."""
+    frame = spark.createDataFrame([(HUGE,)], "v string")
+    stored = apply_stage(make_claim(path, refuse_over=None), straight(frame, claims=True)).frame
+    again = spark.createDataFrame(stored.collect(), "v string")
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter(again)))
+    assert (kept, refused) == ([], [0])
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path, refuse_over="5kB"), enter(again)))
+    assert (len(kept), refused) == (1, [])
+
+
+@pytest.mark.spark
+def test_behind_another_stage_the_row_as_it_was_read_stays_whole(spark: SparkSession, path: str) -> None:
+    """A replay sends it through that stage again, which must see the value itself."""
+    frame = spark.createDataFrame([(HUGE,)], "v string")
+    rows = apply_stage(make_claim(path), enter(frame, step=2))
+    (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
+    assert HUGE not in nack["row"]
+    assert HUGE in nack["original"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("on_error", ["discard", "keep"])
+def test_what_becomes_of_a_row_over_the_hard_limit_can_be_chosen(spark: SparkSession, path: str, on_error: str) -> None:
+    """It is filtered, or goes on as it came; in both ways alike."""
+    frame = spark.createDataFrame([(1, HUGE), (2, LONG)], "id int, v string")
+    stage = make_claim(path, on_error=on_error)
+    wanted = [1, 2] if on_error == "keep" else [2]
+    kept, refused, _ = collect_decided(apply_stage(stage, enter(frame)))
+    assert (sorted(row.id for row in kept), refused) == (wanted, [])
+    assert sorted(row.id for row in apply_stage(stage, straight(frame, claims=True)).frame.collect()) == wanted
+
+
+@pytest.mark.spark
+def test_a_trial_stores_nothing_and_shows_values_as_they_are(spark: SparkSession, path: str) -> None:
+    """It refuses what a run would refuse."""
+    frame = spark.createDataFrame([("a",), (LONG,), (HUGE,)], "v string")
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter(frame, claims=None)))
+    assert (sorted(row.v for row in kept), refused) == (["a", LONG], [2])
+    assert not Path(path).exists()
+
+
+@pytest.mark.spark
+def test_a_reference_whose_value_is_gone_is_refused(spark: SparkSession, path: str) -> None:
+    """The row stays as it came."""
+    Unclaim(path=path)
+    frame = spark.createDataFrame([(LONG,)], "v string")
+    claimed = apply_stage(make_claim(path), straight(frame, claims=True)).frame.collect()
+    for file in Path(path, "values").rglob("*"):
+        if file.is_file():
+            file.unlink()
+    rows = apply_stage(Unclaim(path=path), enter(spark.createDataFrame(claimed, "v string")))
+    (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
+    assert nack["code"] == "CLAIM"
+    assert nack["message"].startswith("a reference names a value of 2,000 bytes that the store does not have: ")
+    assert PREFIX in nack["row"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        (Claim(path="p", columns=["nope"]), "there is no column 'nope'"),
+        (Claim(path="p", columns=["n"]), "column n is int, which has neither text nor bytes"),
+        (Unclaim(path="p", columns=["j"]), "column j is variant, which has a VARIANT; turn it into text before"),
+    ],
+)
+def test_a_column_that_holds_no_text_cannot_be_chosen(spark: SparkSession, stage: Stage, problem: str) -> None:
+    """It is found out before a row is read."""
+    frame = spark.sql("select 1 as n, parse_json('1') as j, 'a' as v")
+    with pytest.raises(ValueError, match=problem):
+        apply_stage(stage, straight(frame))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"path": ""}, "path: expected a folder or a URL, got ''"),
+        ({"columns": "v"}, "columns: expected a list of columns, got 'v'"),
+        ({"over": "1"}, "over: expected a size such as 500kB, 64MiB or 1GiB, got '1'"),
+        ({"over": "1000B"}, "over: expected at least 1KiB, got '1000B'"),
+        ({"refuse_over": "1000kB"}, "refuse_over: expected at least 1MiB, as `over` has it, got '1000kB'"),
+        ({"retain": "23h"}, "retain: expected at least 1d, got '23h'"),
+        ({"retain": "long"}, "retain: expected a duration such as"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], problem: str) -> None:
+    """With what was expected."""
+    with pytest.raises(ValueError, match=problem):
+        Claim(**{"path": "p", **options})
+
+
+def test_rows_of_this_process_pass_where_nothing_in_them_is_large() -> None:
+    """So a small batch needs no Spark for the sake of these stages."""
+    small, large = pa.table({"v": ["a", None], "n": [1, 2]}), pa.table({"v": [LONG]})
+    forged = pa.table({"v": [{"x": [f"a {PREFIX}"]}]})
+    claim, unclaim = make_claim("p"), Unclaim(path="p")
+    assert [claim.leaves(each) for each in (small, large, forged)] == [True, False, False]
+    assert [unclaim.leaves(each) for each in (small, large, forged)] == [True, True, False]

@@ -1,0 +1,212 @@
+"""What Spark's workers do with large values, without Spark."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stages.claim_worker import PREFIX, FolderValues, ValueClaims, claim_rows, find_value, restore_rows
+from stages.python_call import FunctionCannotRun
+
+OVER = 1_024
+LONG = "x" * (OVER + 1)
+NESTED = pa.struct(
+    [
+        ("s", pa.struct([("text", pa.string()), ("n", pa.int64())])),
+        ("a", pa.list_(pa.field("element", pa.string()))),
+        ("m", pa.map_(pa.string(), pa.binary())),
+        ("deep", pa.list_(pa.struct([("b", pa.binary())]))),
+    ]
+)
+
+
+@pytest.fixture
+def claims(tmp_path: Path) -> ValueClaims:
+    """A store that is not there yet."""
+    return ValueClaims(FolderValues(str(tmp_path / "claims")))
+
+
+def count_values(claims: ValueClaims) -> int:
+    """How many values are in the store."""
+    return len(list(claims.store.list_names("values")))
+
+
+def claim_texts(claims: ValueClaims, *texts: str | bytes | None) -> list[Any]:
+    """The texts of a column, once they are claimed."""
+    kind = pa.binary() if any(isinstance(each, bytes) for each in texts) else pa.string()
+    rows = pa.array([{"v": each} for each in texts], pa.struct([("v", kind)]))
+    return [row["v"] for row in claim_rows(claims, OVER, rows).to_pylist()]
+
+
+def restore_texts(claims: ValueClaims, *texts: str | None) -> list[Any]:
+    """What these texts are once they are put back, and the problems."""
+    rows = pa.array([{"v": each} for each in texts], pa.struct([("v", pa.string())]))
+    found = [row for piece in restore_rows(claims, rows) for row in piece.to_pylist()]
+    return [row["problem"] or row["values"]["v"] for row in found]
+
+
+def test_a_value_over_the_limit_becomes_a_reference_and_comes_back(claims: ValueClaims) -> None:
+    """One of exactly the limit, an empty one and NULL stay, and nothing is stored for them."""
+    texts = claim_texts(claims, LONG, "x" * OVER, "", None)
+    assert texts[0].startswith(PREFIX)
+    assert len(texts[0]) < 140
+    assert texts[1:] == ["x" * OVER, "", None]
+    assert count_values(claims) == 1
+    assert restore_texts(claims, *texts) == [LONG, "x" * OVER, "", None]
+
+
+def test_rows_without_large_values_make_no_store(claims: ValueClaims) -> None:
+    """Not even its folder."""
+    assert claim_texts(claims, "a", None) == ["a", None]
+    assert not Path(claims.store.place).exists()
+
+
+def test_a_value_is_stored_once(claims: ValueClaims) -> None:
+    """However often it comes, as text or as bytes, in one batch or in another; each gets the same reference."""
+    first = claim_texts(claims, LONG, LONG, LONG)
+    again = claim_texts(ValueClaims(claims.store), LONG.encode())
+    assert {*first, again[0].decode()} == {first[0]}
+    assert count_values(claims) == 1
+
+
+def test_bytes_that_are_no_text_come_back_as_they_were(claims: ValueClaims) -> None:
+    """In a column of bytes, and in a column of text, where Spark lets them be."""
+    wrong = b"\xff\x00" * OVER
+    for kind in (pa.binary(), pa.string()):
+        rows = pa.StructArray.from_arrays([pa.array([wrong, b"ok"], pa.binary()).view(kind)], names=["v"])
+        (back,) = restore_rows(claims, claim_rows(claims, OVER, rows))
+        assert back.field("values").field("v").view(pa.binary()).to_pylist() == [wrong, b"ok"]
+
+
+def test_values_inside_nested_ones_are_claimed(claims: ValueClaims) -> None:
+    """In structs, lists, maps and lists of structs; NULL and empty ones stay, and so do keys of maps."""
+    large = LONG.encode()
+    rows = [
+        {
+            "s": {"text": LONG, "n": 1},
+            "a": ["a", LONG, None],
+            "m": [(LONG, large), ("k", None)],
+            "deep": [{"b": large}],
+        },
+        {"s": None, "a": None, "m": None, "deep": None},
+        {"s": {"text": None, "n": None}, "a": [], "m": [], "deep": [None, {"b": None}]},
+        None,
+        {"s": {"text": "t", "n": 2}, "a": [LONG + "y"], "m": [("k", b"b")], "deep": [{"b": b"b"}, {"b": large}]},
+    ]
+    given = pa.array(rows, NESTED)
+    claimed = claim_rows(claims, OVER, given)
+    assert claimed.type == NESTED
+    found = claimed.to_pylist()
+    assert found[0]["s"]["text"].startswith(PREFIX)
+    assert [str(each)[:13] for each in found[0]["a"]] == ["a", PREFIX, "None"]
+    assert found[0]["m"][0] == (LONG, found[0]["s"]["text"].encode())
+    assert found[1:4] == rows[1:4]
+    assert count_values(claims) == 2
+    (back,) = restore_rows(claims, claimed)
+    assert back.field("values").to_pylist() == rows
+    assert back.field("values").field("s").type == NESTED.field("s").type
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_a_piece_of_an_array_is_read_from_where_it_begins(claims: ValueClaims, first: int) -> None:
+    """Arrow's slices share the values of the whole."""
+    rows = [{"a": [str(at)] * at, "m": [(str(at), LONG.encode())]} for at in range(5)]
+    kind = pa.struct([NESTED.field("a"), NESTED.field("m")])
+    claimed = claim_rows(claims, OVER, pa.array(rows, kind).slice(first))
+    pieces = list(restore_rows(claims, claimed))
+    assert [row["values"] for piece in pieces for row in piece.to_pylist()] == rows[first:]
+
+
+def test_data_that_looks_like_a_reference_comes_back_as_it_was(claims: ValueClaims) -> None:
+    """It is stored itself, so that all that begins like a reference is one afterwards."""
+    real = claim_texts(claims, LONG)[0]
+    forged = [PREFIX, f"{PREFIX}x", f"{PREFIX}{'0' * 64}:5:{'0' * 32}", real[:-1] + ("0" if real[-1] != "0" else "1")]
+    forged += [real.replace(":1025:", ":2000:"), real + "\n", f"{PREFIX}{'ü' * 64}:5:", PREFIX + LONG]
+    claimed = claim_texts(claims, *forged)
+    assert not {*claimed} & {*forged}
+    assert restore_texts(claims, *claimed) == forged
+
+
+def test_a_reference_stays_a_reference(claims: ValueClaims) -> None:
+    """Twice is once, also for a process that has just opened the store."""
+    claimed = claim_texts(claims, LONG)
+    assert claim_texts(ValueClaims(claims.store), *claimed) == claimed
+    assert count_values(claims) == 1
+
+
+def test_a_reference_that_stands_for_nothing_is_a_problem_of_its_row(claims: ValueClaims) -> None:
+    """One of another store, one whose value is gone and one whose value changed."""
+    gone, changed, good = claim_texts(claims, LONG + "a", LONG + "b", LONG + "c")
+    names = [each.split(":")[1] for each in (gone, changed)]
+    claims.store.delete(find_value(names[0]))
+    Path(claims.store.place, find_value(names[1])).write_bytes(b"x")
+    found = restore_texts(claims, gone, changed, f"{PREFIX}abc", good)
+    assert found == [
+        f"names a value of 1,026 bytes that the store does not have: {names[0]}",
+        f"names a value of 1,026 bytes that changed in the store: {names[1]}",
+        "is no reference to a value of this store",
+        LONG + "c",
+    ]
+
+
+def test_a_place_without_a_store_is_no_rows_fault(claims: ValueClaims) -> None:
+    """A wrong path refuses no row: the batch fails."""
+    with pytest.raises(FunctionCannotRun, match="is no store of large values"):
+        restore_texts(claims, f"{PREFIX}abc")
+
+
+def test_a_store_below_a_file_is_no_rows_fault(tmp_path: Path) -> None:
+    """The message names the place."""
+    (tmp_path / "file").touch()
+    with pytest.raises(FunctionCannotRun, match=r"claims failed: Not a directory"):
+        claim_texts(ValueClaims(FolderValues(str(tmp_path / "file" / "claims"))), LONG)
+
+
+def test_a_value_that_was_cut_off_is_stored_again(claims: ValueClaims) -> None:
+    """A file of another length is not what its name says."""
+    claimed = claim_texts(claims, LONG)
+    file = Path(claims.store.place, find_value(claimed[0].split(":")[1]))
+    file.write_bytes(b"x")
+    assert claim_texts(claims, LONG) == claimed
+    assert restore_texts(claims, *claimed) == [LONG]
+
+
+def test_many_at_once_agree_on_one_key_and_leave_nothing_else(claims: ValueClaims) -> None:
+    """Threads that begin a store together; no file lies there that is half written."""
+    found: list[list[Any]] = []
+
+    def begin() -> None:
+        found.append(claim_texts(ValueClaims(claims.store), LONG, LONG + "y"))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [found[0]] * 8
+    assert restore_texts(claims, *found[0]) == [LONG, LONG + "y"]
+    assert sorted(each.name[0] == "." for each in Path(claims.store.place).rglob("*") if each.is_file()) == [False] * 3
+
+
+def test_large_values_come_back_a_few_rows_at_a_time(claims: ValueClaims) -> None:
+    """So that a worker never holds all values of a batch."""
+    (reference,) = claim_texts(claims, LONG)
+    rows = pa.array([{"v": reference}] * 100, pa.struct([("v", pa.string())]))
+    pieces = list(restore_rows(claims, rows))
+    assert max(map(len, pieces)) <= 16
+    assert sum(map(len, pieces)) == 100
+
+
+def test_a_value_that_is_named_again_is_as_good_as_new(claims: ValueClaims) -> None:
+    """Its time is that of the last claim."""
+    claim_texts(claims, LONG)
+    (value,) = claims.store.list_names("values")
+    os.utime(Path(claims.store.place, find_value(value.name)), (1, 1))
+    claim_texts(claims, LONG)
+    (again,) = claims.store.list_names("values")
+    assert again.modified > 1_000
