@@ -16,19 +16,18 @@ from origins.object_store import is_store_url, make_client_arguments
 from origins.quantities import check_seconds, parse_size
 from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
+from stages.claim_store import PREFIX, FolderValues, ObjectValues, ValueClaims, ValueStore
 from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from stages.claim_worker import ValueClaims, ValueStore
     from stages.rows import Rows
 
 _ANSWER = HIDDEN + "answer"
-_SENT = ("stages.bisection", "stages.python_call", "stages.claim_worker")
+_SENT = ("stages.bisection", "stages.python_call", "stages.claim_store", "stages.claim_worker")
 """What Spark's workers get from here; they need not have Wherry."""
-_PREFIX = b"wherry-claim:"
 _LEAST = 1_024
 """The smallest limit. A reference has up to 130 bytes, and must be shorter than what it stands for."""
 
@@ -78,6 +77,10 @@ class Claim(Stage):
             rows = self._store_values(rows, kinds)
         return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
 
+    @property
+    def keeps_columns(self) -> bool:
+        return not self.columns and self.when is None
+
     def leaves(self, rows: pa.Table) -> bool:
         return rows.nbytes <= parse_size(self.over) and not _has_references(rows)
 
@@ -86,7 +89,7 @@ class Claim(Stage):
         from stages.claim_worker import make_claim_function
 
         kind = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
-        claim = make_claim_function(_make_claims(self.path), parse_size(self.over))
+        claim = make_claim_function(ValueClaims(open_store(self.path)), parse_size(self.over))
         asked = rows.attempt(
             {_ANSWER: _ask_workers(rows, kinds, claim, kind)}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER}
         )
@@ -135,11 +138,15 @@ class Unclaim(Stage):
             return rows.ask_claims(functools.reduce(operator.or_, found))
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
-        restore = make_restore_function(_make_claims(self.path))
+        restore = make_restore_function(ValueClaims(open_store(self.path)))
         problem = F.col(_ANSWER)["problem"]
         why = F.when(problem.isNotNull(), make_reason("CLAIM", F.concat(F.lit("a reference "), problem)))
         asked = rows.attempt({_ANSWER: _ask_workers(rows, kinds, restore, kind)}, why, {_ANSWER: _ANSWER})
         return asked.select({name: F.col(_ANSWER)["values"][name] if name in kinds else name for name in rows.names})
+
+    @property
+    def keeps_columns(self) -> bool:
+        return not self.columns and self.when is None
 
     def leaves(self, rows: pa.Table) -> bool:
         return not _has_references(rows)
@@ -147,17 +154,9 @@ class Unclaim(Stage):
 
 def open_store(path: str) -> ValueStore:
     """The store at a place."""
-    from stages.claim_worker import FolderValues, ObjectValues
-
     if is_store_url(path):
         return ObjectValues(str(path), make_client_arguments(path))
     return FolderValues(make_absolute(path).removeprefix("file://"))
-
-
-def _make_claims(path: str) -> ValueClaims:
-    from stages.claim_worker import ValueClaims
-
-    return ValueClaims(open_store(path))
 
 
 def _ask_workers(
@@ -235,14 +234,14 @@ def _is_like_reference(value: Column, kind: T.DataType) -> Column:
 
 
 def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
-    return F.startswith(value, F.lit(_PREFIX if isinstance(kind, T.BinaryType) else _PREFIX.decode()))
+    return F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
 
 
 def _has_references(rows: pa.Table) -> bool:
     """Whether anything in the table may look like a reference."""
     chunks = [chunk for column in rows.columns for chunk in column.chunks]
     buffers = (buffer for chunk in chunks for buffer in chunk.buffers() if buffer is not None)
-    return any(_PREFIX in buffer.to_pybytes() for buffer in buffers)
+    return any(PREFIX.encode() in buffer.to_pybytes() for buffer in buffers)
 
 
 def _check_place(path: object, columns: object) -> None:

@@ -67,6 +67,11 @@ class Stage(ABC):
         return False
 
     @property
+    def keeps_columns(self) -> bool:
+        """Whether rows with any columns pass, and keep them all with their types."""
+        return False
+
+    @property
     def may_mix(self) -> bool:
         """Whether what becomes of a row may depend on which others are in its batch, so that Spark's plan is asked. A
         stage whose documentation says that it looks at one batch answers no."""

@@ -59,6 +59,7 @@ LATE = {
     "runners/ways/one_pass.py",
     "runners/ways/row_outcomes.py",
     "runners/ways/task_executor.py",
+    "stages/claim.py",
     "stages/python.py",
 }
 """What imports pyspark, pyarrow or deltalake behind it only when it is needed."""

@@ -428,7 +428,7 @@ def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping
     from stages.rows import StraightRows
 
     arriving = StructType.fromJson(json.loads(schema))
-    if not line.steps:
+    if all(step.stage.keeps_columns for step in line.steps):
         return dict.fromkeys(line.branches, arriving)
     empty = make_empty_frame(spark, arriving)
     rows = StraightRows.begin(empty, tuple(arriving.names), SAMPLE_LABELS, lambda frame, _: frame)

@@ -99,6 +99,7 @@ from runners.state.store_patience import PatientLedger, StorePatience
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
 from runners.ways.dlq_copies import open_copies
+from runners.ways.claims import sweep_stores
 from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor, sample_failure
 from runners.ways.way import Thresholds
@@ -239,6 +240,7 @@ class PipelineRun:
                     tidy(spark, self.dlq, list_decided(journal), retain=periods, now=self.clock.now())
                 if not errors:
                     self._drop_filtered(spark)
+                    self._sweep_claims(journal, spark)
                 self._release(journal, report)
                 if journal.state.replay is None:
                     self._drop_given_rows(spark)
@@ -256,6 +258,15 @@ class PipelineRun:
             self._dropped = now
             retain = parse_seconds(self.pipeline.keep_filtered)
             drop_filtered(spark, self.filtered, retain=retain, now=self.clock.now())
+
+    def _sweep_claims(self, journal: Journal, spark: SparkSession) -> None:
+        """Remove large values that nothing names any more, while no batch is open and no other run has lanes."""
+        if journal.state.open_plans or journal.is_shared:
+            return
+        kept = [self.dlq, *([self.filtered] if self.pipeline.keeps_filtered else [])]
+        origins = self.pipeline.every_origin
+        chains = [make_chain(self.pipeline, origin, self.destinations) for origin in origins]
+        sweep_stores(chains, self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
 
     def _list_places(self) -> dict[str, str]:
         """Where on this machine the run writes, by what lies there."""

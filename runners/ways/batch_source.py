@@ -23,6 +23,7 @@ from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
+from runners.ways.claims import note_user
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from stages.expressions import put_in
 from stages.stage import Stage
@@ -83,6 +84,11 @@ class BatchReader:
         """Whether the stages that the batch was planned with are those of this run."""
         origin = plan.batch.origin
         return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
+
+    def begin_claims(self, plan: PlannedBatch) -> None:
+        """From now on large values of the batch's lane go to their store, and come back from there."""
+        note_user(self.find_known_chain(plan), plan.batch.pipeline)
+        self.claiming.add(plan.batch.lane)
 
     def fetch_rows(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> BatchRows:
         """A batch's rows as they are read."""

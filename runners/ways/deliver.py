@@ -17,11 +17,12 @@ from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.crash_points import reach
-from origins.errors import OriginError
+from origins.errors import OriginError, list_spark_errors
 from origins.names import quote_name
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes
+from runners.model.error_kinds import is_large
 from runners.model.masking import without
 from runners.model.nack_window import NackWindow, RowWeights
 from runners.model.pipeline_state import is_replay
@@ -224,7 +225,16 @@ class Inquiry:
             return Counted(read=read)
         if not self.reading.find_known_chain(task.plan).common:
             return Counted(read=read, left=read)
-        return Counted(read=read, left=self.reading.read_straight_frame(spark, task.plan)[0].count())
+        return Counted(read=read, left=self._count_left(spark, task.plan))
+
+    def _count_left(self, spark: SparkSession, plan: PlannedBatch) -> int:
+        try:
+            return self.reading.read_straight_frame(spark, plan)[0].count()
+        except list_spark_errors() as error:
+            if not is_large(error):
+                raise
+            self.reading.begin_claims(plan)
+            return self.reading.read_straight_frame(spark, plan)[0].count()
 
     def explain(self, spark: SparkSession, task: Explain) -> Explained:
         """Fetch the refused rows that say why a batch stops the run, masked."""

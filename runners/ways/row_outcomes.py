@@ -258,7 +258,7 @@ class RowTally:
 
     @staticmethod
     def make_counted(line: StageChain, rows: int) -> RowTally:
-        """That of a batch whose rows were counted before they pass a line without stages."""
+        """That of a batch whose rows were counted, and pass all stages as they are."""
         return RowTally(line, [(0, None, lambda: {_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:

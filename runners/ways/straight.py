@@ -46,7 +46,7 @@ class Straight(Way["Commit", Landed]):
             if not work.is_refusal(error):
                 raise
             if is_large(error):
-                work.reading.claiming.add(batch.plan.batch.lane)
+                work.reading.begin_claims(batch.plan)
             elif not is_refusal(error):
                 work.reading.ask_demands(work.spark, batch.plan.batch)
             return Declined(reason="a row is refused, or fails, or has a large value")

@@ -334,7 +334,7 @@ class TaskExecutor:
             self._declined.note(lane, declined, clean=not prepared.counts.nacked)
         except Exception as error:
             if is_large(error):
-                self.reading.claiming.add(lane)
+                self.reading.begin_claims(task.plan)
                 return self._prepare(spark, replace(task, following=None))
             if not classify(error, self.also).is_row:
                 raise

@@ -34,6 +34,14 @@ LANES = (
 )
 
 
+CLAIMED = """stages: [claim: {path: claims}]
+destinations:
+  - delta: {path: tables/orders}
+    stages: [unclaim: {path: claims}]
+"""
+CLAIMS = PLAIN.replace("destinations:\n  - delta: {path: tables/orders}\n", CLAIMED)
+
+
 def land(folder: Path, *numbers: int) -> None:
     """A file of one row for each number."""
     (folder / "landing").mkdir(exist_ok=True)
@@ -54,9 +62,10 @@ def ids(folder: Path) -> list[int]:
     return sorted(row["id"] for row in rows)
 
 
-@pytest.mark.parametrize("text", [PLAIN, LANES])
+@pytest.mark.parametrize("text", [PLAIN, LANES, CLAIMS])
 def test_small_batches_without_stages_start_no_spark(tmp_path: Path, text: str) -> None:
-    """The first ones make the table; later ones add to it. Each row is accounted for."""
+    """The first ones make the table; later ones add to it. Each row is accounted for. Nor do batches without large
+    values, where these would be claimed."""
     land(tmp_path, 1, 2, 3)
     first = load(tmp_path, text).run()
     land(tmp_path, 4)

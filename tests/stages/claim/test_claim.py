@@ -15,7 +15,7 @@ from origins.lazy import F
 from origins.nack import restore
 from stages.bisection import LARGE
 from stages.claim import Claim, Unclaim
-from stages.claim_worker import PREFIX
+from stages.claim_store import PREFIX
 from stages.conformance import LABELS, StageConformance, begin, collect_decided
 from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows
 from stages.stage import Stage, apply_stage

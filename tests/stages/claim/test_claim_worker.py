@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.claim_worker import PREFIX, FolderValues, ValueClaims, claim_rows, find_value, restore_rows
+from stages.claim_store import PREFIX, FolderValues, ValueClaims, find_value
+from stages.claim_worker import claim_rows, restore_rows
 from stages.python_call import FunctionCannotRun
 
 OVER = 1_024

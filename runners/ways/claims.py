@@ -1,0 +1,159 @@
+"""Which stores of large values a pipeline uses, and the sweep of values that nothing names."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import logging
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from destinations.dead_letters import stream_dlq
+from destinations.delta.delta import Delta
+from destinations.destination import Destination
+from destinations.discard import Discard
+from origins.errors import WherryError, list_spark_errors
+from origins.quantities import parse_seconds
+from runners.model.text import summarise_error
+from runners.ways.stage_chain import StageChain
+from stages.claim import Claim, Unclaim, open_store
+from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, VALUES, ValueStore, find_value
+from stages.columns import Drop, Rename
+from stages.deduplicate import Deduplicate
+from stages.expect.expect import Expect
+from stages.filter import Filter
+from stages.lookup import Lookup
+from stages.python_call import FunctionCannotRun
+from stages.require import Require
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger("wherry")
+
+_OFTEN = 86_400.0
+"""The seconds between two sweeps of a store."""
+_IN_BYTES = base64.b64encode(PREFIX[:12].encode()).decode()
+"""How a reference begins in a column of bytes, which the DLQ keeps in base64."""
+_BYTES = re.compile(rf"{re.escape(_IN_BYTES)}[A-Za-z0-9+/]+")
+
+
+def note_user(chain: StageChain, pipeline: str) -> None:
+    """Note in the stores of a chain that this pipeline uses them, and whether its destinations keep references."""
+    stages = [step.stage for step in chain.steps if isinstance(step.stage, Claim | Unclaim)]
+    for path in dict.fromkeys(stage.path for stage in stages):
+        store = open_store(path)
+        is_claimed = any(isinstance(stage, Claim) for stage in stages if stage.path == path)
+        if not is_claimed and store.read(KEY) is None:
+            continue
+        names = [f"{USERS}/{pipeline}", *([f"{KEEPERS}/{pipeline}"] if _does_keep(chain, path) else [])]
+        for name in names:
+            if store.read(name) is None:
+                store.create(name, b"")
+
+
+def _does_keep(chain: StageChain, path: str) -> bool:
+    """Whether references to values of this store may reach a destination."""
+    ways = [[*chain.common, *steps] for steps in chain.branches.values()]
+    return any(_may_leave([step.stage for step in way], path) for way in ways)
+
+
+_PASSING = (Claim, Deduplicate, Drop, Expect, Filter, Lookup, Rename, Require)
+"""Stages that put no value of a row into another one."""
+
+
+def _may_leave(stages: Sequence[Stage], path: str) -> bool:
+    """Whether rows may have references behind these stages. What another stage made of one is not put back."""
+    there = leave = False
+    for stage in stages:
+        if isinstance(stage, Claim) and stage.path == path:
+            there = True
+        elif isinstance(stage, Unclaim) and stage.path == path and not stage.columns and stage.when is None:
+            there = False
+        elif there and not isinstance(stage, _PASSING):
+            leave = True
+    return there or leave
+
+
+def sweep_stores(
+    chains: Iterable[StageChain],
+    pipeline: str,
+    kept: Sequence[Destination],
+    spark: Callable[[], SparkSession],
+    now: float,
+) -> None:
+    """Remove values that were neither stored nor named for as long as `retain` says, but for those that entries of a
+    DLQ name. Nothing may be under way in the pipeline.
+
+    `kept` are the tables with rows that were refused or filtered. A store that another pipeline uses, or whose
+    references are in a destination, is left as it is. What goes wrong in here costs space only, and is tried again.
+    """
+    for path, retain in _list_retained(chains).items():
+        try:
+            store = open_store(path)
+            last = store.read(SWEPT)
+            if store.read(KEY) is None or (last and float(last) > now - _OFTEN):
+                continue
+            store.write(SWEPT, str(now).encode())
+            why = _find_obstacle(store, pipeline, kept)
+            if why:
+                log.warning("the large values in %s stay, though `retain` is set: %s", path, why)
+                continue
+            _sweep(store, set(_list_named(kept, spark)), now - retain)
+        except list_spark_errors(WherryError, FunctionCannotRun, ValueError) as error:
+            log.warning("large values in %s that nothing names were not removed: %s", path, summarise_error(error))
+
+
+def _list_retained(chains: Iterable[StageChain]) -> Mapping[str, float]:
+    """For how many seconds values stay, by the places of their stores. Of several stages the longest counts."""
+    found: dict[str, float] = {}
+    for stage in (step.stage for chain in chains for step in chain.steps):
+        if isinstance(stage, Claim):
+            seconds = parse_seconds(stage.retain) if stage.retain else math.inf
+            found[stage.path] = max(seconds, found.get(stage.path, 0.0))
+    return {path: seconds for path, seconds in found.items() if math.isfinite(seconds)}
+
+
+def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]) -> str:
+    """Why nothing is removed; nothing where it may be."""
+    others = sorted({found.name for found in store.list_names(USERS)} - {pipeline})
+    if others:
+        return f"the pipeline {others[0]} uses the store too"
+    keepers = sorted(found.name for found in store.list_names(KEEPERS))
+    if keepers:
+        return f"destinations of {keepers[0]} have references; once they have none, remove {store.place}/{KEEPERS}"
+    unread = next((each.place for each in kept if not isinstance(each, Delta | Discard)), "")
+    return f"{unread} may name them, and cannot be read" if unread else ""
+
+
+def _sweep(store: ValueStore, named: set[str], before: float) -> None:
+    removed = 0
+    for value in list(store.list_names(VALUES)):
+        if value.modified < before and value.name not in named:
+            store.delete(find_value(value.name))
+            removed += 1
+    if removed:
+        log.info("%s large values that nothing names were removed from %s", removed, store.place)
+
+
+def _list_named(kept: Sequence[Destination], spark: Callable[[], SparkSession]) -> Iterator[str]:
+    """The hashes of values that rows in these tables name."""
+    parts = [f"`{column}` LIKE '%{word}%'" for column in ("row", "original") for word in (PREFIX, _IN_BYTES)]
+    query = f"SELECT `row`, original FROM {{table}} WHERE {' OR '.join(parts)}"
+    for each in kept:
+        for table in stream_dlq(each, spark, query) if isinstance(each, Delta) else ():
+            for row in table.to_pylist():
+                for text in filter(None, row.values()):
+                    yield from _find_references(text)
+
+
+def _find_references(text: str) -> Iterator[str]:
+    yield from REFERENCE.findall(text)
+    for encoded in _BYTES.findall(text):
+        with contextlib.suppress(binascii.Error):
+            whole = base64.b64decode(encoded[: len(encoded) // 4 * 4])
+            yield from REFERENCE.findall(whole.decode("utf-8", "replace"))

@@ -1,0 +1,184 @@
+"""Which large values a sweep removes, and when it removes none; without Spark."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from destinations.delta.delta import Delta
+from destinations.destination import Destination
+from destinations.discard import Discard
+from destinations.log import Log
+from destinations.memory import Memory
+from origins.nack import DLQ_COLUMNS
+from runners.ways.claims import note_user, sweep_stores
+from runners.ways.stage_chain import StageChain
+from stages.claim import Claim, Unclaim, open_store
+from stages.claim_store import ValueClaims
+from stages.columns import WithColumns
+from stages.filter import Filter
+from stages.stage import Stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = 86_400.0
+NOW = 1_800_000_000.0
+
+
+class Place:
+    """A store with values, a DLQ beside it, and a pipeline that uses both."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = str(folder / "claims")
+        self.dlq = Delta(path=str(folder / "dlq"), name="dlq")
+        self.stages: Sequence[Stage] = [Claim(path=self.store, retain="30d"), Unclaim(path=self.store)]
+        self._claims = ValueClaims(open_store(self.store))
+
+    @property
+    def chain(self) -> StageChain:
+        """The way of its rows."""
+        return StageChain.of(self.stages, {"memory": Memory()})
+
+    def put(self, text: str, days: float) -> str:
+        """Store a value that was named so many days ago; its reference."""
+        reference = self._claims.store_value(text.encode())
+        name = reference.split(":")[1]
+        os.utime(Path(self.store, "values", name[:2], name), (NOW - days * DAY,) * 2)
+        return reference
+
+    def refuse(self, row: dict[str, Any], original: dict[str, Any]) -> None:
+        """Put an entry into the DLQ."""
+        names = [column.split(" ")[0] for column in DLQ_COLUMNS.split(", ")]
+        kinds = {"number": pa.int64(), "position": pa.int64(), "delivered_to": pa.list_(pa.string())}
+        values = {"row": json.dumps(row), "original": json.dumps(original)}
+        kinds["nacked_at"] = pa.timestamp("us", "UTC")
+        columns = {name: pa.array([values.get(name)], kinds.get(name, pa.string())) for name in names}
+        write_deltalake(str(self.dlq.path), pa.table(columns), mode="append")
+
+    def sweep(self, now: float = NOW, kept: Sequence[Destination] = ()) -> list[str]:
+        """The values that are left."""
+
+        def no_spark() -> SparkSession:
+            raise AssertionError("Spark is asked")
+
+        sweep_stores([self.chain], "orders", kept or [self.dlq], no_spark, now)
+        return sorted(file.read_text() for file in Path(self.store).rglob("values/*/*"))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A store that only this pipeline uses."""
+    made = Place(tmp_path)
+    note_user(made.chain, "orders")
+    return made
+
+
+def test_a_value_that_nothing_names_is_removed_after_the_retention(place: Place) -> None:
+    """A younger one stays."""
+    place.put("old", 31)
+    place.put("young", 29)
+    assert place.sweep() == ["young"]
+
+
+def test_a_value_that_an_entry_of_the_dlq_names_stays(place: Place) -> None:
+    """In its row or in its row as it was read, as text or as bytes, also inside other texts."""
+    wanted = {name: place.put(name, 365) for name in ("row", "original", "bytes", "inside", "gone")}
+    place.refuse({"v": wanted["row"]}, {"v": "small"})
+    place.refuse({"v": 1}, {"v": [{"x": wanted["original"]}]})
+    place.refuse({"v": base64.b64encode(wanted["bytes"].encode()).decode()}, {})
+    place.refuse({"v": json.dumps({"v": wanted["inside"]})}, {})
+    assert place.sweep() == ["bytes", "inside", "original", "row"]
+
+
+def test_a_sweep_looks_once_a_day(place: Place) -> None:
+    """A run that follows pays nothing."""
+    place.put("a", 31)
+    assert place.sweep() == []
+    place.put("b", 31)
+    assert place.sweep(NOW + DAY - 1) == ["b"]
+    assert place.sweep(NOW + DAY + 1) == []
+
+
+def test_without_a_retention_nothing_is_removed(place: Place) -> None:
+    """Nor if one of two stages with the store has none."""
+    place.stages = [*place.stages, Claim(path=place.store)]
+    place.put("old", 10_000)
+    assert place.sweep() == ["old"]
+
+
+BLOCKS: dict[str, Callable[[Place], object]] = {
+    "the pipeline second uses the store too": lambda place: note_user(place.chain, "second"),
+    "destinations of orders have references": lambda place: note_user(
+        StageChain.of(place.stages[:1], {"memory": Memory()}), "orders"
+    ),
+}
+
+
+@pytest.mark.parametrize(("why", "block"), BLOCKS.items(), ids=BLOCKS)
+def test_what_may_need_values_keeps_them_all(
+    place: Place, caplog: pytest.LogCaptureFixture, why: str, block: Callable[[Place], object]
+) -> None:
+    """A warning says why, and what to do."""
+    block(place)
+    place.put("old", 365)
+    with caplog.at_level(logging.WARNING, "wherry"):
+        assert place.sweep() == ["old"]
+    assert why in caplog.text
+
+
+def test_a_dlq_that_cannot_be_read_keeps_all_values(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """One that keeps nothing names none."""
+    place.put("old", 365)
+    assert place.sweep(kept=[Log()]) == ["old"]
+    assert "may name them, and cannot be read" in caplog.text
+    assert place.sweep(NOW + 2 * DAY, kept=[Discard()]) == []
+
+
+@pytest.mark.parametrize(
+    ("between", "behind", "keeps"),
+    [
+        ([], [Unclaim(path="p")], False),
+        ([Filter("id > 0")], [Unclaim(path="p")], False),
+        ([], [], True),
+        ([], [Unclaim(path="q")], True),
+        ([], [Unclaim(path="p", columns=["a"])], True),
+        ([], [Unclaim(path="p", when="id > 0")], True),
+        ([WithColumns({"b": "concat(a, 'x')"})], [Unclaim(path="p")], True),
+    ],
+)
+def test_a_store_knows_whose_destinations_keep_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: list[Stage], behind: list[Stage], keeps: bool
+) -> None:
+    """One of two destinations is enough; what a stage makes of a reference is not put back."""
+    monkeypatch.chdir(tmp_path)
+    stages = [Claim(path="p"), *between]
+    note_user(StageChain.of(stages, {"a": Memory(stages=behind), "b": Memory(stages=[Unclaim(path="p")])}), "orders")
+    note_user(StageChain.of(stages, {"a": Memory(stages=behind)}), "orders")
+    assert sorted(file.parent.name for file in (tmp_path / "p").rglob("*/*")) == ["keepers"] * keeps + ["users"]
+
+
+def test_a_pipeline_that_only_puts_back_makes_no_store(place: Place, tmp_path: Path) -> None:
+    """It is noted in one that is there."""
+    for path in (str(tmp_path / "nowhere"), place.store):
+        place.put("a", 0)
+        note_user(StageChain.of([Unclaim(path=path)], {"memory": Memory()}), "second")
+    assert not (tmp_path / "nowhere").exists()
+    assert Path(place.store, "users", "second").exists()
+
+
+def test_a_store_that_cannot_be_read_fails_no_run(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """What is not removed today is removed later."""
+    place.put("old", 365)
+    Path(place.store, "swept").write_text("rubbish")
+    assert place.sweep() == ["old"]
+    assert "were not removed" in caplog.text

@@ -1,0 +1,210 @@
+"""Large values on their way: stored once, put back where that is asked for, and nowhere else in the pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.model.run_report import PipelineFailed
+from runners.running.choice import Choice
+from runners.running.replay import Replay
+from stages.claim_store import PREFIX
+from tests.scenarios.conftest import Place
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
+
+BODIES = """
+name: orders
+origin:
+  files: {path: "landing/*.json", format: json, schema: "id long, body string, tags array<string>"}
+stages:
+  - claim: {path: claims, over: 1KiB, refuse_over: 4KiB}
+  - require: {positive_id: "id > 0"}
+destinations:
+  - delta: {path: tables/orders}
+    stages: [unclaim: {path: claims}]
+dlq: {window: 1000, threshold: 500}
+run: {batch: {files: 1}}
+"""
+BOTH = BODIES.replace("dlq:", "  - delta: {path: tables/references}\ndlq:")
+LONG, HUGE = "x" * 2_000, "y" * 5_000
+
+
+def body(number: int, text: str = "short", *tags: str) -> dict[str, Any]:
+    """A row."""
+    return {"id": number, "body": text, "tags": list(tags)}
+
+
+def bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
+    """The texts in a table by their ids, each of which is there once."""
+    rows = place.rows(table)
+    found = {row["id"]: row["body"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def list_stored(place: Place) -> Iterator[str]:
+    """The values in the store."""
+    return (file.read_text() for file in Path(place.folder, "claims", "values").rglob("*") if file.is_file())
+
+
+def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: Place) -> None:
+    """The first batch with one is decided, and later ones of the lane go straight. Each row is accounted for."""
+    place.land("1.json", [body(1), body(2)])
+    place.land("2.json", [body(3, LONG), body(4, "short", LONG, "t")])
+    place.land("3.json", [body(5, LONG), body(6)])
+    report = place.load(BODIES).run()
+    assert (report.read, report.nacked, report.balanced) == (6, 0, True)
+    assert bodies(place) == {1: "short", 2: "short", 3: LONG, 4: "short", 5: LONG, 6: "short"}
+    assert next(row["tags"] for row in place.rows("tables/orders") if row["id"] == 4) == [LONG, "t"]
+    assert [*list_stored(place)] == [LONG]
+    assert sum(report.ways.values()) == 3
+    assert report.ways["straight"] == 2
+    assert place.load().audit().json()["problems"] == []
+
+
+def test_what_is_decided_between_the_stages_holds_references_only(place: Place) -> None:
+    """One destination gets values, the other references; the DLQ keeps neither of a row that is too large."""
+    place.land("1.json", [body(1, LONG), body(-2, LONG), body(3, HUGE), body(4)])
+    report = place.load(BOTH).run()
+    assert (report.read, report.nacked, report.balanced) == (4, 2, True)
+    assert bodies(place) == {1: LONG, 4: "short"}
+    references = bodies(place, "tables/references")
+    assert references[1].startswith(PREFIX)
+    refused = place.refused()
+    assert [(row["code"], row["stage"], row["position"]) for row in refused] == [
+        ("positive_id", "require", 2),
+        ("LARGE", "claim", 3),
+    ]
+    assert all(len(row["row"]) < 300 and len(row["original"]) < 300 for row in refused)
+    assert sorted(list_stored(place)) == [LONG, HUGE]
+
+
+def test_refused_rows_with_references_are_carried_again_whole(place: Place) -> None:
+    """One that was too large passes a higher limit, and one that another stage refused passes that."""
+    place.land("1.json", [body(-2, LONG), body(3, HUGE)])
+    place.load(BODIES).run()
+    again = place.load(BODIES).replay(Replay(choice=Choice(code="LARGE"), reason="to see"))
+    assert (again.read, again.nacked) == (1, 1)
+    mended = BODIES.replace("refuse_over: 4KiB", "refuse_over: 5kB").replace("id > 0", "id <> 0")
+    report = place.load(mended).replay(Replay(reason="larger bodies are right"))
+    assert (report.read, report.nacked, report.balanced) == (2, 0, True)
+    assert bodies(place) == {-2: LONG, 3: HUGE}
+    assert sorted(list_stored(place)) == [LONG, HUGE]
+
+
+def test_data_that_looks_like_a_reference_arrives_as_it_came(place: Place) -> None:
+    """Also a reference that another pipeline would understand."""
+    forged = f"{PREFIX}{'0' * 64}:2000:{'0' * 32}"
+    place.land("1.json", [body(1, forged), body(2, LONG)])
+    assert place.load(BODIES).run().nacked == 0
+    assert bodies(place) == {1: forged, 2: LONG}
+
+
+def test_a_row_at_which_a_stage_raises_is_found_among_large_values(place: Place) -> None:
+    """It alone is refused."""
+    raising = BODIES.replace('"id > 0"', '"1 / id > 0"')
+    place.land("1.json", [body(1, LONG), body(0, LONG + "z"), body(2)])
+    report = place.load(raising).run()
+    assert (report.nacked, report.balanced) == (1, True)
+    assert bodies(place) == {1: LONG, 2: "short"}
+    (refused,) = place.refused()
+    assert (refused["code"], LONG in refused["original"]) == ("DIVIDE_BY_ZERO", False)
+
+
+def test_lanes_that_are_written_together_part_at_a_large_value(place: Place) -> None:
+    """Each of their rows arrives once."""
+    lanes = BODIES.replace("origin:\n", "origin:\n  lanes: 4\n")
+    for number in range(1, 9):
+        place.land(f"{number}.json", [body(number, LONG if number == 5 else "short")])
+    report = place.load(lanes).run()
+    assert (report.read, report.balanced) == (8, True)
+    assert bodies(place) == {number: LONG if number == 5 else "short" for number in range(1, 9)}
+
+
+def test_a_preview_stores_nothing(place: Place) -> None:
+    """It shows values as they are, and refuses what is too large."""
+    place.land("1.json", [body(1, LONG), body(2, HUGE)])
+    (batch,) = place.load(BODIES).preview().batches
+    assert [stage.counts.nacked for stage in batch.stages if stage.counts.stage == "claim"] == [1]
+    assert batch.destinations == {"orders": 1}
+    assert not (place.folder / "claims").exists()
+
+
+def test_a_wrong_store_fails_the_batch_and_refuses_no_row(place: Place) -> None:
+    """The next run delivers it, once the path is right."""
+    place.land("1.json", [body(1, LONG)])
+    wrong = BODIES.replace("[unclaim: {path: claims}]", "[unclaim: {path: elsewhere}]")
+    with pytest.raises(PipelineFailed, match="elsewhere is no store of large values"):
+        place.load(wrong).run()
+    report = place.load(BODIES).run()
+    assert (report.read, report.nacked, bodies(place)) == (1, 0, {1: LONG})
+
+
+def test_a_store_that_cannot_be_written_fails_the_batch(place: Place) -> None:
+    """No row is refused, and nothing is delivered without its value."""
+    place.land("1.json", [body(1, LONG)])
+    (place.folder / "claims").touch()
+    with pytest.raises(PipelineFailed, match=r"the store of large values at .*claims failed"):
+        place.load(BODIES).run()
+    (place.folder / "claims").unlink()
+    assert place.load(BODIES).run().read == 1
+    assert bodies(place) == {1: LONG}
+
+
+def test_another_pipeline_puts_values_back(place: Place) -> None:
+    """It reads references from a table, and names the same store."""
+    place.land("1.json", [body(1, LONG), body(2)])
+    place.load(BOTH).run()
+    place.define("")
+    other = """
+name: second
+origin: {delta: {path: tables/references}}
+stages: [unclaim: {path: claims, columns: [body]}]
+destinations: [delta: {path: tables/second}]
+dlq: {window: 10, threshold: 5}
+"""
+    report = place.load(other).run()
+    assert (report.nacked, report.balanced) == (0, True)
+    assert bodies(place, "tables/second") == {1: LONG, 2: "short"}
+
+
+def test_values_that_nothing_names_leave_the_store(place: Place) -> None:
+    """After the retention, and not while the DLQ names them. The rows that were delivered are whole."""
+    kept = BODIES.replace("refuse_over: 4KiB", "refuse_over: 4KiB, retain: 30d")
+    place.land("1.json", [body(1, LONG), body(-2, f"{LONG}2"), body(3, HUGE)])
+    place.load(kept).run()
+    for file in Path(place.folder, "claims", "values").rglob("*"):
+        os.utime(file, (1, 1))
+    (place.folder / "claims/swept").unlink()
+    place.land("2.json", [body(4, f"{LONG}4")])
+    place.load(kept).run()
+    assert sorted(list_stored(place)) == [f"{LONG}2", f"{LONG}4", HUGE]
+    assert bodies(place) == {1: LONG, 4: f"{LONG}4"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", ["BatchDecided", "Written"])
+def test_a_run_that_is_killed_between_stores_each_value_once(place: Place, moment: str) -> None:
+    """The next run finishes the batch, with the same references."""
+    place.land("1.json", [body(number, f"{LONG}{number}") for number in range(1, 4)])
+    place.kill(BOTH, moment, 1)
+    place.load(BOTH).run()
+    assert bodies(place) == {number: f"{LONG}{number}" for number in range(1, 4)}
+    assert sorted(list_stored(place)) == [f"{LONG}{number}" for number in range(1, 4)]
+    assert sorted(row["row"] for row in place.refused()) == []
+    assert len({*bodies(place, "tables/references").values()}) == 3
+
+
+def test_no_text_of_the_ledger_is_large(place: Place) -> None:
+    """Neither plans nor errors have values of rows."""
+    place.land("1.json", [body(1, LONG), body(2, HUGE)])
+    place.load(BOTH).run()
+    assert all(
+        LONG not in json.dumps(row) and HUGE not in json.dumps(row) for row in place.rows(".wherry/orders/ledger")
+    )
