@@ -16,7 +16,6 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from stages.python_call import FunctionCannotRun
@@ -142,13 +141,14 @@ class FolderValues(ValueStore):
             os.unlink(os.path.join(self.place, name))
 
 
-@dataclass(frozen=True)
+@dataclass
 class ObjectValues(ValueStore):
     """A folder of an object store."""
 
     place: str
     arguments: Mapping[str, Any] = field(repr=False)
     """What `obstore.store.from_url` takes."""
+    _opened: Any = field(default=None, init=False, repr=False, compare=False)
 
     def read(self, name: str) -> bytes | None:
         with self.name_errors():
@@ -191,21 +191,20 @@ class ObjectValues(ValueStore):
         """A store that does not answer is tried again later. A store that refuses is not."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
-        with super().name_errors():
-            try:
-                yield
-            except (FunctionCannotRun, OSError):
-                raise
-            except Exception as error:  # its errors have no type of their own
-                said = f"the store of large values at {self.place} failed: {str(error).strip()[:500]}"
-                refused = isinstance(error, PermissionDeniedError | UnauthenticatedError | ImportError)
-                raise (FunctionCannotRun if refused else ConnectionError)(said) from error
+        try:
+            yield
+        except Exception as error:  # its errors have no type of their own
+            why = str(error).strip().partition("\n")[0][:500]
+            refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+            kind = FunctionCannotRun if refused else ConnectionError
+            raise kind(f"the store of large values at {self.place} failed: {why}") from error
 
-    @cached_property
+    @property
     def _client(self) -> Any:
         from obstore.store import from_url
 
-        return from_url(**self.arguments)
+        self._opened = self._opened or from_url(**self.arguments)
+        return self._opened
 
 
 @dataclass

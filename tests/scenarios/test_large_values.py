@@ -15,6 +15,7 @@ from runners.running.choice import Choice
 from runners.running.replay import Replay
 from stages.claim_store import PREFIX
 from tests.scenarios.conftest import Place
+from tests.stores.s3 import KEY, REGION, S3, SECRET
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -186,6 +187,17 @@ def test_values_that_nothing_names_leave_the_store(place: Place) -> None:
     place.load(kept).run()
     assert sorted(list_stored(place)) == [f"{LONG}2", f"{LONG}4", HUGE]
     assert bodies(place) == {1: LONG, 4: f"{LONG}4"}
+
+
+def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's workers reach it with the access that the run has; Spark itself needs no JARs for it."""
+    access = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": REGION}
+    for name, value in {**access, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
+        monkeypatch.setenv(name, value)
+    place.land("1.json", [body(1, LONG), body(2), body(3, HUGE)])
+    report = place.load(BODIES.replace("path: claims", f"path: {s3.make_url('claims', 's3')}")).run()
+    assert (report.nacked, report.balanced, bodies(place)) == (1, True, {1: LONG, 2: "short"})
+    assert not (place.folder / "claims").exists()
 
 
 @pytest.mark.long
