@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from origins.errors import list_spark_errors
 from origins.quick_dataclass import dataclass
 from origins.spark_private import cancel_jobs, name_jobs
 from runners.spark.late import LateSession
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 _PLANNING, _ENDING = "-plans", "-ends"
 """What the work of the dispatcher's own thread is called, behind the name of all others."""
+
+
+_FOR_LARGE_ROWS = {
+    "parquet.block.size": str(16 << 20),
+    "parquet.page.size.row.check.min": "1",
+    "spark.sql.parquet.columnarReaderBatchSize": "8",
+}
+"""With these Spark holds few rows of a parquet file at a time. By default it writes 100 before it looks how large they
+are, and reads 4,096."""
 
 
 @dataclass
@@ -35,6 +45,7 @@ class SessionPool:
     time_zone: str = "UTC"
     beside: int = 1
     """How many threads may work beside each, for the same task."""
+    _has_large_rows: bool = False
     _local: threading.local = field(default_factory=threading.local)
     _all: list[SparkSession] = field(default_factory=list)
     _pools: list[ThreadPoolExecutor] = field(default_factory=list)
@@ -48,8 +59,17 @@ class SessionPool:
             make_impatient(session)
             self._local.session, self._local.life = session, session_identity(self.spark)
             self._all.append(session)
+            if self._has_large_rows:
+                _fit_large_rows(session)
         with self.tag_thread(session):
             yield session
+
+    def fit_large_rows(self) -> None:
+        """From now on rows may have values of many MiB."""
+        if not self._has_large_rows:
+            self._has_large_rows = True
+            for session in tuple(self._all):
+                _fit_large_rows(session)
 
     @contextlib.contextmanager
     def tag_thread(self, session: SparkSession) -> Iterator[None]:
@@ -89,6 +109,12 @@ class SessionPool:
         """Let the threads go that work beside others."""
         for pool in self._pools:
             pool.shutdown()
+
+
+def _fit_large_rows(session: SparkSession) -> None:
+    for key, value in _FOR_LARGE_ROWS.items():
+        with contextlib.suppress(*list_spark_errors()):  # a service may allow no such setting, and has more memory
+            session.conf.set(key, value)
 
 
 @contextlib.contextmanager

@@ -53,6 +53,8 @@ class BatchReader:
     """What masks the rows that are shown."""
     claiming: set[str] = field(default_factory=set)
     """The lanes in which this run met a large value, or a reference to one."""
+    fit_large_rows: Callable[[], None] = lambda: None
+    """Prepares Spark's sessions for rows with such values."""
     fix: Callable[[StageChain, Span], StageChain] | None = None
     """The way of a replay's rows, from that of their origin's rows."""
 
@@ -88,6 +90,7 @@ class BatchReader:
     def begin_claims(self, plan: PlannedBatch) -> None:
         """From now on large values of the batch's lane go to their store, and come back from there."""
         note_user(self.find_known_chain(plan), plan.batch.pipeline)
+        self.fit_large_rows()
         self.claiming.add(plan.batch.lane)
 
     def fetch_rows(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> BatchRows:
