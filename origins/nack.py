@@ -182,12 +182,12 @@ def _code_parts(value: Column, kind: T.DataType, coder: Coder) -> Column:
     assert isinstance(kind, T.StructType)
     fields = [
         coder(part, field.dataType).alias(field.name)
-        for part, field in zip(list_fields(value, kind), kind, strict=True)
+        for part, field in zip(_list_fields(value, kind), kind, strict=True)
     ]
     return F.when(value.isNotNull(), F.struct(*fields))
 
 
-def list_fields(value: Column, kind: T.StructType) -> list[Column]:
+def _list_fields(value: Column, kind: T.StructType) -> list[Column]:
     """The fields of a struct, found by place where their names differ only in the case of letters."""
     if len({name.lower() for name in kind.names}) == len(kind):
         return [value.getField(name) for name in kind.names]

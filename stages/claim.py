@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from origins.lazy import F, T, pa
-from origins.nack import REASON, list_fields, make_reason
-from origins.names import HIDDEN, make_absolute
+from origins.nack import REASON, make_reason
+from origins.names import HIDDEN, make_absolute, quote_name
 from origins.object_store import is_store_url, make_client_arguments
 from origins.quantities import check_seconds, parse_size
 from origins.quick_dataclass import dataclass
@@ -70,9 +68,7 @@ class Claim(Stage):
         if not kinds:
             return rows
         if rows.claims is False:
-            over = F.lit(parse_size(self.over))
-            large = [_find_largest(rows.column(name), kind, _weigh) > over for name, kind in kinds.items()]
-            return rows.ask_claims(functools.reduce(operator.or_, large))
+            return rows.ask_claims(_make_condition(kinds, f"octet_length({{0}}) > {parse_size(self.over)} OR "))
         if rows.claims:
             rows = self._store_values(rows, kinds)
         return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
@@ -134,8 +130,7 @@ class Unclaim(Stage):
         if not kinds:
             return rows
         if rows.claims is False:
-            found = [_find_largest(rows.column(name), kind, _is_like_reference) > 0 for name, kind in kinds.items()]
-            return rows.ask_claims(functools.reduce(operator.or_, found))
+            return rows.ask_claims(_make_condition(kinds))
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
         restore = make_restore_function(ValueClaims(open_store(self.path)))
@@ -192,6 +187,8 @@ def _find_problem(kind: T.DataType) -> str:
     inner = [each for _, each in walk_types(kind)]
     if any(isinstance(each, T.VariantType) for each in inner):
         return "which has a VARIANT; turn it into text before, with to_json"
+    if any(isinstance(each, T.StructType) and len({name.lower() for name in each.names}) < len(each) for each in inner):
+        return "which has two fields whose names differ in the case of letters alone"
     return "" if any(map(_is_leaf, inner)) else "which has neither text nor bytes"
 
 
@@ -205,9 +202,7 @@ def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.
         return measure(value, kind)
     if isinstance(kind, T.StructType):
         parts = [
-            _find_largest(part, each.dataType, measure)
-            for part, each in zip(list_fields(value, kind), kind, strict=True)
-            if not _find_problem(each.dataType)
+            _find_largest(value[each.name], each.dataType, measure) for each in kind if not _find_problem(each.dataType)
         ]
         return parts[0] if len(parts) == 1 else F.greatest(*parts)
     assert isinstance(kind, T.ArrayType | T.MapType)
@@ -217,11 +212,6 @@ def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.
     return F.array_max(F.transform(values, lambda each: _find_largest(each, inner, measure)))
 
 
-def _weigh(value: Column, kind: T.DataType) -> Column:
-    """The bytes of a value; of one that begins like a reference more than any limit."""
-    return F.when(_begins_like_reference(value, kind), F.lit(1 << 60)).otherwise(F.octet_length(value).cast("bigint"))
-
-
 def _measure(value: Column, kind: T.DataType) -> Column:
     """The bytes of a value; of a reference those for which it stands."""
     meant = F.try_element_at(F.split(value.cast("string"), ":"), F.lit(3)).try_cast("bigint")
@@ -229,12 +219,30 @@ def _measure(value: Column, kind: T.DataType) -> Column:
     return F.when(_begins_like_reference(value, kind), F.coalesce(meant, own)).otherwise(own)
 
 
-def _is_like_reference(value: Column, kind: T.DataType) -> Column:
-    return F.when(_begins_like_reference(value, kind), 1).otherwise(0)
-
-
 def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
     return F.startswith(value, F.lit(PREFIX.encode() if isinstance(kind, T.BinaryType) else PREFIX))
+
+
+def _make_condition(kinds: Mapping[str, T.DataType], other: str = "") -> str:
+    """SQL that is true where texts or bytes in these columns begin like a reference, or where `other` is true for them.
+    It is one text, since in a small batch every call to the JVM counts."""
+    return " OR ".join(_find_any(quote_name(name), kind, other) for name, kind in kinds.items())
+
+
+def _find_any(value: str, kind: T.DataType, other: str, depth: int = 0) -> str:
+    if _is_leaf(kind):
+        begins = f"X'{PREFIX.encode().hex()}'" if isinstance(kind, T.BinaryType) else f"'{PREFIX}'"
+        return f"{other.format(value)}startswith({value}, {begins})"
+    if isinstance(kind, T.StructType):
+        fields = [each for each in kind if not _find_problem(each.dataType)]
+        return " OR ".join(
+            _find_any(f"{value}.{quote_name(each.name)}", each.dataType, other, depth) for each in fields
+        )
+    assert isinstance(kind, T.ArrayType | T.MapType)
+    inner, values = (
+        (kind.elementType, value) if isinstance(kind, T.ArrayType) else (kind.valueType, f"map_values({value})")
+    )
+    return f"exists({values}, {HIDDEN}{depth} -> {_find_any(f'{HIDDEN}{depth}', inner, other, depth + 1)})"
 
 
 def _has_references(rows: pa.Table) -> bool:

@@ -220,9 +220,9 @@ class Rows(ABC):
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     @abstractmethod
-    def ask_claims(self: R, needed: Column) -> R:
-        """The same rows. The query raises `LARGE` where the condition is true for a live one; the batch then begins
-        again with `claims`."""
+    def ask_claims(self: R, needed: str) -> R:
+        """The same rows. The query raises `LARGE` where the condition, as SQL, is true for a live one; the batch then
+        begins again with `claims`."""
 
     def keep_as_read(self: R) -> R:
         """The same rows, of which the DLQ keeps how they stand now as the rows that were read. They have the columns
@@ -325,8 +325,9 @@ class StraightRows(Rows):
             return self.observe(judged.filter(F.col(KEPT)).select(*columns), self.step)
         return frame.filter(_raise_unless(why.isNull()))
 
-    def ask_claims(self, needed: Column) -> StraightRows:
-        return replace(self, frame=self.frame.filter(_raise_where(self.live & needed, LARGE)))
+    def ask_claims(self, needed: str) -> StraightRows:
+        live = f"NOT {RESTS}" if self._is_aside else "true"
+        return replace(self, frame=self.frame.filter(_raise_where(live, needed)))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
@@ -502,8 +503,8 @@ class MarkedRows(Rows):
     def _read(self) -> Sequence[str]:
         return _parse_schema(self.original_schema).names
 
-    def ask_claims(self, needed: Column) -> MarkedRows:
-        return replace(self, frame=self.frame.filter(_raise_where(_is_live() & needed, LARGE)))
+    def ask_claims(self, needed: str) -> MarkedRows:
+        return replace(self, frame=self.frame.filter(_raise_where(f"{STATE} = 0", needed)))
 
     def keep_as_read(self) -> MarkedRows:
         now = F.when(_is_live(), F.struct(*self._data_columns())).otherwise(F.col(ORIGINAL)).alias(ORIGINAL)
@@ -573,5 +574,6 @@ def _raise_unless(good: Column) -> Column:
     return F.when(good, _compute_once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))
 
 
-def _raise_where(bad: Column, words: str) -> Column:
-    return F.when(bad, F.raise_error(F.lit(words)).cast("boolean")).otherwise(_compute_once())
+def _raise_where(live: str, needed: str) -> str:
+    """The condition for all rows, of which a live one may raise. As SQL it is made in one call to the JVM."""
+    return f"if({live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), spark_partition_id() >= 0)"

@@ -99,7 +99,7 @@ from runners.state.store_patience import PatientLedger, StorePatience
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
 from runners.ways.dlq_copies import open_copies
-from runners.ways.claims import sweep_stores
+from runners.ways.large_values import sweep_stores
 from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor, sample_failure
 from runners.ways.way import Thresholds

@@ -23,7 +23,7 @@ from origins.schema import make_empty_frame
 from runners.model.error_kinds import classify
 from runners.model.pipeline_state import REPLAY, is_replay
 from runners.model.planned_batch import PlannedBatch
-from runners.ways.claims import note_user
+from runners.ways.large_values import note_user
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from stages.expressions import put_in
 from stages.stage import Stage

@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.benchmarks import (
+    claims,
     expectations,
     fan_out,
     folder,
@@ -53,6 +54,7 @@ CASES: dict[str, Case] = {
         scale,
         kafka,
         refused,
+        claims,
     )
     for case in module.CASES
 }

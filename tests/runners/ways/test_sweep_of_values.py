@@ -20,7 +20,7 @@ from destinations.discard import Discard
 from destinations.log import Log
 from destinations.memory import Memory
 from origins.nack import DLQ_COLUMNS
-from runners.ways.claims import note_user, sweep_stores
+from runners.ways.large_values import note_user, sweep_stores
 from runners.ways.stage_chain import StageChain
 from stages.claim import Claim, Unclaim, open_store
 from stages.claim_store import ValueClaims
