@@ -165,7 +165,7 @@ class TaskExecutor:
     def __post_init__(self) -> None:
         self.reading = BatchReader(self.origins, self.destinations, protection=self.protection)
         self._sessions = SessionPool(self.spark, self.group, self.pool, self.time_zone, len(self.destinations) + 1)
-        self.reading.fit_large_rows = self._sessions.fit_large_rows
+        self.reading.fit_large_rows = lambda: self._sessions.fit_large_rows()
         self._delivery = Delivery(
             sessions=self._sessions,
             store=self.store,
