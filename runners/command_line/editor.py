@@ -42,8 +42,7 @@ def edit_text(text: str, name: str) -> str:
             file = folder / name
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             file.write_text(text, encoding="utf-8")
-            with subprocess.Popen([*words, str(file)]) as editor, _leave_interrupts_to_editor():
-                code = editor.wait()
+            code = _wait_for([*words, str(file)])
             if code:
                 raise Refusal(f"Nothing was done: the editor {words[0]} ended with {code}.")
             return file.read_bytes().decode("utf-8-sig")
@@ -53,6 +52,17 @@ def edit_text(text: str, name: str) -> str:
             raise Refusal("Nothing was done: the edited row is not text in UTF-8.") from error
         finally:
             shutil.rmtree(folder)
+
+
+def _wait_for(command: list[str]) -> int:
+    """The exit code of an editor, which ends where this process is to end."""
+    with subprocess.Popen(command) as editor:
+        try:
+            with _leave_interrupts_to_editor():
+                return editor.wait()
+        except BaseException:
+            editor.terminate()
+            raise
 
 
 @contextmanager
