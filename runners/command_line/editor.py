@@ -1,7 +1,8 @@
-"""Editing a text in the editor of the person who types: in a private folder, of which nothing is left."""
+"""A text is edited in the user's own editor, in a private folder. Nothing of it is left behind."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -14,6 +15,9 @@ from pathlib import Path
 from types import FrameType
 
 from runners.model.errors import Refusal
+
+_PATIENCE = 5.0
+"""So many seconds an editor has to end before it is killed."""
 
 
 def find_editor() -> list[str]:
@@ -62,6 +66,9 @@ def _wait_for(command: list[str]) -> int:
                 return editor.wait()
         except BaseException:
             editor.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                editor.wait(_PATIENCE)
+            editor.kill()
             raise
 
 

@@ -22,7 +22,7 @@ from origins.batch import Json
 _NUL = "\0"
 _BYTES = "base64:"
 """How a cell begins whose text has characters that a spreadsheet cannot hold."""
-_UNSAFE = re.compile(r"""'*(?:[=+\-@\t\r＝＋－＠]|base64:|""$)""")  # noqa: RUF001 -- a spreadsheet takes them for the others
+_UNSAFE = re.compile(r"""'*(?:[=+\-@\t\r\n＝＋－＠]|base64:|""$)""")  # noqa: RUF001 -- a spreadsheet takes them for the others
 """What a spreadsheet may take for a formula, and what means something else in a cell. An apostrophe goes before it."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}

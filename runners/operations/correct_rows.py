@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, stream_dlq
 from destinations.destination import Destination
 from origins.batch import Json
+from origins.batch_rows import to_python_rows
 from origins.nack import RAW
 from origins.protection import MASK, Protection
 from origins.quick_dataclass import dataclass
@@ -63,7 +64,7 @@ class Correctable:
     """The row as it was read."""
     kinds: Mapping[str, Json]
     masked: Mapping[str, Json] = field(repr=False)
-    """The row as it is shown to somebody who may not see protected columns."""
+    """The row without the values of protected columns."""
     masked_message: str = ""
     protected: frozenset[str] = frozenset()
     """The columns in which protected values may stand."""
@@ -168,8 +169,6 @@ def read_correctable(
 
 
 def _list_rows(tables: Iterable[pyarrow.Table]) -> Iterator[Mapping[str, Any]]:
-    from origins.batch_rows import to_python_rows
-
     return (row for table in tables for row in to_python_rows(table))
 
 

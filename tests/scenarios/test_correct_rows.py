@@ -267,8 +267,7 @@ file.write_text(file.read_text().replace("2,50", "2.50"))"""
     assert (document["_wherry_id"], document["_wherry_code"], document["amount"]) == (two, "CAST", "2,50")
     assert "email" not in document
     assert "@X.COM" not in f"{edited}{shown.err}{shown.out}".upper()
-    assert place.rows("tables/orders")[-1]["email"] == "a2@x.com"
-    assert place.ids("tables/orders") == [1, 2]
+    assert sorted(row["email"] for row in place.rows("tables/orders")) == ["a1@x.com", "a2@x.com"]
     monkeypatch.setenv("VISUAL", script(place.folder, 'file.write_text("")'))
     assert cli.execute([*typed, five, "--reason", "a typo", "--yes"]) == 0
     assert "Nothing was edited" in capsys.readouterr().err

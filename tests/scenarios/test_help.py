@@ -51,8 +51,8 @@ dlq: {window: 0}
 
 RUN, ROW = "3f9a", "5f0c9a/17"
 """The run and the refused row that examples speak of."""
-EXPLAINS_A_ROW = ("dlq", "explain")
-"""The command that wants a row that a run refused."""
+WANT_A_ROW = [("dlq", "explain"), ("dlq", "edit")]
+"""The commands that want a row that a run refused."""
 REDOES_A_FILE = ("redo",)
 """The command that wants a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
@@ -144,9 +144,9 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
             with monkeypatch.context() as patch:
                 edit_a_file(tmp_path / "files", patch)
                 yield words
-        elif words == EXPLAINS_A_ROW:
+        elif words in WANT_A_ROW:
             with monkeypatch.context() as patch:
-                refuse_a_row(tmp_path / "refused", patch)
+                refuse_a_row(tmp_path / f"refused-{words[-1]}", patch)
                 yield words
         else:
             with being_run() if words == CHANGES_A_RUN else nullcontext():
@@ -164,7 +164,8 @@ def edit_a_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go to a folder with a pipeline that has refused a row."""
+    """Go to a folder with a pipeline that has refused a row, and with an editor that leaves it as it is."""
+    monkeypatch.setenv("VISUAL", "true")
     folder.mkdir()
     (folder / "orders.yaml").write_text(REFUSES)
     (folder / "monday.json").write_text('{"id": "one"}\n')
