@@ -118,7 +118,7 @@ class Correctable:
         if self.why_not:
             raise BadValue(f"it cannot be replayed: {self.why_not}")
         found = dict(self.values)
-        names = list(self.kinds)
+        names, spelled = list(self.kinds), dict[str, str]()
         for given, cell in row.cells.items():
             if given in OURS:
                 continue
@@ -127,6 +127,9 @@ class Correctable:
                 if cell is None or cell == "":
                     continue  # a column of rows that were read with other columns
                 raise BadValue(f"column {given}: this row was read without it")
+            if name in spelled:
+                raise BadValue(f"column {given} and column {spelled[name]} are the same")
+            spelled[name] = str(given)
             try:
                 kind = self.kinds[name]
                 found[name] = keep_if_same(form.parse(cell, kind, self.values[name]), self.values[name], kind)

@@ -14,6 +14,7 @@ from origins.nack import parse_columns
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.text import format_count
+from runners.state.journal import Journal, list_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +90,17 @@ class GivenRows:
 
 
 NONE_GIVEN = GivenRows()
+
+
+def find_given(journal: Journal) -> GivenRows:
+    """The corrected rows that the state has to keep: those of a replay that was cut short, while one of them waits."""
+    fix = journal.state.replay["body"].get("fix") if journal.state.replay else None
+    rows = fix.get("rows") if isinstance(fix, Mapping) else None
+    if journal.state.replay is None or not isinstance(rows, Mapping):
+        return NONE_GIVEN
+    ids = journal.state.replay["body"]["ids"]
+    assert isinstance(ids, list)
+    return NONE_GIVEN if list_decided(journal).ids.issuperset(map(str, ids)) else GivenRows.of_body(rows)
 
 
 def _make_key(texts: Mapping[str, str]) -> str:

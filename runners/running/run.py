@@ -60,7 +60,7 @@ from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_run
 from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
 from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
-from runners.running.given_rows import NONE_GIVEN
+from runners.running.given_rows import NONE_GIVEN, find_given
 from runners.running.merge_fallback import FallbackMerge
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
 from runners.running.redo import Redo
@@ -673,9 +673,12 @@ class PipelineRun:
             journal.refresh()
             plans = journal.state.open_plans
             shared = [plan.batch.plan for plan in plans if company is not None]
-            given = Replay.resume(journal.state).fix.rows if journal.state.replay else NONE_GIVEN
-            cut = [given.name] if given else []
-            return [*(plan.decision.path for plan in plans if plan.decision), *shared, *cut]
+            given = find_given(journal)
+            return [
+                *(plan.decision.path for plan in plans if plan.decision),
+                *shared,
+                *([given.name] if given else []),
+            ]
 
         self.patience.outlast(lambda: self.place.store().sweep(spark, list_prepared))
         if company is None:

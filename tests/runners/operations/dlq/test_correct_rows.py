@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
+from origins.batch import Span
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations import correct_rows
@@ -18,11 +20,12 @@ from runners.operations.row_files import ID
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.fix import Fix
-from runners.running.given_rows import GivenRows
+from runners.running.given_rows import GivenRows, find_given
 from runners.running.replay import Replay
 from runners.state.journal import Journal
 from tests.runners.running.letterbox import letters, post
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
+from tests.runners.state.ledger.test_progress import DECISION, plan
 
 FIELDS = {"id": "long", "email": "string", "amount": "string"}
 SCHEMA = json.dumps(
@@ -144,6 +147,10 @@ def test_a_column_that_the_file_lacks_stays_as_it_was(file: Path) -> None:
         (lambda text: text.replace(",2,ann2", ",2.5,ann2"), r"row 3, column id: 2\.5 is not a bigint"),
         (lambda text: text.replace("p/3", "p/2"), "row 4, it has the id of row 3, and other values"),
         (lambda text: text.replace(",amount\n", ",amout\n").replace("e,amount", "e,amout"), "column amout: this row"),
+        (
+            lambda text: text.replace("email,amount\n", "AMOUNT,amount\n"),
+            "column amount and column AMOUNT are the same",
+        ),
         (lambda text: text.replace("p/", "q/"), "row 2.*\n.*row 3.*\n.*row 4"),
     ],
 )
@@ -258,6 +265,28 @@ def test_a_replay_of_edited_rows_is_pinned_as_any_other_fix(file: Path) -> None:
         assert (pinned.fix.key, pinned.reason, pinned.choice.ids) == (replay.fix.key, "x", ("p/1", "p/2"))
     journal.record(Entry(kind="release", body={"status": "succeeded"}))
     assert journal.state.replay is None
+
+
+def test_the_state_keeps_corrected_rows_while_one_of_them_waits() -> None:
+    """Also where a function is the fix of another replay, which is not loaded for that."""
+    journal = Journal(MemoryLedger())
+    assert not find_given(journal)
+    rows = GivenRows.of({"p/1": "{}", "p/2": "{}"})
+    replay = Replay(choice=Choice(ids=("p/1", "p/2")), fix=Fix(rows=rows), reason="x")
+    journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
+    assert find_given(journal).name == rows.name
+    for number, id_ in enumerate(("p/1", "p/2"), 1):
+        batch = replace(plan(number).batch, lane="dlq/origin", span=Span(start=None, parts=(id_,), end=id_, label=""))
+        journal.record(
+            Entry(kind="plan", lane="dlq/origin", plan=f"p{number}", body=replace(plan(number), batch=batch).json())
+        )
+        counts = {**DECISION.counts.json(), "delivered": {"orders": 1}, "discarded": 0, "balanced": True}
+        body = {"offset": id_, "counts": counts, "window": {"rows": 1, "nacks": []}, "clean": 0, "owed": []}
+        journal.record(Entry(kind="settle", lane="dlq/origin", plan=f"p{number}", body=body))
+        assert bool(find_given(journal)) is (number == 1)
+    python = {"python": "import nowhere_at_all", "file": "gone.py", "start": "beginning"}
+    journal.acquire({"pipeline": "orders", "replay": {**replay.json(), "fix": python}})
+    assert not find_given(journal)
 
 
 def test_rows_of_thousands_of_writes_are_found(file: Path) -> None:
