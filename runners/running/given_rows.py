@@ -12,6 +12,7 @@ from origins.batch import Json
 from origins.errors import list_spark_errors
 from origins.nack import parse_columns
 from origins.quick_dataclass import dataclass
+from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
 from runners.model.text import format_count
 from runners.state.journal import Journal, list_decided
@@ -78,7 +79,9 @@ class GivenRows:
         try:
             found = store.read(spark, f"{self.name}-0").select("id", "original").toArrow()
             texts = dict(zip(found["id"].to_pylist(), found["original"].to_pylist(), strict=True))
-        except list_spark_errors(ArrowException, OSError):
+        except list_spark_errors(ArrowException) as error:
+            if classify(error).is_session_lost:
+                raise
             texts = {}
         if _make_key(texts) != self.key:
             raise Refusal(
