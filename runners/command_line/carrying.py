@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from runners.model.run_report import Report
 from runners.model.spec import PipelineSpec
 from runners.model.text import escape_line, format_count
 from runners.running.activity import tell_on_signal
+from runners.running.stop import handle_signals
 
 if TYPE_CHECKING:
     from runners.command_line.progress_bar import ProgressBar
@@ -248,14 +248,3 @@ def interrupt_on_signals(heard: list[int]) -> Iterator[None]:
 
     with handle_signals(interrupt):
         yield
-
-
-@contextlib.contextmanager
-def handle_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """While in here this is called on SIGINT and SIGTERM."""
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

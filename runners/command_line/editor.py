@@ -9,12 +9,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from runners.model.errors import Refusal
+from runners.running.stop import handle_signals
 
 _PATIENCE = 5.0
 """So many seconds an editor has to end before it is killed."""
@@ -40,7 +39,7 @@ def edit_text(text: str, name: str) -> str:
     The file and its copies are in a folder that only this user can open, and are removed also when the terminal closes.
     """
     words = find_editor()
-    with _end_orderly():
+    with handle_signals(_end_orderly, [signal.SIGTERM, signal.SIGHUP]):
         folder = Path(tempfile.mkdtemp(prefix="wherry-"))
         try:
             file = folder / name
@@ -62,7 +61,7 @@ def _wait_for(command: list[str]) -> int:
     """The exit code of an editor, which ends where this process is to end."""
     with subprocess.Popen(command) as editor:
         try:
-            with _leave_interrupts_to_editor():
+            with handle_signals(lambda *_: None, [signal.SIGINT]):  # it is typed for the editor, which has the terminal
                 return editor.wait()
         except BaseException:
             editor.terminate()
@@ -72,26 +71,6 @@ def _wait_for(command: list[str]) -> int:
             raise
 
 
-@contextmanager
-def _leave_interrupts_to_editor() -> Iterator[None]:
-    """An interrupt is typed for the editor, which has the terminal."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _end_orderly() -> Iterator[None]:
+def _end_orderly(number: int, _: FrameType | None) -> None:
     """A signal that ends this process first lets it clean up."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    raise KeyboardInterrupt

@@ -226,11 +226,11 @@ def _run(
     """Run until it is asked to end: `stopped`, `cancelled` by a second signal, or `failed`."""
     from rich.console import Console
 
-    from runners.command_line.carrying import handle_signals
     from runners.listeners.log_lines import LogLines, complain, configure_logs
     from runners.model.clock import Clock
     from runners.operations.status import measure_known_lags
     from runners.running.activity import tell_on_signal
+    from runners.running.stop import handle_signals
     from runners.schedules.schedule_screen import ScheduleLog, ScheduleScreen
     from runners.schedules.scheduling import scheduler_of
 

@@ -40,6 +40,7 @@ from runners.model.tasks import (
     list_batches,
 )
 from runners.model.text import describe_thread, describe_work
+from runners.running.stop import handle_signals
 from runners.state.background_writer import BackgroundWriter
 
 EVERY = 5.0
@@ -248,11 +249,10 @@ def tell_on_signal() -> Iterator[None]:
 
     thread = threading.Thread(target=answer, name="wherry-activity", daemon=True)
     thread.start()
-    before = signal.signal(number, ask)
     try:
-        yield
+        with handle_signals(ask, [number]):
+            yield
     finally:
-        signal.signal(number, before)
         asked.put(None)
 
 

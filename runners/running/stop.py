@@ -10,7 +10,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Protocol
 
@@ -64,7 +64,16 @@ def stop_on_signals(dispatcher: Stoppable) -> Iterator[None]:
         again = bool(dispatcher.asked_to_stop)
         dispatcher.request_stop(f"signal {signal.Signals(number).name}", force=again)
 
-    before = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    with handle_signals(request_stop):
+        yield
+
+
+@contextlib.contextmanager
+def handle_signals(
+    handle: Callable[[int, FrameType | None], None], numbers: Iterable[int] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """While in here this is called on these signals."""
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
