@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime, timezone
@@ -235,6 +236,11 @@ def stream_dlq(
         )
     tables = None if in_sparks_words else _stream_local(dlq, query)
     yield from _query_through_spark(spark(), dlq, query) if tables is None else tables
+
+
+def match_id(plan: str) -> str:
+    """A pattern for the ids of the rows that the batch with this plan refused, for Python and for Spark."""
+    return rf"{re.escape(plan)}/[0-9]+"
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,11 +96,17 @@ def forget_own_modules() -> None:
 def ship_by_value(function: Callable[..., Any]) -> None:
     """See to it that a function reaches Spark's workers with all of its package that it uses, unless that is
     installed: then they have it."""
-    from pyspark import cloudpickle
-
     module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
     if module is not None and not _is_installed(place):
+        ship_modules([module])
+
+
+def ship_modules(modules: Iterable[ModuleType]) -> None:
+    """See to it that what of these modules is sent to Spark's workers goes there by value; they need not have them."""
+    from pyspark import cloudpickle
+
+    for module in modules:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
@@ -144,8 +150,6 @@ def _is_installed(place: Path) -> bool:
 def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
     """The module in a file, or with another text in its place, under a name that no other file has; functions in it,
     and in what it imports from beside it, reach Spark's workers by value."""
-    from pyspark import cloudpickle
-
     version = "" if text is None else f"{hashlib.sha256(text.encode()).hexdigest()[:16]}/"
     name = f"{file.parent}/{version}{module}"
     if name in sys.modules:
@@ -169,9 +173,9 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         raise
     finally:
         sys.path.remove(folder)
-    for new in _list_new_modules(before, name, folder):
-        cloudpickle.register_pickle_by_value(sys.modules[new])  # type: ignore[no-untyped-call]
-        _own_modules.add(new)
+    own = list(_list_new_modules(before, name, folder))
+    ship_modules(sys.modules[new] for new in own)
+    _own_modules.update(own)
     return made
 
 

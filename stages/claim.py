@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
+from origins.functions import ship_modules
 from origins.lazy import F, T, pa
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
@@ -158,11 +159,9 @@ def _ask_workers(
     rows: Rows, kinds: Mapping[str, T.DataType], function: Callable[..., Iterator[pa.Array]], kind: T.StructType
 ) -> Column:
     """What the function in Spark's workers makes of these columns of the live rows."""
-    from pyspark import cloudpickle
     from pyspark.sql.pandas.functions import arrow_udf
 
-    for name in _SENT:
-        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    ship_modules(sys.modules[name] for name in _SENT)
     asked = arrow_udf(function, returnType=kind)  # type: ignore[call-overload]
     given = F.struct(*[rows.column(name).alias(name) for name in kinds])
     called: Column = asked.asNondeterministic()(F.when(rows.live, given))

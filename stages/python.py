@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, ClassVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from origins.functions import check_function, load_function, ship_by_value, short_name
+from origins.functions import check_function, load_function, ship_by_value, ship_modules, short_name
 from origins.lazy import F, T
 from origins.names import HIDDEN
 from origins.quantities import check_seconds, parse_seconds
@@ -195,7 +195,4 @@ class Handler(Stage):
 
 def send() -> None:
     """See to it that what is sent with the function goes there by value."""
-    from pyspark import cloudpickle
-
-    for name in _SENT:
-        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
+    ship_modules(sys.modules[name] for name in _SENT)

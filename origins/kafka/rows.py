@@ -20,6 +20,7 @@ from origins.files.csv_rows import CsvVerdict
 from origins.files.json_in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
 from origins.files.json_text import JsonChanges
+from origins.functions import ship_modules
 from origins.kafka import avro, formats, protobuf
 from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
@@ -421,10 +422,7 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 
 def send_by_value() -> None:
     """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
-    from pyspark import cloudpickle
-
-    for module in (avro, formats, protobuf):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    ship_modules([avro, formats, protobuf])
 
 
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from destinations.dead_letters import query_dlq
+from destinations.dead_letters import match_id, query_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
@@ -238,7 +238,7 @@ def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], cl
     ids: dict[str, set[str]] = {}
     try:
         for row in query_dlq(fallback, spark, "SELECT id, plan FROM {table}"):
-            if row["plan"] in fallen and re.fullmatch(rf"{re.escape(row['plan'])}/\d+", row["id"] or ""):
+            if row["plan"] in fallen and re.fullmatch(match_id(row["plan"]), row["id"] or ""):
                 ids.setdefault(row["plan"], set()).add(row["id"])
     except DestinationError as error:
         return FallbackContent(place=fallback.place, unreadable=error.message)

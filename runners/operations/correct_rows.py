@@ -34,7 +34,7 @@ from runners.operations.row_files import (
     read_rows,
     write_rows,
 )
-from runners.running.choice import Choice
+from runners.running.choice import OLDEST_FIRST, Choice
 from runners.running.fix import Fix
 from runners.running.given_rows import GivenRows
 from runners.running.replay import Replay
@@ -42,7 +42,6 @@ from runners.state.journal import list_decided
 from runners.state.location import find_dlq
 
 if TYPE_CHECKING:
-    import pyarrow
     from pyspark.sql import SparkSession
 
 MOST_CORRECTED = 100_000
@@ -168,11 +167,8 @@ def read_correctable(
     wanted = frozenset(ids)
     condition = match_ids(ids) if len(ids) <= MOST_LISTED else match_plans(ids)
     tables = stream_dlq(dlq, spark, f"SELECT {_ASKED} FROM {{table}} WHERE {condition}")
-    return {row["id"]: Correctable.of(row, protection) for row in _list_rows(tables) if row["id"] in wanted}
-
-
-def _list_rows(tables: Iterable[pyarrow.Table]) -> Iterator[Mapping[str, Any]]:
-    return (row for table in tables for row in to_python_rows(table))
+    rows = (row for table in tables for row in to_python_rows(table))
+    return {row["id"]: Correctable.of(row, protection) for row in rows if row["id"] in wanted}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,7 +196,7 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
     decided, protection = list_decided(journal), pipeline.protection
     left: Counter[str] = Counter()
     columns: dict[str, list[Json]] = {}
-    for row in _list_rows(choice.stream_rows(dlq, spark, "id, original_schema, original IS NOT NULL AS kept")):
+    for row in choice.list_rows(dlq, spark, "id, original_schema, original IS NOT NULL AS kept"):
         if row["id"] not in decided:
             if not row["kept"] or row["original_schema"] == RAW:
                 left[_UNREAD if row["kept"] else _NOT_KEPT] += 1
@@ -212,8 +208,7 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
     counts: Counter[str] = Counter()
 
     def list_rows() -> Iterator[EditableRow]:
-        order = "ORDER BY nacked_at, lane, number, position, id"
-        for row in _list_rows(choice.stream_rows(dlq, spark, _ASKED, then=order)):
+        for row in choice.list_rows(dlq, spark, _ASKED, then=OLDEST_FIRST):
             entry = Correctable.of(row, protection) if row["id"] not in decided else None
             if entry is not None and not entry.why_not and columns.keys() >= entry.kinds.keys():
                 counts["rows"] += 1

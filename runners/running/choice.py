@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from destinations.dead_letters import (
@@ -44,7 +44,8 @@ _LETTERS = (
     "id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, nacked_at, "
     "replays"
 )
-_OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
+OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
+"""How a query gives the rows that were refused first before others."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
 
@@ -111,8 +112,7 @@ class Choice:
         Without Spark where there is no `where` and the DLQ lies on this machine. Raises `Refusal` for an id that is
         not there, and for a `where` that Spark does not understand.
         """
-        tables = self.stream_rows(dlq, spark, _LETTERS, then=_OLDEST_FIRST)
-        return [Letter.of(row) for table in tables for row in to_python_rows(table)]
+        return [Letter.of(row) for row in self.list_rows(dlq, spark, _LETTERS, then=OLDEST_FIRST)]
 
     def list_newest(
         self, dlq: Destination, spark: Callable[[], SparkSession], most: int, *, but: frozenset[str] = frozenset()
@@ -120,9 +120,16 @@ class Choice:
         """The ids of the chosen rows that were refused last, the newest first; none of them is one of `but`."""
         order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged else ""
         names = [each.split(" ")[0] for each in NEWEST.split(", ")]
-        tables = self.stream_rows(dlq, spark, ", ".join(["id", *names]), then=order)
-        rows = (row for table in tables for row in to_python_rows(table) if row["id"] not in but)
+        rows = (
+            row for row in self.list_rows(dlq, spark, ", ".join(["id", *names]), then=order) if row["id"] not in but
+        )
         return [row["id"] for row in heapq.nlargest(most, rows, key=itemgetter(*names))]
+
+    def list_rows(
+        self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, then: str = ""
+    ) -> Iterator[Mapping[str, Any]]:
+        """The rows of `stream_rows`, one by one."""
+        return (row for table in self.stream_rows(dlq, spark, columns, then=then) for row in to_python_rows(table))
 
     def stream_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""

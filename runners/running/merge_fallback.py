@@ -9,7 +9,7 @@ from dataclasses import field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import dlq_schema, ensure_dlq, query_dlq, select_lacking, stream_dlq
+from destinations.dead_letters import dlq_schema, ensure_dlq, match_id, query_dlq, select_lacking, stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, DestinationError, Identity, Label, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
@@ -110,7 +110,7 @@ class FallbackMerge:
         assert self.fallback is not None
         mine = f"plan = {quote_text(settled.plan)}"
         query = f"SELECT {_COLUMNS} FROM {{table}} WHERE {mine} AND pipeline = {quote_text(self.pipeline)}"
-        is_one = re.compile(rf"{re.escape(settled.plan)}/\d+").fullmatch
+        is_one = re.compile(match_id(settled.plan)).fullmatch
         found: dict[str, Mapping[str, object]] = {}
         for table in stream_dlq(self.fallback, lambda: self.spark, query):
             found.update({row["id"]: row for row in to_python_rows(table) if is_one(row["id"] or "")})
@@ -128,7 +128,7 @@ class FallbackMerge:
         assert self.fallback is not None
         frame = self.spark.sql(f"SELECT {_COLUMNS} FROM {self.fallback.sql_name}")
         mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == self.pipeline)
-        is_one = F.col("id").rlike(f"^{re.escape(settled.plan)}/[0-9]+$")
+        is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
         rows = frame.where(mine & is_one).dropDuplicates(["id"])
         if rows.count() != expected:
             return None
