@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from runners.command_line import printing, printing_state
-from runners.command_line.help_sections import FIX, group, option
+from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
     FIXES,
     STOPPED,
-    CarryOptions,
+    ReplayOptions,
     as_json,
     load_for_reading,
     load_pipeline,
-    with_carry_options,
     with_choice_options,
     with_definition,
     with_fix_options,
     with_move_options,
     with_quiet,
     with_reason,
+    with_replay_options,
     with_wide,
 )
 from runners.command_line.state_commands import check_terminal, confirm, is_terminal
@@ -231,22 +231,9 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 @partial(with_definition, sets=FIXES)
 @with_choice_options
 @with_fix_options
-@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
-@option("--resume", section=FIX, is_flag=True, help="Go on with a replay that was cut short.")
-@option("--give-up", section=FIX, is_flag=True, help="Give up the one that was cut short.")
-@with_move_options
-@with_carry_options
-def replay(
-    choice: Choice,
-    fix: Fix,
-    dry_run: bool,
-    resume: bool,
-    give_up: bool,
-    reason: str,
-    yes: bool,
-    carrying: CarryOptions,
-    **given: Any,
-) -> int:
+@option("--resume", is_flag=True, help="Go on with a replay that was cut short.")
+@with_replay_options
+def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: Any) -> int:
     """Process refused rows again, as they were read or with a fix.
 
     For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
@@ -258,15 +245,16 @@ def replay(
     """
     from runners.running.replay import Replay
 
-    if resume and (fix or give_up or not choice.chooses_all):
+    if resume and (fix or how.give_up or not choice.chooses_all):
         raise click.UsageError("--resume takes the rows and the fix of the replay that was cut short, and no others.")
     pipeline = load_pipeline(**given)
     if resume:
         cut = pipeline.find_cut_replay()
-        again = replace(cut, reason=reason or cut.reason)
+        again = replace(cut, reason=how.reason or cut.reason)
     else:
-        again = Replay(choice=choice, fix=fix, give_up=give_up, reason=reason or ("a dry run" if dry_run else ""))
-    return replay_and_print(pipeline, again, carrying, given["file"], yes=yes, dry_run=dry_run)
+        reason = how.reason or ("a dry run" if how.dry_run else "")
+        again = Replay(choice=choice, fix=fix, give_up=how.give_up, reason=reason)
+    return replay_and_print(pipeline, again, how, given["file"])
 
 
 @dlq.command("export")
@@ -294,20 +282,8 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 @partial(with_definition, rest="rows")
 @click.argument("rows", metavar="ROWS", required=False)
 @option("--unchanged", is_flag=True, help="Take rows too that were not edited.")
-@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
-@option("--give-up", is_flag=True, help="Give up a replay that was cut short.")
-@with_move_options
-@with_carry_options
-def import_rows(
-    rows: str | None,
-    unchanged: bool,
-    dry_run: bool,
-    give_up: bool,
-    reason: str,
-    yes: bool,
-    carrying: CarryOptions,
-    **given: Any,
-) -> int:
+@with_replay_options
+def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
     """Replay the rows of a file that `dlq export` wrote.
 
     For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
@@ -317,32 +293,18 @@ def import_rows(
     """
     if not rows:
         raise click.MissingParameter(param_hint="ROWS", param_type="argument")
-    _check_reason(reason, dry_run=dry_run)
+    _check_reason(how)
     pipeline = load_pipeline(**given)
     corrected = pipeline.correct_dead_letters(Path(rows), unchanged=unchanged)
-    return _replay_corrected(
-        pipeline, corrected, carrying, given["file"], reason=reason, give_up=give_up, yes=yes, dry_run=dry_run
-    )
+    return _replay_corrected(pipeline, corrected, how, given["file"])
 
 
 @dlq.command("edit")
 @partial(with_definition, rest="letter")
 @click.argument("letter", metavar="ID", required=False)
 @option("--reveal", is_flag=True, help="Edit the values of protected columns too.")
-@option("--dry-run", is_flag=True, help="Show what would happen, and stop.")
-@option("--give-up", is_flag=True, help="Give up a replay that was cut short.")
-@with_move_options
-@with_carry_options
-def edit_row(
-    letter: str | None,
-    reveal: bool,
-    dry_run: bool,
-    give_up: bool,
-    reason: str,
-    yes: bool,
-    carrying: CarryOptions,
-    **given: Any,
-) -> int:
+@with_replay_options
+def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any) -> int:
     """Edit one refused row in $EDITOR, and replay it.
 
     For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
@@ -355,27 +317,25 @@ def edit_row(
 
     if not letter:
         raise click.MissingParameter(param_hint="ID", param_type="argument")
-    _check_reason(reason, dry_run=dry_run)
+    _check_reason(how)
     find_editor()
-    if not (yes or dry_run):
+    if not (how.yes or how.dry_run):
         check_terminal()
     pipeline = load_pipeline(**given)
     entry = find_correctable(pipeline, letter)
     corrected = _edit(pipeline, entry, reveal=reveal)
     if corrected is None:
         click.echo("Nothing was edited, so nothing was done.", err=True)
-        if carrying.json:
+        if how.carrying.json:
             click.echo(printing.as_json({"edited": False}))
         return 0
-    return _replay_corrected(
-        pipeline, corrected, carrying, given["file"], reason=reason, give_up=give_up, yes=yes, dry_run=dry_run
-    )
+    return _replay_corrected(pipeline, corrected, how, given["file"])
 
 
-def _check_reason(reason: str, *, dry_run: bool) -> None:
+def _check_reason(how: ReplayOptions) -> None:
     from runners.model.errors import Refusal
 
-    if not (reason.strip() or dry_run):
+    if not (how.reason.strip() or how.dry_run):
         raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
 
 
@@ -401,49 +361,37 @@ def _edit(pipeline: Pipeline, entry: Correctable, *, reveal: bool) -> CorrectedR
                 raise click.Abort from refusal
 
 
-def _replay_corrected(
-    pipeline: Pipeline,
-    corrected: CorrectedRows,
-    carrying: CarryOptions,
-    file: Path,
-    *,
-    reason: str,
-    give_up: bool,
-    yes: bool,
-    dry_run: bool,
-) -> int:
+def _replay_corrected(pipeline: Pipeline, corrected: CorrectedRows, how: ReplayOptions, file: Path) -> int:
     from runners.running.replay import make_empty_report
 
     click.echo(printing_state.format_corrected(corrected), err=True)
     if not corrected.rows:
-        if carrying.json:
+        if how.carrying.json:
             click.echo(printing.as_json({**make_empty_report(pipeline).json(), "corrected": corrected.json()}))
         return 0
-    again = corrected.make_replay(reason=reason or "a dry run", give_up=give_up)
-    return replay_and_print(pipeline, again, carrying, file, yes=yes, dry_run=dry_run)
+    again = corrected.make_replay(reason=how.reason or "a dry run", give_up=how.give_up)
+    return replay_and_print(pipeline, again, how, file)
 
 
-def replay_and_print(
-    pipeline: Pipeline, again: Replay, carrying: CarryOptions, file: Path, *, yes: bool, dry_run: bool
-) -> int:
+def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
     """Show what the replay would do, ask, and do it; the exit code."""
     from runners.command_line.carrying import carry_and_print, show_work
     from runners.running.replay import make_empty_report, plan_replay
 
-    letters = plan_replay(pipeline, again.choice, again.fix)
+    carrying, letters = how.carrying, plan_replay(pipeline, again.choice, again.fix)
     click.echo(printing_state.format_replay(letters), err=True)
     if not letters.rows:
         if carrying.json:
             click.echo(printing.as_json(make_empty_report(pipeline).json()))
         return 0
-    if again.fix or dry_run:
+    if again.fix or how.dry_run:
         with show_work(pipeline, "trying the rows", log_format=carrying.log_format, quiet=carrying.quiet) as say:
             preview = pipeline.preview_replay(again, say=say)
-        click.echo(printing_state.format_fix_preview(preview), err=not dry_run or carrying.json)
-        if dry_run:
+        click.echo(printing_state.format_fix_preview(preview), err=not how.dry_run or carrying.json)
+        if how.dry_run:
             if carrying.json:
                 click.echo(printing.as_json(preview.json()))
             return 0
-    confirm(yes=yes)
+    confirm(yes=how.yes)
     carry = partial(pipeline.replay, again, check=False)
     return carry_and_print(pipeline, file, carry, carrying, shown=letters.notices)

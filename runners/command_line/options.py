@@ -342,6 +342,34 @@ def with_carry_options(command: F) -> F:
     return _add_options(cast(F, carry), options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """How a command replays rows."""
+
+    reason: str
+    yes: bool
+    dry_run: bool
+    give_up: bool
+    carrying: CarryOptions
+
+
+def with_replay_options(command: F) -> F:
+    """A command that replays rows: it is given `ReplayOptions`."""
+
+    @functools.wraps(command)
+    def replay(*, reason: str, yes: bool, dry_run: bool, give_up: bool, carrying: CarryOptions, **given: Any) -> Any:
+        how = ReplayOptions(reason=reason, yes=yes, dry_run=dry_run, give_up=give_up, carrying=carrying)
+        return command(how=how, **given)
+
+    options = [
+        option("--dry-run", is_flag=True, help="Show what would happen, and stop."),
+        option("--give-up", is_flag=True, help="Give up a replay that was cut short."),
+        with_move_options,
+        with_carry_options,
+    ]
+    return _add_options(cast(F, replay), options)
+
+
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The kinds whose names begin like this, for a shell that completes them."""
     from runners.definitions.kinds import CONTRACTS, get_our_kinds

@@ -72,8 +72,8 @@ class ProgressCallbacks:
     """Removes what was prepared for a batch that is finished."""
     pulse: Callable[[], None] = lambda: None
     """Returns when the workers are there; until then this owner does not renew its lease."""
-    over_budget: Callable[[int], Exception | None] = lambda refused: None
-    """Why no batch may follow those in which so many rows were refused; None if one may."""
+    over_budget: Callable[[int], Exception | None] | None = None
+    """Why no batch may follow those in which so many rows were refused; None if one may. None without a budget."""
     listeners: Sequence[Listener] = ()
 
 
@@ -266,6 +266,8 @@ class Dispatcher:
 
     def _heed_budget(self, steps: Sequence[Transition]) -> None:
         """Plan nothing more where too many refused rows wait. A replay takes rows that wait already."""
+        if self.callbacks.over_budget is None or self.rules.discards:
+            return
         refused = sum(
             read_body(entry, SettleBody)["counts"]["nacked"]
             for step in steps
@@ -273,7 +275,7 @@ class Dispatcher:
             for entry in step.entries
             if entry.kind == "settle"
         )
-        error = self.callbacks.over_budget(refused) if refused and not self.rules.discards else None
+        error = self.callbacks.over_budget(refused) if refused else None
         if error is not None:
             self._fail(error)
 

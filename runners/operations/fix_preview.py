@@ -87,16 +87,19 @@ def preview_fix(
     letters: SortedLetters,
     replay: Replay,
     *,
+    trial: TrialRun | None = None,
     shown: int = SHOWN,
     say: Callable[[str], None] = lambda _: None,
 ) -> FixPreview:
     """What a replay of these rows with this fix would do. `say` gets word of progress. Nothing is written.
 
+    A `trial` that is open already knows the stages of today.
+
     Raises `StageError` where the fix does not suit the rows, and `Refusal` where the origin has no schema yet, or where
     a replay with another fix was cut short.
     """
     pipeline, fix = definition.pipeline, replay.fix
-    trial, (dlq, spark) = TrialRun.open(definition), find_dlq(pipeline)
+    trial, (dlq, spark) = trial or TrialRun.open(definition), find_dlq(pipeline)
     assert isinstance(dlq, Delta)  # another DLQ could not have been read
     replay.check_fix(trial.journal, dlq, spark)
     given = (
@@ -108,10 +111,10 @@ def preview_fix(
     others, seen = 0, dict[tuple[str, str | None, str], list[FixedRow]]()
     for name, spans in letters.spans.items():
         origin = next(each for each in pipeline.every_origin if (each.name or "origin") == name)
-        schema = trial.find_schema(origin)
-        if schema is None:
+        found = trial.find_line(origin)
+        if found is None:
             raise Refusal(f"The origin '{name}' has no schema yet, so nothing can be tried.")
-        line = trial.make_chain(origin, schema)
+        schema, line = found
         names = {step.name for step in line.steps}
         for number, span in enumerate(spans, 1):
             say(f"trying {span.label}, batch {number} of {len(spans)}")

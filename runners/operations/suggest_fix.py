@@ -10,19 +10,17 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from destinations.dead_letters import read_dead_letters
 from origins.batch import JSON
-from origins.batch_rows import to_python_rows
 from origins.errors import WherryError
 from origins.names import quote_name, quote_text
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes, drop_file, parse_message
 from runners.operations.explain_row import name_stages
 from runners.operations.fix_preview import FixPreview, preview_fix
-from runners.operations.pipeline_access import open_session
+from runners.operations.trial import TrialRun
 from runners.running.choice import Choice
 from runners.running.fix import Fix
 from runners.running.replay import Replay, plan_replay
@@ -63,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """The rows of a cause, and the change with which the most of them would pass."""
+    """The rows of a cause, and a change with which they would pass."""
 
     cause: Cause
     tried: int = 0
@@ -120,16 +118,20 @@ def suggest_fixes(
     most: int = MOST_CAUSES,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sequence[Suggestion]:
-    """For each cause of the chosen rows that wait: the change with which the most of them would pass, tried on up to
-    200 of them in the stages of today. The causes of the most rows come first. `say` gets word of progress.
+    """For each cause of the chosen rows that wait: a change with which rows pass.
+
+    The causes of the most rows come first. A change is tried on up to 200 rows in the stages of today. `say` gets word
+    of progress.
 
     Raises `Refusal` for a choice that cannot be made.
     """
-    clusters = _find_clusters(definition, choice)
-    found = []
+    clusters, found = _find_clusters(definition, choice), list[Suggestion]()
+    if not clusters:
+        return found
+    trial = TrialRun.open(definition)
     for number, cluster in enumerate(clusters[:most], 1):
         say(f"trying changes for cause {number} of {min(most, len(clusters))}")
-        found.append(_suggest(definition, cluster))
+        found.append(_suggest(trial, cluster))
     return found
 
 
@@ -139,26 +141,25 @@ def _find_clusters(definition: Definition, choice: Choice) -> Sequence[_Cluster]
     dlq, spark = find_dlq(pipeline)
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     found: dict[tuple[str | None, ...], _Cluster] = {}
-    columns = ("id", "origin", "code", "stage", "destination", "message", "part")
-    for table in choice.stream_rows(dlq, spark, ", ".join(columns)):
-        for row in to_python_rows(table):
-            if row["id"] in decided:
-                continue
-            message = drop_file(row["message"] or "", [row["part"]] if row["part"] else [])
-            parsed = parse_message(message)
-            key = row["origin"], row["code"], row["stage"], row["destination"], parsed.problem, parsed.form
-            cluster = found.get(key)
-            if cluster is None:
-                cause = Cause(code=row["code"], stage=row["stage"], destination=row["destination"], form=parsed.form)
-                shown = pipeline.protection.mask_message(message)
-                cluster = found[key] = _Cluster(cause=cause.put_message(shown), origin=row["origin"])
-            cluster.rows += 1
-            if len(cluster.ids) < SAMPLE:
-                cluster.ids.append(row["id"])
+    for row in choice.list_rows(dlq, spark, "id, origin, code, stage, destination, message, part"):
+        if row["id"] in decided:
+            continue
+        message = drop_file(row["message"] or "", [row["part"]] if row["part"] else [])
+        parsed = parse_message(message)
+        key = row["origin"], row["code"], row["stage"], row["destination"], parsed.problem, parsed.form
+        cluster = found.get(key)
+        if cluster is None:
+            cause = Cause(code=row["code"], stage=row["stage"], destination=row["destination"], form=parsed.form)
+            shown = pipeline.protection.mask_message(message)
+            cluster = found[key] = _Cluster(cause=cause.put_message(shown), origin=row["origin"])
+        cluster.rows += 1
+        if len(cluster.ids) < SAMPLE:
+            cluster.ids.append(row["id"])
     return sorted(found.values(), key=lambda each: -each.rows)
 
 
-def _suggest(definition: Definition, cluster: _Cluster) -> Suggestion:
+def _suggest(trial: TrialRun, cluster: _Cluster) -> Suggestion:
+    definition = trial.definition
     pipeline, cause = definition.pipeline, replace(cluster.cause, rows=cluster.rows, waiting=cluster.rows)
     stage = name_stages(json.loads(definition.text), cluster.origin).get(cause.stage or cause.destination or "")
     rows = [each["row"] for each in read_dead_letters(*find_dlq(pipeline), ids=cluster.ids)]
@@ -166,40 +167,32 @@ def _suggest(definition: Definition, cluster: _Cluster) -> Suggestion:
         return Suggestion(cause=cause, why_not="A line that could not be read has no columns to change.")
     if not isinstance(stage, dict):
         return Suggestion(cause=cause, why_not=f"The definition has no stage {cause.stage or cause.destination} now.")
-    options = _list_options(open_session(pipeline), cause, stage, rows)
-    found, why_not = list[tuple[int, _Option, FixPreview]](), "" if options else "Wherry knows no change for it."
+    options = _list_options(trial.spark, cause, stage, rows)
+    tried, changes, why_not = 0, list[str](), "" if options else "Wherry knows no change for it."
     for option in options[:_TRIALS]:
         fix = Fix(columns={option.column: option.change.expression}, start="refused")
         replay = Replay(choice=Choice(ids=tuple(cluster.ids)), fix=fix, reason="a trial")
         try:
-            preview = preview_fix(definition, plan_replay(pipeline, replay.choice, fix), replay, shown=1)
+            preview = preview_fix(definition, plan_replay(pipeline, replay.choice, fix), replay, trial=trial, shown=1)
         except WherryError as error:
             why_not = error.message
             continue
-        found.append((preview.passing + preview.filtered, option, preview))
-        if found[-1][0]:
-            break
-    if not any(passing for passing, *_ in found):
-        names = " and ".join(option.change.name for _, option, _ in found)
-        return Suggestion(
-            cause=cause,
-            tried=found[0][2].read if found else 0,
-            stage=stage,
-            why_not=why_not or f"Tried: {names}. The rows would be refused again.",
-        )
-    passing, best, preview = max(found, key=itemgetter(0))
-    return Suggestion(
-        cause=cause,
-        tried=preview.read,
-        passing=passing,
-        column=best.column,
-        change=best.change,
-        others=[
-            *{tuple(each.values): each.change.name for each in reversed(options) if each.contradicts(best)}.values()
-        ],
-        stage=stage,
-        example=_find_example(preview, best.column),
-    )
+        tried, passing = preview.read, preview.passing + preview.filtered
+        changes.append(option.change.name)
+        if passing:
+            alike = {tuple(each.values): each.change.name for each in reversed(options) if each.contradicts(option)}
+            return Suggestion(
+                cause=cause,
+                tried=tried,
+                passing=passing,
+                column=option.column,
+                change=option.change,
+                others=[*alike.values()],
+                stage=stage,
+                example=_find_example(preview, option.column),
+            )
+    why_not = why_not or f"Tried: {' and '.join(changes)}. The rows would be refused again."
+    return Suggestion(cause=cause, tried=tried, stage=stage, why_not=why_not)
 
 
 def _find_example(preview: FixPreview, column: str) -> tuple[JSON, JSON]:

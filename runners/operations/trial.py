@@ -114,6 +114,7 @@ class TrialRun:
     journal: Journal
     spark: SparkSession
     from_beginning: bool
+    _lines: dict[str, tuple[str, StageChain] | None] = field(default_factory=dict)
 
     @staticmethod
     def open(definition: Definition, *, from_beginning: bool = False) -> TrialRun:
@@ -172,6 +173,15 @@ class TrialRun:
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
             schema = find_schema(origin, recorded, self.spark, backlog)
         return origin.complete_schema(schema) if schema else None
+
+    def find_line(self, origin: Origin) -> tuple[str, StageChain] | None:
+        """The schema that the next run would read with, and the stages that the origin's rows pass; None where there is
+        no schema yet. The origin is looked at once. Raises `StageError`."""
+        name = origin.name or "origin"
+        if name not in self._lines:
+            schema = self.find_schema(origin)
+            self._lines[name] = None if schema is None else (schema, self.make_chain(origin, schema))
+        return self._lines[name]
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
         """A batch that was settled, to be read again with this schema."""

@@ -424,7 +424,7 @@ class PipelineRun:
                 },
                 forget=lambda plan: self.patience.outlast(lambda: runner.forget(spark, plan)),
                 pulse=lambda: check_alive(spark),
-                over_budget=lambda refused: budget.check(refused) if budget else None,
+                over_budget=budget.check if budget else None,
                 listeners=[self.books, self.timeline, _log_warning, partial(self._tell_hooks, herald), *self.listeners],
             ),
             pace=BatchSizing(parse_seconds(options.batch.target)),
