@@ -34,6 +34,7 @@ from tests.benchmarks import (
     shown,
     small,
     start,
+    stores,
 )
 from tests.benchmarks.case import Case, Result
 
@@ -55,6 +56,7 @@ CASES: dict[str, Case] = {
         kafka,
         refused,
         claims,
+        stores,
     )
     for case in module.CASES
 }

@@ -48,10 +48,10 @@ def streaming(spark: SparkSession, place: Path) -> Iterator[float]:
     yield from stream_into_table(spark, place, _read(spark, place))
 
 
-def stream_into_table(spark: SparkSession, place: Path, rows: DataFrame) -> Iterator[float]:
+def stream_into_table(spark: SparkSession, place: Path | str, rows: DataFrame) -> Iterator[float]:
     """All that is there of a stream into a table of this folder; what each trigger took."""
-    stream = _write(spark, rows).format("delta").option("checkpointLocation", str(place / "checkpoint"))
-    yield from _list_triggers(stream.start(str(place / "table")))
+    stream = _write(spark, rows).format("delta").option("checkpointLocation", f"{place}/checkpoint")
+    yield from _list_triggers(stream.start(f"{place}/table"))
 
 
 def each_batch(spark: SparkSession, place: Path, write: Callable[[DataFrame, int], None]) -> Iterator[float]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from runners.model.run_report import PipelineFailed
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from stages.claim_store import PREFIX
+from tests.child import clean_environment, run
 from tests.scenarios.conftest import Place
 from tests.stores.s3 import KEY, REGION, S3, SECRET
 
@@ -33,6 +36,7 @@ dlq: {window: 1000, threshold: 500}
 run: {batch: {files: 1}}
 """
 BOTH = BODIES.replace("dlq:", "  - delta: {path: tables/references}\ndlq:")
+WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
 LONG, HUGE = "x" * 2_000, "y" * 5_000
 
 
@@ -220,3 +224,28 @@ def test_no_text_of_the_ledger_is_large(place: Place) -> None:
     assert all(
         LONG not in json.dumps(row) and HUGE not in json.dumps(row) for row in place.rows(".wherry/orders/ledger")
     )
+
+
+@pytest.mark.long
+def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path) -> None:
+    """Every value is back in the table, and the driver never holds many of them."""
+    landing, size, each = tmp_path / "landing", 5 * 2**20, 50
+    landing.mkdir()
+    for number in range(1_000 // each):
+        with (landing / f"{number}.json").open("w") as file:
+            for row in range(number * each, (number + 1) * each):
+                file.write(json.dumps({"id": row, "body": f"{row:016d}" * (size // 16), "tags": []}) + "\n")
+    spark = 'spark: {conf: {spark.driver.memory: "2g"}}'
+    definition = BODIES.replace("over: 1KiB, refuse_over: 4KiB", "over: 1MiB").replace("id > 0", "id >= 0")
+    (tmp_path / "orders.yaml").write_text(f"{definition}{spark}\n")
+    done = run([*WHERRY, "run", str(tmp_path / "orders.yaml"), "--json"], clean_environment())
+    assert done.returncode == 0, done.stderr[-4_000:]
+    report = json.loads(done.stdout)
+    assert (report["read"], report["nacked"], report["balanced"]) == (1_000, 0, True)
+    found = {}
+    rows = DeltaTable(tmp_path / "tables/orders").to_pyarrow_dataset().to_batches(["id", "body"], batch_size=1)
+    for row in rows:
+        for each_id, text in zip(row["id"].to_pylist(), row["body"].to_pylist(), strict=True):
+            assert text == f"{each_id:016d}" * (size // 16)
+            found[each_id] = found.get(each_id, 0) + 1
+    assert found == dict.fromkeys(range(1_000), 1)

@@ -1,0 +1,170 @@
+"""An object store: small batches beside Structured Streaming, and a large one on a cluster beside plain Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runners.model.events import BatchSettled
+from tests.benchmarks import peers
+from tests.benchmarks.carried import carried, define
+from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
+from tests.benchmarks.landing import AMOUNT, SCHEMA, make_order
+from tests.cluster.cluster import start_cluster
+from tests.stores.fault_proxy import FaultProxy, start_proxy
+from tests.stores.jars import FOLDER, fetch, list_store_jars
+from tests.stores.s3 import make_bucket, make_client, make_spark_settings, start_s3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BUCKET, ROWS, LARGE = "bucket", 1_000, 4_000_000
+A_TURN, WARM = 20, 3
+WHERRY, STAGED, SINK, PLAIN = "Wherry", "Wherry, behind three stages", "Structured Streaming", "plain Spark"
+BATCH = "Wherry, the batch alone"
+STAGES = f'[{{cast: {{amount: "{AMOUNT}"}}}}, {{require: {{positive: "amount >= 0"}}}}, {{filter: "id % 5 > 0"}}]'
+
+
+def small(place: Path, turns: int) -> Taken:
+    """1,000 rows a batch in S3, with table and state there: seconds of a batch, and its requests by kind."""
+    requests: dict[str, list[float]] = {}
+    with start_s3(place / "s3.log") as url, start_proxy(url) as proxy:
+        make_bucket(url, BUCKET)
+        conf = _make_settings(proxy.endpoint)
+        spark = session(conf)
+
+        def count(name: str, where: Path, turn: int, way: Way) -> Iterator[float]:
+            files = _land(url, where, turn)
+            proxy.reset_counts()
+            yield from way(where, files)
+            if "warm" not in where.parts:
+                _note(requests, name, proxy, files)
+
+        def by_wherry(name: str, stages: str) -> Way:
+            return lambda where, turn: count(
+                name, where, turn, lambda where, files: carried(_define(where, conf, "json", stages), files)
+            )
+
+        def by_stream(where: Path, _: int) -> Iterator[float]:
+            read = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(_url(where, "landing"))
+            yield from peers.stream_into_table(spark, _url(where), read)
+
+        ways: dict[str, Way] = {
+            WHERRY: by_wherry(WHERRY, "[]"),
+            STAGED: by_wherry(STAGED, STAGES),
+            SINK: lambda where, turn: count(SINK, where, turn, by_stream),
+        }
+        return {**in_turns(ways, place, turns), **requests}
+
+
+def large(place: Path, turns: int) -> Taken:
+    """4,000,000 rows of a store in one batch, by two workers that share nothing with the driver."""
+    fetch()
+    with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
+        make_bucket(url, BUCKET)
+        conf = {**_make_settings(url), **cluster.settings, "spark.executor.memory": "700m"}
+        spark = session(conf)
+        _land_parquet(spark, place)
+        alone: list[float] = []
+
+        def by_wherry(where: Path, turn: int) -> Iterator[float]:
+            file, spent = _define(where / str(turn), conf, "parquet", STAGES, _url(place, "rows")), list[float]()
+
+            def note(event: BatchSettled) -> None:
+                spent.append(sum(event.seconds.values()))
+
+            began = time.perf_counter()
+            list(carried(file, 1, note))
+            yield time.perf_counter() - began
+            alone.append(spent[-1])
+
+        def by_hand(where: Path, turn: int) -> Iterator[float]:
+            table = _url(where / str(turn), "table")
+            schema = SCHEMA.replace("amount string", f"amount {AMOUNT}")
+            spark.sql(f"create table delta.`{table}` ({schema}) using delta {peers.OURS}")
+            began = time.perf_counter()
+            rows = peers.staged(spark.read.schema(SCHEMA).parquet(_url(place, "rows")))
+            rows.write.format("delta").mode("append").save(table)
+            yield time.perf_counter() - began
+
+        taken = in_turns({PLAIN: by_hand, WHERRY: by_wherry}, place, turns)
+        return {**taken, BATCH: alone[-turns:]}
+
+
+def _note(requests: dict[str, list[float]], name: str, proxy: FaultProxy, batches: int) -> None:
+    counts = proxy.count()
+    requests.setdefault(f"{name}, requests of a batch", []).append(sum(counts.values()) / batches)
+    for kind, number in sorted(counts.items()):
+        requests.setdefault(f"{name}, {kind}", []).append(number / batches)
+
+
+def _make_settings(endpoint: str) -> dict[str, str]:
+    fetch()
+    return {**make_spark_settings(endpoint), "spark.jars": ",".join(map(str, list_store_jars()))}
+
+
+def _url(place: Path, *parts: str) -> str:
+    """A folder of the bucket for this folder."""
+    return "/".join([f"s3a://{BUCKET}", *place.parts[-3:], *parts])
+
+
+def _land(url: str, place: Path, turn: int) -> int:
+    """Put the files of a turn into the store; how many they are."""
+    client, files = make_client(url), WARM if "warm" in place.parts else A_TURN
+    prefix = _url(place, "landing").removeprefix(f"s3a://{BUCKET}/")
+    for number in range(turn * files, (turn + 1) * files):
+        text = "".join(f"{make_order(number * ROWS + row)}\n" for row in range(ROWS))
+        client.put_object(Bucket=BUCKET, Key=f"{prefix}/{number:05}.json", Body=text.encode())
+    return files
+
+
+def _land_parquet(spark: SparkSession, place: Path) -> None:
+    frame = spark.range(0, LARGE, 1, 4).selectExpr(
+        "id",
+        "concat('A', id, '@x.com') as email",
+        "cast(cast(id % 100000 as decimal(10,2)) / 7 as string) as amount",
+        "timestamp '2026-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 86400) as at",
+    )
+    frame.write.parquet(_url(place, "rows"))
+
+
+def _define(place: Path, conf: Mapping[str, str], kind: str, stages: str, rows: str = "") -> Path:
+    """The definition that carries the files of this folder, one a batch if they are JSON."""
+    place.mkdir(parents=True, exist_ok=True)
+    path = f"{rows or _url(place, 'landing')}/*.{kind}"
+    spark = {"conf": {key: value for key, value in conf.items() if key != "spark.master"}}
+    if "spark.master" in conf:
+        spark["master"] = conf["spark.master"]  # type: ignore[assignment]
+    return define(
+        place,
+        f'origin: {{files: {{path: "{path}", format: {kind}, schema: "{SCHEMA}"}}}}\nstages: {stages}\n'
+        f'destinations: [delta: {{path: "{_url(place, "table")}"}}]\nstate: "{_url(place, "state")}"\n'
+        f"run: {{batch: {{files: {1 if kind == 'json' else 1_000}}}}}\nspark: {json.dumps(spark)}\n",
+    )
+
+
+CASES = (
+    Case(
+        name="store",
+        says="1,000-row JSON files in S3, one a batch, into Delta there, with the state there: seconds, and requests",
+        measure=small,
+        bars=(
+            Bar(of=WHERRY, to=SINK, most=0.35),
+            Bar(of=STAGED, to=SINK, most=0.35),
+            Bar(of=f"{WHERRY}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
+            Bar(of=f"{STAGED}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
+        ),
+        unit="",
+    ),
+    Case(
+        name="cluster",
+        says="4,000,000 parquet rows in S3 in one batch, cast, require, filter, on a cluster with two workers",
+        measure=large,
+        turns=5,
+        bars=(Bar(of=BATCH, to=PLAIN, most=1.10),),
+        unit="s",
+    ),
+)
