@@ -42,6 +42,12 @@ origin: {files: {path: "landing/*.json", format: json, schema: "id long, email s
 destinations: [delta: {table: default.orders}]
 state: {schema: default}
 """
+GOLD = """
+name: gold
+origin: {delta: {table: default.orders}}
+destinations: [delta: {table: default.gold}]
+state: {schema: default}
+"""
 
 
 def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -71,7 +77,8 @@ def test_a_catalog_that_a_spark_of_ours_would_forget_is_refused(place: Place) ->
 
 @pytest.mark.long
 def test_a_catalog_of_this_machine_lasts_as_the_page_says(place: Place) -> None:
-    """The settings there, with another folder; a second process finds what the first one left."""
+    """The settings there, with another folder. A second process finds what the first one left, and another pipeline
+    follows the table by its name."""
     said = (ROOT / "runners/docs/howto/catalog-state.md").read_text(encoding="utf-8")
     (settings,) = re.findall(r"```yaml\n(spark:\n  conf:\n.*?)```", said, re.DOTALL)
     place.land("a.json", [order(1), order(2)])
@@ -81,3 +88,11 @@ def test_a_catalog_of_this_machine_lasts_as_the_page_says(place: Place) -> None:
     place.land("b.json", [order(3)])
     again = command(place.folder, "run", "pipeline.yaml", "--json")
     assert [json.loads(run.stdout)["read"] for run in (first, again)] == [2, 1], again.stderr
+    (place.folder / "gold.yaml").write_text(GOLD + settings.replace("/srv/shop", str(place.folder)))
+    gold = command(place.folder, "run", "gold.yaml", "--json")
+    place.land("c.json", [order(4)])
+    third = command(place.folder, "run", "pipeline.yaml", "--json")
+    more = command(place.folder, "run", "gold.yaml", "--json")
+    assert [json.loads(run.stdout)["read"] for run in (gold, third, more)] == [3, 1, 1], more.stderr
+    audit = command(place.folder, "audit", "gold.yaml")
+    assert (audit.returncode, "balances" in audit.stdout) == (0, True), audit.stdout + audit.stderr

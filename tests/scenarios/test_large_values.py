@@ -242,7 +242,7 @@ def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr[-4_000:]
     report = json.loads(done.stdout)
     assert (report["read"], report["nacked"], report["balanced"]) == (1_000, 0, True)
-    found = {}
+    found = dict[int, int]()
     rows = DeltaTable(tmp_path / "tables/orders").to_pyarrow_dataset().to_batches(["id", "body"], batch_size=1)
     for row in rows:
         for each_id, text in zip(row["id"].to_pylist(), row["body"].to_pylist(), strict=True):
