@@ -161,7 +161,7 @@ def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
         kind="acquire",
         epoch=journal.state.epoch + 1,
         owner="another",
-        body={**body, "lock": None, "lease": 60.0, "take_over": "", "replay": None, "ruling": {}, "finish": False},
+        body={**body, "lock": None, "lease": 0.0, "take_over": "", "replay": None, "ruling": {}, "finish": False},
     )
     journal.ledger.append([taken], after=journal.state.seq)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import time
@@ -23,6 +24,7 @@ from runners.spark import session as spark_session
 from runners.spark.start import SparkMissing
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
+from tests.stores.s3 import make_client, make_spark_settings, make_storage_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +38,8 @@ OPTIONS = {
     "files": "files: {path: tables/files}",
     "python": "python: tests.scenarios.crash_cell:take",
 }
+BUCKET = "crashes"
+"""The bucket of all cells whose state and tables are in an S3."""
 TAKEN = "WHERRY_TEST_TAKEN"
 """Where the function that is a destination finds the file into which it writes."""
 
@@ -83,6 +87,12 @@ class Trial:
 
     cell: Cell
     folder: Path
+    s3: str = ""
+    """The URL of the S3 that has the state and the tables; without it they are in the folder."""
+
+    def locate(self, *parts: str) -> str:
+        """Where a table or the state is."""
+        return "/".join([f"s3://{BUCKET}/{self.folder.name}" if self.s3 else str(self.folder), *parts])
 
     @property
     def schema(self) -> str:
@@ -122,7 +132,10 @@ class Trial:
             os.utime(file, (1_700_000_000 + number,) * 2)
         after = "after: move, " if self.cell.point == "after-committed" else ""
         state = f"state: {{schema: {self.schema}}}\n" if self.cell.ledger == "spark" else ""
-        destinations = "".join(f"  - {OPTIONS[name]}\n    name: {name}\n" for name in self.cell.names)
+        if self.s3:
+            state = f"state: {self.locate('state')}\nspark: {json.dumps({'conf': make_spark_settings(self.s3)})}\n"
+        options = {name: each.replace("tables/", self.locate("tables/")) for name, each in OPTIONS.items()}
+        destinations = "".join(f"  - {options[name]}\n    name: {name}\n" for name in self.cell.names)
         up = self.cell.order == "up"
         schema, stages = ("string", "stages:\n  - cast: {amount: int}\n") if up else ("double", "")
         (self.folder / "pipeline.yaml").write_text(
@@ -211,23 +224,36 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if name == "files":
             from pyarrow import parquet
 
-            files = (self.folder / "tables" / "files").glob("_lane=*/_batch=*/*.parquet")
-            return [row for file in files for row in parquet.ParquetFile(file).read(["id"])["id"].to_pylist()]
-        return self._column(self.folder / "tables" / name, "id")
+            return [row for file in self._list_files() for row in parquet.read_table(file, ["id"])["id"].to_pylist()]
+        return self._column(self.locate("tables", name), "id")
+
+    def _list_files(self) -> Iterator[Any]:
+        """The files of the destination that writes files."""
+        if not self.s3:
+            yield from (self.folder / "tables" / "files").glob("_lane=*/_batch=*/*.parquet")
+            return
+        client = make_client(self.s3)
+        found = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.folder.name}/tables/files/")
+        for each in found.get("Contents", ()):
+            if each["Key"].endswith(".parquet") and "/_batch=" in each["Key"]:
+                yield io.BytesIO(client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read())
 
     def letters(self) -> list[int]:
         """The ids of the rows in the dead letter queue."""
-        local = self.folder / ".wherry" / "orders" / "dlq"
-        place = self.folder / "warehouse" / "orders_dlq" if self.cell.ledger == "spark" else local
+        place = self.locate("state", "dlq") if self.s3 else self.locate(".wherry", "orders", "dlq")
+        if self.cell.ledger == "spark":
+            place = self.locate("warehouse", "orders_dlq")
         rows = [json.loads(each) for each in self._column(place, "original")]
         return [(json.loads(row["raw"]) if "raw" in row else row)["id"] for row in rows]
 
-    def _column(self, table: Path, name: str) -> list[Any]:
+    def _column(self, table: str, name: str) -> list[Any]:
         from deltalake import DeltaTable, QueryBuilder
 
-        if not (table / "_delta_log").exists():
+        options = make_storage_options(self.s3) if self.s3 else None
+        if not DeltaTable.is_deltatable(table, options):
             return []
-        rows = QueryBuilder().register("t", DeltaTable(str(table))).execute(f"select {name} from t").read_all()
+        found = DeltaTable(table, storage_options=options)
+        rows = QueryBuilder().register("t", found).execute(f"select {name} from t").read_all()
         return list(rows[name].to_pylist())
 
     def _taken(self) -> list[tuple[str, list[int]]]:

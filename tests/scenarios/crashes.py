@@ -3,6 +3,7 @@
     python -m tests.scenarios.crashes --into FOLDER               every cell; goes on where an earlier call ended
     python -m tests.scenarios.crashes --into FOLDER --most 20     twenty more of them
     python -m tests.scenarios.crashes --into FOLDER --only 3      the cell of this number, once more
+    python -m tests.scenarios.crashes --into FOLDER --on s3       with state and tables in an S3 of its own
 
 In each cell a process is killed at the point, alone or with its JVM, or an exception is raised there; then another run
 goes on. First come cells in which every two values of all columns meet, then those that are left of every point with
@@ -12,6 +13,7 @@ every way and every destination. It writes `crashes.md`: each cell, and what was
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -25,9 +27,11 @@ from typing import Any
 
 from origins.crash_points import POINTS
 from runners.crashes.crash_trial import LATER, CrashRaised
-from tests.scenarios.crash_cell import Cell, Trial, crash, finish
+from tests.scenarios.crash_cell import BUCKET, Cell, Trial, crash, finish
 from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
+from tests.stores.jars import fetch, list_store_jars
+from tests.stores.s3 import make_bucket, make_spark_settings, start_s3
 
 SEED = 8
 """Chooses what is not crossed: which destinations are the three, and which batch it happens to."""
@@ -157,9 +161,9 @@ def _filled(fixed: Mapping[str, Any], dice: random.Random) -> dict[str, Any]:
             return cell
 
 
-def run(number: int, cell: Cell, folder: Path, server: Server) -> Ended:
+def run(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") -> Ended:
     """Crash it, go on, and look."""
-    began, trial = time.monotonic(), Trial(cell=cell, folder=folder)
+    began, trial = time.monotonic(), Trial(cell=cell, folder=folder, s3=s3)
     trial.prepare()
     wrong = _crashed(trial, server)
     if not wrong and cell.how != "raise":
@@ -168,6 +172,15 @@ def run(number: int, cell: Cell, folder: Path, server: Server) -> Ended:
     if not wrong:
         wrong += trial.wrong(json.loads((folder / "finished.json").read_text()))
     return Ended(number=number, cell=cell, wrong=wrong, seconds=time.monotonic() - began)
+
+
+def list_numbers(every: Sequence[Cell], place: str) -> list[int]:
+    """The numbers of the cells that can be there. A catalog has its tables on this disk; only folders are claimed."""
+    return [
+        number
+        for number, cell in enumerate(every)
+        if place == "disk" or (cell.ledger == "deltalake" and cell.point != "after-claim")
+    ]
 
 
 def _crashed(trial: Trial, server: Server) -> list[str]:
@@ -246,6 +259,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, required=True, help="the folder; what is there is gone on with")
     parser.add_argument("--only", type=int, nargs="*", default=None, help="the numbers of cells, from 0")
     parser.add_argument("--most", type=int, default=None, help="how many cells this call runs at most")
+    parser.add_argument("--on", choices=["disk", "s3"], default="disk", help="where state and tables are")
     parser.add_argument("--seed", type=int, default=SEED, help="chooses what is not crossed")
     asked = parser.parse_args()
     asked.into.mkdir(parents=True, exist_ok=True)
@@ -254,19 +268,23 @@ def main() -> int:
     if notes.exists():
         kept = [Ended(**{**each, "cell": Cell(**each["cell"])}) for each in json.loads(notes.read_text())]
     kept = [each for each in kept if asked.only is None or each.number not in asked.only]
-    done = {each.number for each in kept}
-    waiting = [number for number in asked.only or range(len(every)) if number not in done][: asked.most]
-    server = Server(asked.into / "jvm")
-    try:
+    done, numbers = {each.number for each in kept}, list_numbers(every, asked.on)
+    waiting = [number for number in asked.only or numbers if number not in done][: asked.most]
+    with contextlib.ExitStack() as stack:
+        s3, settings = "", dict[str, str]()
+        if asked.on == "s3":
+            s3 = stack.enter_context(start_s3(asked.into / "s3.log"))
+            make_bucket(s3, BUCKET)
+            fetch()
+            settings = {**make_spark_settings(s3), "spark.jars": ",".join(map(str, list_store_jars()))}
+        server = stack.enter_context(contextlib.closing(Server(asked.into / "jvm", settings)))
         for number in waiting:
-            ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server)
+            ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server, s3=s3)
             kept = sorted([*kept, ended], key=lambda each: each.number)
             keep(notes, [asdict(each) for each in kept])
-            (asked.into / "crashes.md").write_text(table(kept, len(every)), encoding="utf-8")
+            (asked.into / "crashes.md").write_text(table(kept, len(numbers)), encoding="utf-8")
             print(ended.line(), flush=True)  # noqa: T201
-    finally:
-        server.close()
-    return 0 if len(done) + len(waiting) == len(every) and not any(each.wrong for each in kept) else 1
+    return 0 if len(done) + len(waiting) == len(numbers) and not any(each.wrong for each in kept) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT`.
+"""A Spark that outlives the Pythons which use it: `python -m tests.scenarios.shared_jvm FOLDER PORT [SETTINGS]`.
 
 It serves classic sessions and Spark Connect out of one JVM. It says where, in a line of JSON, and ends with its
 standard input.
@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,8 +81,8 @@ class Spark:
 class Server:
     """One that is started, and started anew where it was killed: at the same port."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder, self.settings = folder, dict(settings or {})
         with socket.socket() as free:
             free.bind(("localhost", 0))
             self.port = int(free.getsockname()[1])
@@ -94,6 +95,7 @@ class Server:
             return self.spark
         self.close()
         command = [sys.executable, "-m", "tests.scenarios.shared_jvm", str(self.folder), str(self.port)]
+        command.append(json.dumps(self.settings))
         other = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=other
@@ -110,7 +112,7 @@ class Server:
         self.process = self.spark = None
 
 
-def main(folder: str, port: str) -> None:
+def main(folder: str, port: str, settings: str = "{}") -> None:
     """Serve until nobody is there any more."""
     from runners.spark.start import start
 
@@ -123,6 +125,7 @@ def main(folder: str, port: str) -> None:
             "spark.sql.warehouse.dir": f"{folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} {quick}",
             "spark.driver.memory": "2g",
+            **json.loads(settings),
         }
     )
     gateway: Any = spark.sparkContext._gateway

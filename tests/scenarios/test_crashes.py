@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections.abc import Iterator
@@ -10,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from origins.crash_points import POINTS
-from tests.scenarios.crashes import FACTORS, cells, possible, run
+from tests.scenarios.crash_cell import BUCKET
+from tests.scenarios.crashes import FACTORS, cells, list_numbers, possible, run
 from tests.scenarios.shared_jvm import Server
+from tests.stores.jars import list_store_jars
+from tests.stores.s3 import make_bucket, make_spark_settings
 
 
 def test_every_point_meets_every_way_and_every_destination_that_it_can() -> None:
@@ -46,6 +50,14 @@ def test_the_cells_are_the_same_each_time() -> None:
     assert cells() == cells()
 
 
+def test_a_matrix_on_s3_has_every_point_but_the_one_of_folders() -> None:
+    """It has no ledger that a catalog keeps."""
+    chosen = [cells()[number] for number in list_numbers(cells(), "s3")]
+    assert {cell.point for cell in chosen} == {*POINTS} - {"after-claim"}
+    assert {cell.ledger for cell in chosen} == {"deltalake"}
+    assert list_numbers(cells(), "disk") == [*range(len(cells()))]
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """A Spark that lives on when a Python dies."""
@@ -63,3 +75,15 @@ def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_pat
     chosen = [dice.choice([each for each in every if each[1].order == order]) for order in FACTORS["order"]]
     ended = [run(number, cell, tmp_path / str(number), server) for number, cell in chosen]
     assert [each.wrong for each in ended] == [[]] * len(chosen)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_after_a_crash_on_s3_nothing_is_lost_and_nothing_twice(s3_server: str, tmp_path: Path, seed: int) -> None:
+    """State and tables are in an S3."""
+    numbers, every = list_numbers(cells(), "s3"), cells()
+    make_bucket(s3_server, BUCKET)
+    settings = {**make_spark_settings(s3_server), "spark.jars": ",".join(map(str, list_store_jars()))}
+    with contextlib.closing(Server(tmp_path / "jvm", settings)) as server:
+        for number in random.Random(seed).sample(numbers, 2):
+            assert run(number, every[number], tmp_path / str(number), server, s3=s3_server).wrong == []
