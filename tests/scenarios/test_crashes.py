@@ -52,10 +52,11 @@ def test_the_cells_are_the_same_each_time() -> None:
 
 def test_a_matrix_on_s3_has_every_point_but_the_one_of_folders() -> None:
     """It has no ledger that a catalog keeps."""
-    chosen = [cells()[number] for number in list_numbers(cells(), "s3")]
+    every = cells()
+    chosen = [every[number] for number in list_numbers(every, "s3")]
     assert {cell.point for cell in chosen} == {*POINTS} - {"after-claim"}
     assert {cell.ledger for cell in chosen} == {"deltalake"}
-    assert list_numbers(cells(), "disk") == [*range(len(cells()))]
+    assert list_numbers(every, "disk") == [*range(len(every))]
 
 
 @pytest.fixture
@@ -81,7 +82,8 @@ def test_after_a_crash_nothing_is_lost_and_nothing_twice(server: Server, tmp_pat
 @pytest.mark.spark
 def test_after_a_crash_on_s3_nothing_is_lost_and_nothing_twice(s3_server: str, tmp_path: Path, seed: int) -> None:
     """State and tables are in an S3."""
-    numbers, every = list_numbers(cells(), "s3"), cells()
+    every = cells()
+    numbers = list_numbers(every, "s3")
     make_bucket(s3_server, BUCKET)
     settings = {**make_spark_settings(s3_server), "spark.jars": ",".join(map(str, list_store_jars()))}
     with contextlib.closing(Server(tmp_path / "jvm", settings)) as server:
