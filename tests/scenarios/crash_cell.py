@@ -224,7 +224,8 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if name == "files":
             from pyarrow import parquet
 
-            return [row for file in self._list_files() for row in parquet.read_table(file, ["id"])["id"].to_pylist()]
+            found = (parquet.ParquetFile(file).read(["id"]) for file in self._list_files())
+            return [row for rows in found for row in rows["id"].to_pylist()]
         return self._column(self.locate("tables", name), "id")
 
     def _list_files(self) -> Iterator[Any]:
