@@ -83,7 +83,7 @@ def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> 
     help="Print the version and exit.",
 )
 def wherry() -> None:
-    """Carry rows in batches on Spark, and prove that every one arrived.
+    """Process rows in batches on Spark, and prove that every row arrived.
 
     Start with `wherry demo`. Exit codes: 0 done, 1 failed, 2 wrong definition or command, 3 stopped before the
     end, 4 another run owns the pipeline.
@@ -130,7 +130,7 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
 @option("--databricks", is_flag=True, help="Write an asset bundle and a notebook.")
 @as_json
 def init(directory: Path | None, name: str, own: Path | None, databricks: bool, json: bool) -> None:
-    """Write a definition to begin with, sample rows and cases.
+    """Write a first definition, sample rows and test cases.
 
     For example:  wherry init shop
 
@@ -205,7 +205,7 @@ def is_interactive() -> bool:
 @with_folder
 @as_json
 def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bool, **given: Any) -> int:
-    """Say what a definition will do, or all that is wrong with it.
+    """Explain what a definition will do, or list its errors.
 
     For example:  wherry validate orders.yaml --set dlq.window=0
 
@@ -274,7 +274,7 @@ def run(
     most: int,
     **given: Any,
 ) -> int:
-    """Process the rows that wait, then end.
+    """Process all new rows, then end.
 
     For example:  wherry run orders.yaml --set dlq.window=0
 
@@ -334,9 +334,9 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 @with_definition
 @_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC).")
 @_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC).")
-@_selects("--only", metavar="NAME", help="Deliver to this destination alone.")
-@_selects("--lane", metavar="LANE", help="Read this lane alone.")
-@option("--again", is_flag=True, help="Deliver also what a destination has already.")
+@_selects("--only", metavar="NAME", help="Deliver only to this destination.")
+@_selects("--lane", metavar="LANE", help="Read only this lane.")
+@option("--again", is_flag=True, help="Deliver also batches that a destination has.")
 @with_move_options
 @with_carry_options
 def backfill(
@@ -354,8 +354,8 @@ def backfill(
 
     For example:  wherry backfill orders.yaml --from 2026-01-31 --only latest --again --reason "lost rows"
 
-    WHEN is the number of a batch in its lane, or the time at which the batch was loaded, and no date in its rows. A
-    batch is read whole, and offsets stay. After a crash, the same command goes on where it was.
+    WHEN is the number of a batch in its lane, or the time when the batch was loaded. It is not a date in the rows.
+    Batches are read whole, and offsets do not move. After a crash, type the same command again: it continues.
     """
     from runners.command_line.carrying import carry_and_print
     from runners.operations.offsets import plan_backfill
@@ -376,12 +376,12 @@ def backfill(
 @with_move_options
 @with_carry_options
 def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any) -> int:
-    """Read a file again that was edited in place.
+    """Read an edited file again, and replace its old rows.
 
     For example:  wherry redo orders.yaml --file monday.json
 
-    In each table the old rows of the file make room for the new ones, in one commit. Wherry refuses where a table
-    cannot tell which rows are the file's. After a crash, the same command goes on where it was.
+    In each table, one commit replaces the old rows of the file by the new ones. Wherry refuses if it cannot tell which
+    rows of a table came from the file. After a crash, type the same command again: it continues.
     """
     from runners.command_line.carrying import carry_and_print, show_work
     from runners.operations.redo import preview_redo
@@ -411,7 +411,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
 )
 @as_json
 def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> None:
-    """Stop a run after its batches in flight.
+    """Stop a run when its batches in flight are done.
 
     For example:  wherry stop orders.yaml
     """
@@ -433,9 +433,9 @@ def stop(reason: str, force: bool, within: str, json: bool, **given: Any) -> Non
 @with_reason
 @as_json
 def resume(reason: str, json: bool, **given: Any) -> None:
-    """Let runs begin again after a limit paused them.
+    """Resume a pipeline that a limit has paused.
 
-    For example:  wherry resume orders.yaml --reason "the export is mended"
+    For example:  wherry resume orders.yaml --reason "the export is corrected"
 
     The next run plans the batch again, and judges it again. To let it pass:  wherry run FILE --set dlq.limits.rows=off
     """
@@ -528,7 +528,7 @@ def explain(code: str | None, json: bool) -> None:
 @with_values
 @as_json
 def doctor(state: Path | None, cluster: bool, json: bool, **given: Any) -> int:
-    """Look for what is missing here or on a cluster.
+    """Find what this machine or a cluster lacks.
 
     For example:  wherry doctor
 

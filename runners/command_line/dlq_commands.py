@@ -105,8 +105,8 @@ def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: A
 
     For example:  wherry dlq explain orders.yaml 5f0c9a/17
 
-    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows beside it, and
-    passes the row through the stages of today. Writes nothing.
+    Shows why the row was refused, and the stage as it was then and is now. Then Wherry reads the rows next to it, and
+    tries the row with today's stages. Writes nothing.
     """
     if not letter:
         raise click.MissingParameter(param_hint="ID", param_type="argument")
@@ -164,11 +164,11 @@ def merge(json: bool, **given: Any) -> int:
 @with_move_options
 @as_json
 def discard(choice: Choice, reason: str, yes: bool, json: bool, **given: Any) -> None:
-    """Give refused rows up, so that no replay takes them.
+    """Close refused rows, so that no replay delivers them.
 
     For example:  wherry dlq discard orders.yaml --code PARSE --reason "test files"
 
-    The rows stay in the queue's table until dlq.retain is over.
+    The rows stay in the DLQ until dlq.retain is over.
     """
     from runners.operations.dlq import choose_letters, discard
 
@@ -213,7 +213,7 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 
     For example:  wherry dlq config set orders.yaml window=0 limits.CAST=5% --reason "they are known"
 
-    They hold from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
+    They apply from the next batch to the end of the run. NAME is window, threshold or limits.NAME.
     """
     from runners.operations.dlq import change_settings
 
@@ -231,17 +231,17 @@ def set_config(changes: Sequence[str], reason: str, json: bool, **given: Any) ->
 @partial(with_definition, sets=FIXES)
 @with_choice_options
 @with_fix_options
-@option("--resume", is_flag=True, help="Go on with a replay that was cut short.")
+@option("--resume", is_flag=True, help="Continue a replay that was interrupted.")
 @with_replay_options
 def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: Any) -> int:
     """Process refused rows again, as they were read or with a fix.
 
     For example:  wherry dlq replay orders.yaml --code CAST --reason "the amounts are text now"
 
-    Each row passes today's definition once, to the destinations that lack it. A row that is refused again becomes a
-    new row of the queue, which names the old one. A second replay takes what is left.
+    Each row goes through today's stages once, to the destinations that lack it. A row that is refused again becomes a
+    new row of the DLQ. A second replay takes only rows that still wait.
 
-    --set and --with change the rows first. Wherry then shows what would become of them before it asks.
+    --set and --with change the rows first. Wherry then shows what would happen to them before it asks.
     """
     from runners.running.replay import Replay
 
@@ -281,15 +281,15 @@ def export_rows(choice: Choice, to: Path, reveal: bool, json: bool, **given: Any
 @dlq.command("import")
 @partial(with_definition, rest="rows")
 @click.argument("rows", metavar="ROWS", required=False)
-@option("--unchanged", is_flag=True, help="Take rows too that were not edited.")
+@option("--unchanged", is_flag=True, help="Also take rows that were not edited.")
 @with_replay_options
 def import_rows(rows: str | None, unchanged: bool, how: ReplayOptions, **given: Any) -> int:
     """Replay the rows of a file that `dlq export` wrote.
 
     For example:  wherry dlq import orders.yaml rows.csv --reason "amounts corrected by hand"
 
-    Wherry compares the file with the queue, and shows what would become of each row before it asks. A row that was not
-    edited waits on. After a crash, import the same file again: each row is delivered once.
+    Wherry compares the file with the DLQ, and shows what would happen to each row before it asks. Rows that were not
+    edited still wait. After a crash, import the same file again: each row is delivered once.
     """
     if not rows:
         raise click.MissingParameter(param_hint="ROWS", param_type="argument")
@@ -310,7 +310,7 @@ def edit_row(letter: str | None, reveal: bool, how: ReplayOptions, **given: Any)
     For example:  wherry dlq edit orders.yaml 5f0c9a/17 --reason "the amount was a typo"
 
     The editor shows the row as JSON, below the reason why it was refused. A file that is unchanged or empty does
-    nothing. Wherry shows what would become of the row before it asks.
+    nothing. Wherry shows what would happen to the row before it asks.
     """
     from runners.command_line.editor import find_editor
     from runners.operations.correct_rows import find_correctable

@@ -55,8 +55,8 @@ def list_folder(directory: Path, select: Sequence[str], values: GivenValues, jso
 
     For example:  wherry ls pipelines
 
-    DIRECTORY is this one by default. A pipeline stands below those whose tables it reads. Starts no Spark. Ends with 2
-    if a definition is broken.
+    DIRECTORY is by default the current folder. A pipeline is listed after the pipelines whose tables it reads. Starts
+    no Spark. Ends with 2 if a definition is broken.
     """
     from runners.command_line.folder import format_folder, read_folder
     from runners.operations.status import describe_pipelines
@@ -110,9 +110,11 @@ def list_runs(status: str | None, since: datetime | None, limit: int, archived: 
 @click.argument("run", default="")
 @as_json
 def show_run(run: str, json: bool, **given: Any) -> None:
-    """Show the last run, or the one whose name begins like this.
+    """Show one run, by default the last.
 
     For example:  wherry runs show orders.yaml 3f9a
+
+    RUN is the name of a run, or its first letters.
     """
     facts = _find_run(load_for_reading(**given), run, given["file"])
     click.echo(printing.as_json(facts) if json else printing.format_run(facts))
@@ -142,7 +144,7 @@ def report(
 
     For example:  wherry report orders.yaml 3f9a --to report.html
 
-    RUN is the name of a run or its first letters, by default the last run. The page needs no network. With --index,
+    RUN is the name of a run, or its first letters; default: the last run. The page needs no network. With --index,
     PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
     from runners.reports.write_html import write_directory, write_run
@@ -229,8 +231,8 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
 
     For example:  wherry compare orders.yaml new.yaml
 
-    Tries both on the rows that wait, or if none do, on the newest batches that were carried. Each row is compared with
-    itself, by column and by why it is refused or filtered. Writes nothing. Ends with 1 if a row differs.
+    Tries both definitions on the new rows. If there are none, it reads the newest batches again. Compares each row
+    with itself: its columns, or why it is refused or filtered. Writes nothing. Ends with 1 if a row differs.
     """
     from runners.command_line.carrying import show_work
     from runners.operations.compare import compare_definitions
@@ -257,11 +259,11 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
 def test_cases(
     names: Sequence[str], file_with_cases: Path | None, watch: bool, quiet: bool, json: bool, **given: Any
 ) -> int:
-    """Try the cases beside a definition, and compare.
+    """Test a definition with its cases.
 
     For example:  wherry test orders.yaml
 
-    The cases of orders.yaml stand in orders.test.yaml: rows, and what is expected of them behind the stages. Writes
+    The cases of orders.yaml are in orders.test.yaml: some rows, and what the stages should make of them. Writes
     nothing. Ends with 1 if a case fails.
     """
     if not watch:
@@ -330,17 +332,19 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
 
 @command()
 @with_definition
-@option("--where", section=SELECTION, required=True, metavar="SQL", help="Find rows as read for which this is true.")
+@option(
+    "--where", section=SELECTION, required=True, metavar="SQL", help="Find rows where this is true; columns as read."
+)
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
 @with_quiet
 @as_json
 def find(where: str, since: datetime | None, quiet: bool, json: bool, **given: Any) -> None:
-    """Find rows: in files, tables and the DLQ.
+    """Find rows in files, tables and the DLQ.
 
     For example:  wherry find orders.yaml --where "id = 42"
 
-    Reads settled batches again, and says which stage filters or refuses a row, to which destinations it goes, and which
-    have it. Tables are searched whole. Writes nothing.
+    Reads delivered batches again. Says which stage filters or refuses a row, to which destinations it goes, and which
+    have it. Searches whole tables. Writes nothing.
     """
     from runners.command_line.carrying import show_work
     from runners.operations.find_rows import find_rows
@@ -372,7 +376,7 @@ def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool
     For example:  wherry expect suggest orders.yaml --to rules.json
 
     Looks at rows as they leave the stages of the pipeline, in one pass of Spark, and delivers nothing. A rule that one
-    batch cannot prove is a warning. Read the rules, change them, and make those critical that must hold.
+    batch cannot prove is a warning. Read the rules, change them, and make the important ones critical.
     """
     from runners.command_line.carrying import show_work
     from runners.model.errors import Refusal

@@ -243,16 +243,26 @@ def with_choice_options(command: F) -> F:
     options = [
         option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
         option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
-        option("--stage", section=SELECTION, default="", metavar="NAME", help="Take what this stage or table refused."),
-        option("--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value there."),
+        option(
+            "--stage", section=SELECTION, default="", metavar="NAME", help="Take rows that this stage or table refused."
+        ),
+        option(
+            "--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value in this column."
+        ),
         option(
             *("--value", "in_row"),
             section=SELECTION,
             multiple=True,
             metavar="COLUMN=VALUE",
-            help="Take rows with this value there; may be repeated.",
+            help="Take rows with this value; may be repeated.",
         ),
-        option("--text", section=SELECTION, default="", metavar="TEXT", help="Take rows with it in a value or reason."),
+        option(
+            "--text",
+            section=SELECTION,
+            default="",
+            metavar="TEXT",
+            help="Take rows with this text in a value or reason.",
+        ),
         option(
             *("--file", "of_file"),
             section=SELECTION,
@@ -261,7 +271,7 @@ def with_choice_options(command: F) -> F:
             help="Take rows of this file, or *.csv.",
         ),
         option(
-            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where it is true; needs Spark."
+            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where this is true; needs Spark."
         ),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
@@ -334,7 +344,7 @@ def with_carry_options(command: F) -> F:
             type=click.Choice(["fail", "skip"]),
             default="fail",
             metavar="fail|skip",
-            help="Exit with 4, or 0, if another run is active.",
+            help="If another run is active: exit with 4, or 0.",
         ),
         with_log_format,
         as_json,
@@ -363,7 +373,7 @@ def with_replay_options(command: F) -> F:
 
     options = [
         option("--dry-run", is_flag=True, help="Show what would happen, and stop."),
-        option("--give-up", is_flag=True, help="Give up a replay that was cut short."),
+        option("--give-up", is_flag=True, help="Give up a replay that was interrupted."),
         with_move_options,
         with_carry_options,
     ]

@@ -65,7 +65,7 @@ def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> 
     required=True,
     metavar="JSON",
     callback=_parse_offset,
-    help="Move to this, as `offsets show --json` has it.",
+    help="Move to this offset, as `offsets show --json` prints it.",
 )
 @with_move_options
 @as_json
@@ -86,7 +86,7 @@ def set_offset(lane: str, offset: JSON, **given: Any) -> None:
 @with_move_options
 @as_json
 def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -> None:
-    """Go back; the next run reads rows since then again.
+    """Go back, so that the next run reads rows again.
 
     For example:  wherry offsets rewind orders.yaml --batches 2 --reason "the prices were wrong"
     """
@@ -100,7 +100,7 @@ def rewind_offsets(batches: int | None, moment: datetime | None, **given: Any) -
 @with_move_options
 @as_json
 def reset_offsets(**given: Any) -> None:
-    """Go back to the beginning; the next run reads all again.
+    """Go back to the beginning; the next run reads all rows again.
 
     For example:  wherry offsets reset orders.yaml --reason "a new price list"
     """
@@ -164,7 +164,7 @@ def audit(json: bool, **given: Any) -> int:
     For example:  wherry audit orders.yaml
 
     Compares the ledger with the history and the rows of every destination, and with the dead letter queue. Changes
-    nothing. Ends with 0 if all adds up, with 1 if not.
+    nothing. Ends with 1 if something is wrong.
     """
     result = load_for_reading(**given).audit()
     click.echo(printing.as_json(result.json()) if json else printing_state.format_audit(result, str(given["file"])))
@@ -181,9 +181,9 @@ def repair(accept: Sequence[str], reason: str, yes: bool, json: bool, **given: A
 
     For example:  wherry repair orders.yaml --reason "the table was restored by mistake"
 
-    Finishes batches that a run left open, and puts back whole batches that left a table. `audit` says what to do about
-    all else. --accept changes nothing: the finding counts as right from now on. Ends with 0 if all adds up then, with
-    1 if not.
+    Finishes batches that a run left open, and puts back whole batches that are missing from a table. For all other
+    findings, `audit` says what to do. --accept changes no row: audits then count the finding as right. Ends with 1 if
+    something is still wrong.
     """
     from runners.operations.repair import RepairResult
 

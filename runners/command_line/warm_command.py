@@ -36,7 +36,7 @@ def warm() -> None:
     default="",
     metavar="TIME",
     callback=check_duration,
-    help="Let it end after TIME without work; default: 15m.",
+    help="End it after TIME without work; default: 15m.",
 )
 @with_values
 @as_json
@@ -45,7 +45,7 @@ def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
 
     For example:  wherry warm start orders.yaml --for 1h
 
-    It has the settings of FILE, and serves the definitions with the same settings.
+    It has the settings of FILE. Only definitions with the same settings can use it.
     """
     from origins.quantities import parse_seconds
     from runners.command_line.printing import as_json as print_json
@@ -94,7 +94,7 @@ def stop_warm(json: bool) -> int:
 
     For example:  wherry warm stop
 
-    One that a command uses ends after that command.
+    A Spark that a command is using ends after that command.
     """
     from runners.command_line.printing import as_json as print_json
     from runners.spark.warm import end_warm, list_warm
