@@ -335,7 +335,7 @@ def find_or_assume(
     except Unsure as error:
         if not assume:
             raise
-        log.warning("%s  By --assume %s counts as %s.", error.message, what, assume)
+        log.warning("%s  With --assume, %s counts as %s.", error.message, what, assume)
         return Written(rows=None) if assume == "delivered" else None
 
 

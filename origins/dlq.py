@@ -239,7 +239,7 @@ class DlqEntries(Origin):
             hint="\n".join(
                 [
                     "Choose rows by `stage`, `code` or `destination`, or give the `schema` that they all get.",
-                    "`rows: entries` needs none. These schemas stand behind the stages that refused the rows:",
+                    "`rows: entries` needs none. The schemas, with the stages that refused the rows:",
                     *listed,
                     *more,
                 ]

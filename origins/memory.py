@@ -76,7 +76,7 @@ class Memory(Origin):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lanes != 1:
-            raise ValueError("lanes: give the items as a mapping from the lanes' names to their scripts")
+            raise ValueError("lanes: expected 1; for several lanes, give `items` as a mapping from lanes to rows")
         if any("/" in lane or not lane for lane in self.lane_names()):
             raise ValueError(f"items: expected names of lanes without /, got {', '.join(self.lane_names())}")
 
@@ -154,7 +154,7 @@ class Script(Backlog):
         item = self.memory.script(lane)[at]
         if isinstance(item, Crash) and not item.happened:
             item.happened = True
-            raise Crashed(f"the script of lane {lane} says so, at item {at + 1}")
+            raise Crashed(f"item {at + 1} of lane {lane} is Crash()")
         if isinstance(item, Pause):
             if item.until is None:
                 item.until = self.memory.clock() + item.seconds

@@ -482,7 +482,7 @@ class ObjectStore:
             return parsedate_to_datetime(date or "").timestamp()
         except (OSError, ValueError) as error:
             raise StoreError(
-                f"{endpoint} does not say what time it is there.",
+                f"{endpoint} does not give its time.",
                 hint="Check the endpoint and the network, or leave `min_age` out: an object is never half written.",
                 is_away=isinstance(error, OSError),
             ) from error

@@ -231,9 +231,9 @@ class ValueClaims:
     def find_value(self, text: bytes) -> bytes | str:
         """The bytes for which a reference stands; or why there are none."""
         if self._stored_key is None:
-            raise FunctionCannotRun(f"{self.store.place} is no store of large values")
+            raise FunctionCannotRun(f"{self.store.place} is not a store of large values")
         if not self.is_reference(text):
-            return "is no reference to a value of this store"
+            return "is not a reference to a value of this store"
         name, length = _read_reference(text)
         content = self.store.read(find_value(name))
         if content is None:

@@ -164,7 +164,7 @@ def check_condition(field: str, value: object) -> None:
     """Raises ValueError unless the value is a condition on a row that is the same for it in every batch."""
     check_row_expression(field, value)
     if not is_repeatable_sql(str(value)):
-        raise ValueError(f"{field}: expected a condition whose answer never changes, got {value!r}")
+        raise ValueError(f"{field}: expected a condition with the same result each time, got {value!r}")
     if put_in(str(value), dict.fromkeys(LABELS, "")) != value:
         raise ValueError(f"{field}: expected a condition on columns, got {value!r}, which depends on the batch")
 

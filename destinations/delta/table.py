@@ -42,7 +42,7 @@ _MOST_TO_COMPARE = 1 << 20
 """Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""
 
 _OBSTACLES = {
-    "ALREADY_EXISTS": "another thing than a Delta table is there",
+    "ALREADY_EXISTS": "something other than a Delta table is there",
     "SCHEMA_NOT_FOUND": "the schema does not exist; CREATE SCHEMA makes it",
     "CANNOT_CREATE_LOG_PATH": "the folder cannot be created",
 }

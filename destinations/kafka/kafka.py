@@ -132,7 +132,7 @@ class Kafka(Destination):
         if isinstance(self.headers, str):
             raise ValueError(f"headers: expected a list, got {self.headers!r}")
         if str(self.options.get("message.timeout.ms")) == "0":
-            raise ValueError("options: expected a message.timeout.ms above 0, with which a message is given up in time")
+            raise ValueError("options: expected a message.timeout.ms above 0, after which a message is given up")
         for name in OWN:
             if name in self.options:
                 raise ValueError(f"options: expected settings other than {name}, which Wherry sets itself")
@@ -169,7 +169,7 @@ class Kafka(Destination):
             try:
                 Sender(self.cluster, f"{self.transactional_id}.doctor")
             except ProducerFenced as error:
-                raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, once at a time.") from error
+                raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, one at a time.") from error
 
     def load_coding(self) -> Coding | None:
         """What writes values in Avro and Protobuf, by the newest schema. Raises `OriginError`."""
@@ -180,7 +180,7 @@ class Kafka(Destination):
             newest = registry.find_newest(subject)
             if newest is None:
                 raise OriginError(
-                    f"The schema registry at {registry.url} has no subject {subject}, by which values are written.",
+                    f"The schema registry at {registry.url} has no subject {subject}, and values need its schema.",
                     hint="Register the schema, or name its subject with `subject`.",
                 )
             coding: Coding = AvroCoding(schemas=dict([newest]), header=True)

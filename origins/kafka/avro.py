@@ -54,7 +54,7 @@ class AvroCoding:
             except BROKEN as error:
                 raise Unreadable(f"the value is not Avro of {of} ({type(error).__name__})") from error
             if left := len(body) - stream.tell():
-                raise Unreadable(f"more stands behind the value of {of} (bytes: {left})")
+                raise Unreadable(f"more bytes follow the value of {of}: {left}")
             if not isinstance(found, dict):
                 raise Unreadable(f"expected a record of {of}, got {show_value(found)}")
             return found
@@ -152,11 +152,11 @@ def _find_avro_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ..
         if found and all(each in ("integer", "long") for each in found):
             return max(found, key=("integer", "long").index)
         if len(found) != 1:
-            raise NoColumns(f"a union of {len(found)} types has no type of a column")
+            raise NoColumns(f"a column cannot have a union of {len(found)} types")
         return found[0]
     if isinstance(schema, str):
         if schema == "null":
-            raise NoColumns("the type null has no type of a column")
+            raise NoColumns("a column cannot have the type null")
         return _AVRO[schema] if schema in _AVRO else _find_avro_type(named[schema], named, inside)
     kind, logical = schema["type"], schema.get("logicalType")
     if not isinstance(kind, str):

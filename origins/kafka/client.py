@@ -174,7 +174,7 @@ class Cluster:
 
     def find_missing_rights(self, topics: Sequence[str], group: str | None) -> Sequence[str]:
         """The rights that a reader of these topics, and a writer of a group's offsets, needs and does not have."""
-        with self._explain("say what is allowed"):
+        with self._explain("list the rights of this user"):
             from confluent_kafka import TopicCollection
 
             operations: Any = importlib.import_module("confluent_kafka.admin").AclOperation
@@ -201,7 +201,7 @@ class Cluster:
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         told = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
-        with self._explain(f"tell the group {group} its offsets"):
+        with self._explain(f"commit the offsets of the group {group}"):
             wanted = ConsumerGroupTopicPartitions(group, told)
             try:
                 for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():

@@ -102,7 +102,7 @@ def carry_and_record(
         for notice in recording.notices:
             click.echo(f"note: {escape_line(notice)}", err=True)
         if not recording.cases:
-            raise Refusal("No case was recorded: no row can stand in one.")
+            raise Refusal("No case was recorded: a case can have none of the rows.")
         extend_cases(record, recording.cases, _describe_run(reports[-1]))
     except WherryError as error:
         complain(str(error), code=error.code)

@@ -170,7 +170,7 @@ def _list_local_steps(definition: Path) -> list[list[str]]:
         *_list_path_steps(),
         [f"wherry preview {file}", "shows the outcome of each row; writes nothing"],
         *([[f"wherry test {file}", "tries the cases; writes nothing"]] if find_cases(definition).exists() else []),
-        [f"wherry run {file}", "processes the rows that wait; later, new rows"],
+        [f"wherry run {file}", "processes all new rows"],
         [f"wherry dlq show {file}", "shows the refused rows, and why"],
     ]
 

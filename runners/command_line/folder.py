@@ -107,7 +107,7 @@ def validate_folder(directory: Path, select: Sequence[str], *, with_spark: bool,
         for name in files:
             feeds = graph.upstream[name]
             reads = f" It reads what {' and '.join(feeds)} {'write' if len(feeds) > 1 else 'writes'}." if feeds else ""
-            click.echo(f"{name} is well defined.{reads}")
+            click.echo(f"{name} is valid.{reads}")
     return 0
 
 

@@ -394,7 +394,7 @@ def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool
             f"Wherry can suggest nothing: {error}.", hint="Choose another table:  --path tables/orders"
         ) from error
     if suite is None:
-        raise Refusal("No rows wait from which rules could be suggested.", hint="Name a table:  --path tables/orders")
+        raise Refusal("There are no new rows to suggest rules from.", hint="Name a table:  --path tables/orders")
     try:
         if place is not None:
             place.write_text(printing.dump(suite) + "\n", encoding="utf-8")

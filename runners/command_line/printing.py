@@ -71,7 +71,7 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
     if columns is None:
         analysed = [f"Types and SQL are not checked yet:  wherry validate {file} --spark"]
     elif not columns:
-        analysed = ["No rows wait from which columns could be found, so the stages are not checked yet."]
+        analysed = ["There are no new rows to find the columns from, so the stages are not checked yet."]
     named: list[tuple[str, Sequence[str]]] = [
         ("flow", carried),
         ("delivers", guarantees),

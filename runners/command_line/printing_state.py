@@ -333,7 +333,7 @@ def _write_stage(kind: str, options: JSON) -> str:
 def format_redo(found: RedoPreview, file: str = "FILE") -> str:
     letters = [paint_hint(escape_line(with_file(notice, file))) for notice in found.notices]
     if found.read is None:
-        return "\n".join([f"{found.file} was already read as it is now: no row leaves or comes.", *letters])
+        return "\n".join([f"{found.file} has not changed since it was read: there is nothing to redo.", *letters])
     rows = [[name, *_describe_leaving(leaving, found.conditions.get(name))] for name, leaving in found.leaving.items()]
     return "\n".join(
         [

@@ -61,7 +61,7 @@ def begin(
 _WHAT = {
     ".yaml": "the definition",
     ".csv": "sample rows, some of them bad",
-    ".test.yaml": "cases: what becomes of the sample, and of a row",
+    ".test.yaml": "test cases: what happens to the sample, and to a row",
     "databricks.yml": "an asset bundle: a scheduled job",
     "notebook.py": "the notebook that the job runs",
 }

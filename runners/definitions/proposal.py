@@ -322,7 +322,7 @@ _SCHEMAS = {
     "json": "what the first objects have",
     "parquet": "the widest type that a file has",
 }
-_FILE_NAME = "Will files be edited later? Then use the next line before the first run, for `wherry redo`."
+_FILE_NAME = "If files may be edited later, use the next line before the first run: `wherry redo` needs it."
 _OPTIONS = {
     "header": "the first line is no header; give the columns names with `rename`",
     "multiLine": "values go over several lines",
@@ -522,7 +522,7 @@ def _describe_values(proposal: Proposal) -> Iterator[str]:
         yield f"About {format_share(share)} of {rows} do not look like the others. {limit}."
         yield "The DLQ gets those that Wherry cannot read or cast."
     if SPARE * proposal.bad_share * WINDOW > MOST_REFUSED:
-        yield "That is much. Look at the reasons with wherry preview before the first run."
+        yield "That is a large share. Look at the reasons with wherry preview before the first run."
 
 
 def _describe_rest(proposal: Proposal) -> Iterator[str]:

@@ -39,7 +39,7 @@ class WindowTripped(WherryError):
             _describe_refusal(batch, f"{many} refused", f", row {place}", [counts], nacks, causes),
             hint="see it       wherry preview FILE\n"
             "let it pass  wherry run FILE --set dlq.window=0  (this run only; refused rows go to the DLQ)\n"
-            f"for good     dlq: {_widen_window(window, threshold, nacked)}  in the definition",
+            f"permanent    dlq: {_widen_window(window, threshold, nacked)}  in the definition",
         )
         self.batch = batch
         self.stage = nacks[0]["stage"] if nacks else None

@@ -243,7 +243,7 @@ class _RowSearch:
             if kind.is_row:
                 raise Refusal(
                     f"--where fails at a row: {self.trial.mask_error(error)}",
-                    hint="Write a condition that every row can answer, for example with try_cast.",
+                    hint="Write a condition that works for every row, for example with try_cast.",
                 ) from error
             if len(candidates) == 1:
                 return [], 0, [candidates[0].leave_out(self.trial.mask_error(error))]

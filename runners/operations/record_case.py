@@ -205,14 +205,13 @@ class CaseRecorder:
         newest = max(batches, key=lambda batch: batch.time)
         same = [batch for batch in batches if batch.schema == newest.schema]
         if len(same) < len(batches):
-            self.notices.append("Batches with other columns than the newest one are in no case.")
+            self.notices.append("The case leaves out batches whose columns differ from the newest batch.")
         line = self.trial.make_chain(self.origin, newest.schema)
         found = [each for batch in same for each in self._see(line, batch)]
         seen = [each for each in found if each.fate.stage != "origin" and len(json.dumps(each.row)) <= LONGEST_ROW]
         if len(seen) < len(found):
             self.notices.append(
-                f"A case has neither rows that could not be read nor rows of more than {LONGEST_ROW:,} characters. "
-                f"The run had such rows."
+                f"The case leaves out rows that could not be read, and rows of more than {LONGEST_ROW:,} characters."
             )
         kinds = len({each.kind for each in seen})
         if kinds > most:
@@ -276,7 +275,7 @@ class CaseRecorder:
             left = len(chosen) - len(kept)
             self.notices.append(
                 f"{format_count(left)} {'is' if left == 1 else 'are'} left out: with masked values, or without the "
-                "tables, the stages treat them otherwise than in the run."
+                "tables, the stages treat them differently than in the run."
             )
         if not kept:
             return None
@@ -287,7 +286,7 @@ class CaseRecorder:
         recorded = expect_outcome(case, first, second, pipeline.protection, pipeline.secrets)
         problems = compare(recorded, second).problems
         if problems:
-            raise Refusal(f"No case was recorded: its rows do not end the same way twice: {problems[0]}")
+            raise Refusal(f"No case was recorded, because its rows give another result each time: {problems[0]}")
         return recorded
 
 

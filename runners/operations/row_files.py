@@ -92,7 +92,7 @@ def find_format(file: Path) -> RowFormat:
     if found is None:
         raise Refusal(
             f"Expected a name that ends with {', '.join([*_FORMATS][:-1])} or {[*_FORMATS][-1]}, got {file.name}.",
-            hint="A spreadsheet edits rows.csv.",
+            hint="A spreadsheet can edit rows.csv.",
         )
     return found
 

@@ -238,7 +238,7 @@ class _Tracer:
 
     def _trace(self, name: str, destination: Destination, spark: SparkSession) -> OldRows:
         if not isinstance(destination, Delta):
-            raise Refusal(f"'{name}' is no Delta table, and Wherry takes rows out of Delta tables only.")
+            raise Refusal(f"'{name}' is not a Delta table, and Wherry can remove rows from Delta tables only.")
         if destination.mode == "replace":
             raise Refusal(f"'{name}' is replaced by each run, so one file cannot be replaced in it.")
         if destination.mode == "merge":

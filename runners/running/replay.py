@@ -171,7 +171,7 @@ def _explain_staying(letter: Letter, lines: Mapping[str, StageChain], fix: Fix) 
     changes = next((at for at, step in enumerate(line.common) if step.stage.changes_rows), None)
     by_fix = bool(letter.replays) and is_fix(letter.stage) and letter.stage not in names
     if changes is not None and not by_fix and letter.stage not in names[:changes]:
-        return f"they were refused after '{names[changes]}', which makes other rows of those that were read"
+        return f"they were refused after '{names[changes]}', which makes other rows"
     return ""
 
 
@@ -210,7 +210,7 @@ class Replay:
     def resume(state: PipelineState) -> Replay:
         """The replay that was cut short, with its fix. Raises `Refusal` where there is none."""
         if state.replay is None:
-            raise Refusal("No replay with a fix was cut short, so there is none to resume.")
+            raise Refusal("No replay with a fix was interrupted, so there is none to resume.")
         body: Mapping[str, JSON] = state.replay["body"]
         return Replay(choice=Choice.of(body), reason=body["reason"], fix=Fix.of(body["fix"]))
 

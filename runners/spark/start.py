@@ -106,7 +106,7 @@ _DYING = 1.0
 """So many seconds after an error of a start the end of its JVM is seen."""
 
 _SHORT_OF_MEMORY = (
-    "Linux kills a program like this where memory is short. Free some, or set `spark.driver.memory` under `spark.conf` "
+    "Linux kills such a program if memory is short. Free some memory, or set `spark.driver.memory` under `spark.conf` "
     "to less. "
 )
 

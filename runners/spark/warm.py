@@ -262,8 +262,8 @@ def keep_warm(options: SparkOptions, keep: float) -> str:
     base = find_base(make=True)
     if base is None:
         raise WarmError(
-            "There is no folder that surely only this user can read.",
-            hint="Wherry tries $XDG_RUNTIME_DIR and ~/.cache/wherry/warm. Own one of them, with mode 700.",
+            "Wherry found no folder that only this user can read.",
+            hint="Wherry tries $XDG_RUNTIME_DIR and ~/.cache/wherry/warm. Make one of them your own, with mode 700.",
         )
     folder = base / name_folder(options.conf, options.packages)
     try:

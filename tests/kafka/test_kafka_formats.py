@@ -140,7 +140,7 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
         (b"\1\0\0\0\1\2\0", "expected the magic byte 0, got 1"),
         (b"\0\0\0\0\x09\2\0", "the registry had no schema with id 9 when the batch was planned"),
         (b"\0\0\0\0\1\2", "the value is not Avro of schema 1 (EOFError)"),
-        (b"\0\0\0\0\1\2\0\0\0", "more stands behind the value of schema 1 (bytes: 2)"),
+        (b"\0\0\0\0\1\2\0\0\0", "more bytes follow the value of schema 1: 2"),
     ],
 )
 def test_a_value_that_is_none_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
@@ -194,10 +194,10 @@ NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "x", "type":
     ("coding", "why"),
     [
         (AvroCoding(schemas={0: (json.dumps(NODE),)}, header=False), "the record Node holds itself"),
-        (AvroCoding(schemas={0: (json.dumps(EITHER),)}, header=False), "a union of 2 types has no type of a column"),
+        (AvroCoding(schemas={0: (json.dumps(EITHER),)}, header=False), "a column cannot have a union of 2 types"),
         (AvroCoding(schemas={0: ('"int"',)}, header=False), "expected a record"),
         (AvroCoding(schemas={0: ("{",)}, header=False), "expected an Avro schema"),
-        (AvroCoding(schemas={0: (json.dumps(NOTHING),)}, header=False), "the type null has no type of a column"),
+        (AvroCoding(schemas={0: (json.dumps(NOTHING),)}, header=False), "a column cannot have the type null"),
         (ProtobufCoding(descriptors=b"x", message="A"), "expected descriptors from `protoc"),
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Nod"), "shop.Item, shop.Node, shop.Order, got"),
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Node"), "the message shop.Node holds itself"),

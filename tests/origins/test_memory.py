@@ -96,7 +96,7 @@ def test_each_lane_has_a_script_of_its_own() -> None:
 
 def test_lanes_are_given_by_scripts() -> None:
     """A number of lanes says nothing about which row is in which."""
-    with pytest.raises(ValueError, match=r"^lanes: give the items as a mapping"):
+    with pytest.raises(ValueError, match=r"^lanes: expected 1; for several lanes"):
         Memory(items=[], schema="id int", lanes=2)
 
 

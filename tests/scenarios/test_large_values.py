@@ -145,7 +145,7 @@ def test_a_wrong_store_fails_the_batch_and_refuses_no_row(place: Place) -> None:
     """The next run delivers it, once the path is right."""
     place.land("1.json", [body(1, LONG)])
     wrong = BODIES.replace("[unclaim: {path: claims}]", "[unclaim: {path: elsewhere}]")
-    with pytest.raises(PipelineFailed, match="elsewhere is no store of large values"):
+    with pytest.raises(PipelineFailed, match="elsewhere is not a store of large values"):
         place.load(wrong).run()
     report = place.load(BODIES).run()
     assert (report.read, report.nacked, bodies(place)) == (1, 0, {1: LONG})

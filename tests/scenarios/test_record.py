@@ -81,7 +81,7 @@ def test_a_case_of_a_run_passes_and_holds_no_protected_value_and_no_secret(shop:
     assert (case.filtered, case.fails) == (1, False)
     assert "7 read, 2 delivered to orders, 1 delivered to large, 1 filtered, 4 refused" in text
     assert "1 row is left out: with masked values" in ended.output
-    assert "neither rows that could not be read" in ended.output
+    assert "leaves out rows that could not be read" in ended.output
     assert "Recorded 5 rows in pipeline.test.yaml. Try them:  wherry test pipeline.yaml\n" in ended.output
     tested = typed("test", "pipeline.yaml")
     assert (tested.return_value, tested.output.splitlines()[0][:16]) == (0, "passed  recorded")

@@ -188,8 +188,8 @@ class TestMaking:
     @pytest.mark.parametrize(
         ("place", "why"),
         [
-            ("full", "another thing than a Delta table is there"),
-            ("file", "another thing than a Delta table is there"),
+            ("full", "something other than a Delta table is there"),
+            ("file", "something other than a Delta table is there"),
             ("file/below", "is a file"),
         ],
     )

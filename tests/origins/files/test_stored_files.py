@@ -266,7 +266,7 @@ def test_a_store_that_does_not_say_what_time_it_is_is_an_error(s3: S3) -> None:
     """Nothing is read too early."""
     put(s3, "in/a.json")
     s3.proxy.add(Fault("reset", kind="HEAD", times=None))
-    with pytest.raises(StoreError, match="does not say what time it is there"):
+    with pytest.raises(StoreError, match="does not give its time"):
         survey(Files(path=url(s3, "in"), format="json", min_age="1s"))
 
 

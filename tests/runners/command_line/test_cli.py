@@ -571,7 +571,7 @@ def test_a_redo_says_what_leaves_and_what_comes(
     assert cli.execute(["redo", file, "--file", "monday.json", "--reason", "sent again", "--quiet", "--yes"]) == 0
     found = RedoPreview(file="monday.json", read=None)
     assert cli.execute(["redo", file, "--file", "monday.json", "--quiet"]) == 0
-    assert "monday.json was already read as it is now: no row leaves or comes.\n" in capsys.readouterr().err
+    assert "monday.json has not changed since it was read: there is nothing to redo.\n" in capsys.readouterr().err
     assert calls == [("monday.json", "sent again"), ("monday.json", "")]
 
 

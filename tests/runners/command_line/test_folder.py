@@ -192,8 +192,8 @@ def test_a_folder_is_validated(folder: Path, capsys: pytest.CaptureFixture[str])
     """What is selected of it, each with what it reads."""
     assert cli.execute(["validate", "--select", "silver+"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "silver is well defined. It reads what bronze writes.",
-        "gold is well defined. It reads what silver writes.",
+        "silver is valid. It reads what bronze writes.",
+        "gold is valid. It reads what silver writes.",
     ]
     assert cli.execute(["validate", ".", "--all", "--json"]) == 0
     assert [each["pipeline"] for each in json.loads(capsys.readouterr().out)["pipelines"]] == [

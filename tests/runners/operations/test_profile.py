@@ -89,6 +89,6 @@ def test_the_command_looks_at_the_next_batch(
     assert (report.read, report.delivered, report.nacked) == (8, {"orders": 6}, 2)
     assert {each["failed"] for each in report.quality} == {0}
     assert cli.execute(["expect", "suggest", "pipeline.yaml"]) == 2
-    assert "No rows wait from which rules could be suggested" in capsys.readouterr().err
+    assert "There are no new rows to suggest rules from" in capsys.readouterr().err
     assert cli.execute(["expect", "suggest", "pipeline.yaml", "--path", "tables/orders"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "orders"

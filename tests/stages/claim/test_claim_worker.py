@@ -150,14 +150,14 @@ def test_a_reference_that_stands_for_nothing_is_a_problem_of_its_row(claims: Val
     assert found == [
         f"names a value of 1,026 bytes that the store does not have: {names[0]}",
         f"names a value of 1,026 bytes that changed in the store: {names[1]}",
-        "is no reference to a value of this store",
+        "is not a reference to a value of this store",
         LONG + "c",
     ]
 
 
 def test_a_place_without_a_store_is_no_rows_fault(claims: ValueClaims) -> None:
     """A wrong path refuses no row: the batch fails."""
-    with pytest.raises(FunctionCannotRun, match="is no store of large values"):
+    with pytest.raises(FunctionCannotRun, match="is not a store of large values"):
         restore_texts(claims, f"{PREFIX}abc")
 
 
