@@ -51,7 +51,7 @@ class Claim(Stage):
     refuse_over: str | None = field(default="10MiB", metadata={"like": "100MiB"})
     """The size over which the stage refuses the row, once its value is stored. With null it refuses none."""
     retain: str | None = field(default=None, metadata={"like": "90d"})
-    """How long a value stays that Wherry no longer needs. By default it stays for good."""
+    """How long a value stays that Wherry no longer needs. By default it stays for ever."""
 
     def __post_init__(self) -> None:
         _check_place(self.path, self.columns)
