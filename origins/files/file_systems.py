@@ -83,8 +83,8 @@ class OpenFileSystem(FileSystem):
     """A file system whose files this process reads, moves and deletes itself."""
 
     @abstractmethod
-    def find_file(self, path: str, size: int | None) -> ReadableFile:
-        """One file, whose size may be known."""
+    def find_file(self, path: str, size: int | None, content: bytes | None = None) -> ReadableFile:
+        """One file, of which it may be known how large it is, and what is in it."""
 
     @abstractmethod
     def read(self, root: str, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]]:
@@ -125,7 +125,7 @@ class LocalDisk(OpenFileSystem):
             ) from error
         return [file for file in found if type(file) is File]
 
-    def find_file(self, path: str, size: int | None) -> Path:
+    def find_file(self, path: str, size: int | None, content: bytes | None = None) -> Path:
         return Path(without_scheme(path))
 
     def read(self, root: str, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]]:

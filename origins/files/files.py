@@ -46,8 +46,6 @@ _AT_ONCE = 256
 """The most files of several batches in one query."""
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
 """The settings by which Spark may read fewer rows than there are."""
-_SHIFTED = "spark.sql.parquet.int96TimestampConversion"
-"""The setting by which it may read other moments than a file says."""
 
 
 _RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
@@ -315,6 +313,9 @@ class _FilesRows(BatchRows):
     def files(self) -> Mapping[str, Path] | None:
         return self._files
 
+    def size(self) -> int | None:
+        return None if self._table is None else int(self._table.nbytes)
+
     def count(self) -> int | None:
         from origins.files.parquet_rows import count_rows
 
@@ -342,7 +343,7 @@ class _FilesRows(BatchRows):
         (batch, *others), beside = self.batches, self.places or self.origin.metadata
         few = sum(file.size for file in list_files(batch.span.parts)) <= SMALL
         reader = self.origin.make_reader(self._place)
-        if others or not few or beside or not self._is_plainly_here or not reader.parses_here(self._names):
+        if others or not few or beside or not self._is_here or not reader.parses_here(self._names):
             return None
         planned = list_files(batch.span.parts)
         found = self._place.read(planned)
@@ -353,21 +354,21 @@ class _FilesRows(BatchRows):
 
     @cached_property
     def _files(self) -> Mapping[str, Path] | None:
-        from origins.files.parquet_rows import is_plain
+        from origins.files.parquet_rows import SHIFTED, is_plain
 
-        plainly = self._place.local and self._is_plainly_here
+        plainly = self._place.local and self._is_here and not self.origin.options
         if self.origin.format != "parquet" or self.origin.metadata or not plainly:
             return None
         self._check()
         odd = self.origin.changes.rescues or any(read_folder_columns(name) for name in self._names)
-        lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, _SHIFTED))
+        lenient = any(self.spark.conf.get(key, "false") != "false" for key in (*_LENIENT, SHIFTED))
         files = {name: self._place.find_path(name) for name in self._names}
         plain = not odd and not lenient and all(is_plain(file, self.schema) for file in files.values())
         return files if plain else None
 
     @property
-    def _is_plainly_here(self) -> bool:
-        return self._place.is_read_here and not self.origin.options and is_one_disk(self.spark)
+    def _is_here(self) -> bool:
+        return self._place.is_read_here and is_one_disk(self.spark)
 
     @cached_property
     def _place(self) -> FilePattern:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -11,14 +11,15 @@ from origins.errors import OriginError
 from origins.files.bad_lines import CORRUPT, cast_exactly_sql, is_finer, widen_columns
 from origins.files.changes import RESCUED
 from origins.files.csv_header import Header, match_header, read_header
+from origins.files.csv_in_process import PLAIN_OPTIONS, parse_csv, parse_text
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
 from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
-from origins.files.options import is_whole
-from origins.files.parquet_rows import ParquetRows
+from origins.files.options import complete_options, is_whole
+from origins.files.parquet_rows import ParquetRows, parse_few
 from origins.lazy import F, T, pa
 from origins.names import HIDDEN, quote_name
 from origins.quick_dataclass import dataclass
@@ -56,20 +57,28 @@ class FileRows(FileScan):
     def parses_here(self, names: Sequence[str]) -> bool:
         """Whether `parse_here` may give the rows of such files, if they are few."""
         odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
-        return self.format == "json" and not self.changes.rescues and not odd
+        given = dict(self.options.items() - complete_options(self.format, {}).items())
+        plain = given.keys() <= (PLAIN_OPTIONS if self.format == "csv" else set())
+        return plain and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, contents: Sequence[bytes], schema: T.StructType) -> pa.Table | None:
         """The same rows in this process, without `added` and `metadata` columns. None where Spark has to read them."""
+
+        def zone() -> str:
+            return str(spark.conf.get("spark.sql.session.timeZone"))
+
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
+        parse: Mapping[str, Callable[[bytes], pa.Table | None]] = {
+            "json": lambda each: parse_rows(
+                each, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone
+            ),
+            "csv": lambda each: parse_csv(each, schema, self.options, header=self.has_header, zone=zone),
+            "parquet": lambda each: parse_few(spark, each, schema),
+            "text": lambda each: parse_text(each, schema),
+        }
         tables = []
         for content in contents:
-            found = parse_rows(
-                content,
-                schema,
-                extra=wrong.asks_extra,
-                missing=wrong.asks_missing,
-                zone=lambda: str(spark.conf.get("spark.sql.session.timeZone")),
-            )
+            found = parse[self.format](content)
             if found is None:
                 return None
             tables.append(found)

@@ -63,9 +63,8 @@ def parse_rows(
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
-    plain = all(kind in _KINDS for kind in kinds.values()) and not any(column.metadata for column in schema)
-    if not plain or len({name.lower() for name in kinds}) < len(schema.names):
+    kinds = list_kinds(schema)
+    if kinds is None:
         return None
     try:
         text = content.decode("utf-8")
@@ -73,13 +72,25 @@ def parse_rows(
         _check_keys(rows, frozenset(kinds), extra, missing)
         wanted = to_arrow_schema(schema, timezone="UTC")
         columns = [
-            _make_column([row.get(each.name) for row in rows], kinds[each.name], each.type, zone) for each in wanted
+            make_column([row.get(each.name) for row in rows], kinds[each.name], each.type, zone) for each in wanted
         ]
         if "double" in kinds.values() and _MINUS_NOTHING.search(text):
             return None
     except (ValueError, ArithmeticError, RecursionError, pa.ArrowException):
         return None
     return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def list_kinds(schema: T.StructType) -> Mapping[str, str] | None:
+    """The type of each column, without its sizes; None where Spark has to read one of them."""
+    kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
+    plain = all(kind in _KINDS for kind in kinds.values()) and not any(column.metadata for column in schema)
+    return kinds if plain and len({name.lower() for name in kinds}) == len(schema.names) else None
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text, which end where Spark sees an end."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
 def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, Json]]:
@@ -91,8 +102,7 @@ def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping
     if text.startswith("\ufeff") or ("\\u" in text and has_half(text)):
         raise _Unlike
     read = json.JSONDecoder(object_pairs_hook=_make_object, parse_float=parsed, parse_constant=_raise_unlike).decode
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    rows = [read(line) for line in lines if line.strip(" \t")]
+    rows = [read(line) for line in split_lines(text) if line.strip(" \t")]
     if any(type(row) is not dict for row in rows):
         raise _Unlike
     return rows
@@ -126,7 +136,7 @@ def _is_single(value: Json) -> bool:
     return abs(value) < _WHOLE if type(value) is int else not isinstance(value, dict | list)
 
 
-def _make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Callable[[], str]) -> pa.Array:
+def make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Callable[[], str]) -> pa.Array:
     """The values as a column of this type. Raises where one is not of it, or not as Spark would understand it."""
     if not {type(value) for value in values if value is not None} <= _KINDS[kind]:
         raise _Unlike

@@ -158,11 +158,14 @@ class FilePattern:
         """What is in these files, and which files they were while they were read, without missing ones; None where
         this process has no access after all. One that was another at any moment of that is told as that other one."""
         try:
-            return self.files.read(self.root, planned)
+            found = self.files.read(self.root, planned)
         except StoreError as error:
             if not error.is_of_here:
                 raise
             return None
+        for name, (file, content) in found.items():
+            self._found[name] = self.files.find_file(self.join_path(name), file.size, content)
+        return found
 
     def is_same(self, one: File | None, other: File) -> bool:
         """Whether a file is what it was. Some answers of a store have no parts of a second, and others have them."""

@@ -6,6 +6,7 @@ reads there is what Spark reads, and rows can be taken over without Spark.
 
 from __future__ import annotations
 
+import io
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -39,6 +40,10 @@ _SINCE = -25_567
 _MICROS = 86_400_000_000
 ROWS = 8_192
 """How many rows are read at a time: few, for they may be wide."""
+_FEW = 4 << 20
+"""The bytes of a small file's rows up to which they are kept in this process."""
+SHIFTED = "spark.sql.parquet.int96TimestampConversion"
+"""The setting by which Spark may read other moments than a file says."""
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
@@ -270,7 +275,23 @@ class ReadsOtherwise(Exception):
     """There is a value that Spark may read otherwise."""
 
 
-def is_plain(file: ReadableFile, schema: T.StructType) -> bool:
+def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
+    """The rows of a small file that is plain; None where Spark has to read them, or they are many."""
+    if spark.conf.get(SHIFTED, "false") != "false" or not is_plain(content, schema):
+        return None
+    tables, size = [], 0
+    try:
+        for table in read_pieces(content, schema, []):
+            tables.append(table)
+            size += table.nbytes
+            if size > _FEW:
+                return None
+    except (ReadsOtherwise, pa.ArrowException, OSError):
+        return None
+    return pa.concat_tables(tables) if tables else None
+
+
+def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
     """Whether the file has these columns and no others, of types that this process reads as Spark does."""
     try:
         found = open_file(file)
@@ -283,7 +304,7 @@ def is_plain(file: ReadableFile, schema: T.StructType) -> bool:
     return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)
 
 
-def read_pieces(file: ReadableFile, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
+def read_pieces(file: ReadableFile | bytes, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
     """The rows of such a file in their order, without those that have these numbers, which rise from 0. Raises
     `ReadsOtherwise` at a value that Spark may read as another."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -292,7 +313,7 @@ def read_pieces(file: ReadableFile, schema: T.StructType, without: Sequence[int]
     for batch in open_file(file).iter_batches(ROWS):
         table = pa.Table.from_batches([batch]).select(schema.names).cast(wanted)
         if any(map(_is_old, table.columns)):
-            raise ReadsOtherwise(f"{file} has a day before 1900.")
+            raise ReadsOtherwise("There is a day before 1900.")
         end = first + table.num_rows
         gone = without[bisect_left(without, first) : bisect_left(without, end)]
         yield _drop_rows(table, [number - first for number in gone])
@@ -305,13 +326,15 @@ def count_rows(file: ReadableFile) -> int:
     return sum(found.row_group(at).num_rows for at in range(found.num_row_groups))
 
 
-def open_file(file: ReadableFile) -> pq.ParquetFile:
+def open_file(file: ReadableFile | bytes) -> pq.ParquetFile:
     """The file, of which moments that Spark wrote in its own way do not overflow."""
     return pq.ParquetFile(_make_source(file), coerce_int96_timestamp_unit="us")
 
 
-def _make_source(file: ReadableFile) -> Path | IO[Any]:
-    """The file as pyarrow takes it, which opens paths itself."""
+def _make_source(file: ReadableFile | bytes) -> Path | IO[Any]:
+    """The file, or what is in it, as pyarrow takes it, which opens paths itself."""
+    if isinstance(file, bytes):
+        return io.BytesIO(file)
     return file if isinstance(file, Path) else file.open("rb")
 
 

@@ -99,8 +99,8 @@ class StoredFiles(OpenFileSystem):
     def now(self) -> float:
         return self._store.read_clock()
 
-    def find_file(self, path: str, size: int | None) -> StoredFile:
-        return StoredFile(self._store, path, size)
+    def find_file(self, path: str, size: int | None, content: bytes | None = None) -> StoredFile:
+        return StoredFile(self._store, path, size, content)
 
     def read(self, root: str, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]]:
         keys = [get_key(join_path(root, file.name)) for file in planned]
@@ -154,9 +154,9 @@ class StoredFile:
     What was read of a small one is kept.
     """
 
-    def __init__(self, store: ObjectStore, path: str, size: int | None) -> None:
+    def __init__(self, store: ObjectStore, path: str, size: int | None, content: bytes | None = None) -> None:
         self._store, self._path, self._key, self._size = store, path, get_key(path), size
-        self._content: bytes | None = None
+        self._content = content
 
     def __str__(self) -> str:
         return self._path

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +13,7 @@ from origins.errors import OriginError, has_condition, list_spark_errors
 from origins.files.bad_lines import CORRUPT, ONCE, as_map, make_typed_field
 from origins.files.changes import Changes
 from origins.files.csv_header import OPEN, Header, is_open
+from origins.files.csv_in_process import parse_plain_csv
 from origins.files.csv_rows import CsvVerdict
 from origins.files.json_in_process import make_plain_array, parse_rows
 from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
@@ -23,7 +21,7 @@ from origins.files.json_text import JsonChanges
 from origins.functions import ship_modules
 from origins.kafka import avro, formats, protobuf
 from origins.kafka.client import Cluster, Partition
-from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values, to_whole
+from origins.kafka.formats import CODED, MISSING, BatchDecoder, Coding, decode_values
 from origins.lazy import F, T, pa
 from origins.nack import REFUSED
 from origins.names import HIDDEN, quote_name, quote_text
@@ -175,8 +173,7 @@ class KafkaRows(BatchRows):
             return None
         if name == "text":
             return {"value": make_array(texts, pa.string())}
-        fields = parse_plain_csv(texts, self._own, self.format.options, self._get_zone)
-        return fields and {each.name: make_array(fields[each.name], each.type) for each in kinds}
+        return _split_columns(parse_plain_csv(texts, self._own, self.format.options, self._get_zone))
 
     def _parse_objects(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
         if any(value is None or not value.strip() or b"\n" in value or b"\r" in value for value in values):
@@ -189,9 +186,7 @@ class KafkaRows(BatchRows):
             missing=changes.asks_missing,
             zone=self._get_zone,
         )
-        if found is None or found.num_rows != len(values):
-            return None
-        return {name: found[name].combine_chunks() for name in found.column_names}
+        return None if found is None or found.num_rows != len(values) else _split_columns(found)
 
     def _get_zone(self) -> str:
         return str(self.spark.conf.get("spark.sql.session.timeZone"))
@@ -425,6 +420,10 @@ def send_by_value() -> None:
     ship_modules([avro, formats, protobuf])
 
 
+def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:
+    return None if table is None else {name: table[name].combine_chunks() for name in table.column_names}
+
+
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The values as an array: times and days as numbers since 1970, maps as pairs. arro3 makes what it can, since
     pyarrow imports pandas first, for half a second."""
@@ -449,68 +448,6 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if types.is_date32(kind):
         return make_array(values, pa.int32()).view(kind)
     return make_plain_array(values, kind)
-
-
-_WHOLE = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
-_PLAIN_NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
-_PLAIN_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.(?:[0-9]{3}|[0-9]{6}))?"
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def parse_plain_csv(
-    texts: Sequence[str | None], schema: T.StructType, options: Mapping[str, str], zone: Callable[[], str]
-) -> Mapping[str, Sequence[Any]] | None:
-    """The columns of lines that are written plainly, as `make_array` takes them; None where Spark has to read them."""
-    separator = options.get("sep", options.get("delimiter", ","))
-    if options.keys() - {"sep", "delimiter", "escape", "maxcolumns"} or not re.fullmatch(r"[,;|\t]", separator):
-        return None
-    odd = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\"\\\ufeff]")
-    lines = [None if text is None or not text.strip() or odd.search(text) else text.split(separator) for text in texts]
-    kinds = [each.dataType.simpleString() for each in schema]
-    if any(line is None or len(line) != len(kinds) for line in lines):
-        return None
-    try:
-        return {
-            each.name: [_parse_plain_field(line[at], kind, zone) for line in lines if line is not None]
-            for at, (each, kind) in enumerate(zip(schema, kinds, strict=True))
-        }
-    except (ValueError, ArithmeticError):
-        return None
-
-
-def _parse_plain_field(text: str, kind: str, zone: Callable[[], str]) -> Any:
-    """The value of a field. Raises ValueError where it is not written plainly."""
-    if not text:
-        return None
-    if text != text.strip():
-        raise ValueError
-    if kind == "string":
-        return text
-    if kind in _WHOLE:
-        return to_whole(int(_require_match(text, r"-?[0-9]{1,18}")), _WHOLE[kind])
-    if kind == "double":
-        return float(_require_match(text, _PLAIN_NUMBER))
-    if kind.startswith("decimal"):
-        precision, scale = map(int, re.findall(r"[0-9]+", kind))
-        context = Context(prec=precision, traps=[Inexact, InvalidOperation])
-        return context.quantize(Decimal(_require_match(text, _PLAIN_NUMBER)), Decimal(1).scaleb(-scale))
-    if kind == "boolean":
-        return _require_match(text, "true|false") == "true"
-    if kind == "date":
-        return (
-            datetime.fromisoformat(_require_match(text, r"[0-9]{4}-[0-9]{2}-[0-9]{2}")).toordinal() - _EPOCH.toordinal()
-        )
-    is_zoned = kind == "timestamp" and text.endswith("Z")
-    if kind not in ("timestamp", "timestamp_ntz") or (kind == "timestamp" and not is_zoned and zone() != "UTC"):
-        raise ValueError
-    moment = datetime.fromisoformat(_require_match(text.removesuffix("Z") if is_zoned else text, _PLAIN_TIME))
-    return (moment.replace(tzinfo=timezone.utc) - _EPOCH) // timedelta(microseconds=1)
-
-
-def _require_match(text: str, pattern: str) -> str:
-    if re.fullmatch(pattern, text, re.ASCII) is None:
-        raise ValueError
-    return text
 
 
 def _get_fact(message: Message, name: str) -> Any:

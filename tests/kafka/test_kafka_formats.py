@@ -25,6 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from destinations.kafka.kafka import Kafka as KafkaDestination
 from origins.errors import OriginError
+from origins.files.csv_in_process import parse_plain_csv
 from origins.kafka.avro import AvroCoding
 from origins.kafka.formats import (
     BatchDecoder,
@@ -38,7 +39,7 @@ from origins.kafka.formats import (
 )
 from origins.kafka.kafka import Kafka
 from origins.kafka.protobuf import ProtobufCoding
-from origins.kafka.rows import make_array, parse_plain_csv, send_by_value
+from origins.kafka.rows import make_array, send_by_value
 from tests.kafka.registry import LATER, ORDER, describe_messages, encode_avro
 
 UTC = dt.timezone.utc
@@ -357,12 +358,14 @@ def test_plain_lines_of_csv_are_read_in_this_process() -> None:
     schema = T.StructType([T.StructField(name, kind) for name, kind in names.items()])
 
     def parse(line: str, **options: str) -> Any:
-        return parse_plain_csv([line], schema, options, lambda: "UTC")
+        found = parse_plain_csv([line], schema, options, lambda: "UTC")
+        return found and found.to_pylist()
 
-    assert parse("1,2.50,2026-01-01,1970-01-01T00:00:01Z") == {
-        "id": [1], "price": [Decimal("2.50")], "day": [20454], "at": [1_000_000]
-    }  # fmt: skip
-    assert parse("1;;;", sep=";") == {"id": [1], "price": [None], "day": [None], "at": [None]}
+    moment = dt.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    assert parse("1,2.50,2026-01-01,1970-01-01T00:00:01Z") == [
+        {"id": 1, "price": Decimal("2.50"), "day": dt.date(2026, 1, 1), "at": moment}
+    ]
+    assert parse("1;;;", sep=";") == [{"id": 1, "price": None, "day": None, "at": None}]
     odd = [
         '"1",2,,',
         "1,2.505,,",

@@ -31,12 +31,16 @@ run: {batch: {files: 1}, runners: 1}
 """
 
 
-def land(s3: S3, *numbers: int) -> None:
+def land(s3: S3, *numbers: int, kind: str = "json") -> None:
     """A file of one row for each number."""
     for number in numbers:
         row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
-        body = (json.dumps(row) + "\n").encode()
-        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=body)
+        bodies = {
+            "json": f"{json.dumps(row)}\n".encode(),
+            "csv": f"{','.join(row)}\n{','.join(map(str, row.values()))}\n".encode(),
+            "parquet": make_parquet(**row),
+        }
+        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"landing/{number}.json", Body=bodies[kind])
 
 
 def load(folder: Path, s3: S3, after: str = "keep", path: str = "landing/*.json", text: str = TEXT) -> Pipeline:
@@ -59,19 +63,21 @@ def keys(s3: S3) -> list[str]:
 
 
 @pytest.mark.usefixtures("no_spark")
-def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3) -> None:
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3, kind: str) -> None:
     """A run asks the store for one page, and for each new file once. The audit finds every row."""
-    land(s3, 1, 2, 3)
-    first = load(tmp_path, s3).run()
+    text = TEXT.replace("format: json", f"format: {kind}")
+    land(s3, 1, 2, 3, kind=kind)
+    first = load(tmp_path, s3, text=text).run()
     assert (first.status, first.read, first.balanced, ids(tmp_path)) == ("succeeded", 3, True, [1, 2, 3])
-    land(s3, 4)
+    land(s3, 4, kind=kind)
     s3.proxy.reset_counts()
-    second = load(tmp_path, s3).run()
+    second = load(tmp_path, s3, text=text).run()
     assert (second.read, ids(tmp_path)) == (1, [1, 2, 3, 4])
     assert s3.proxy.count() == {"LIST": 1, "GET": 1}
-    third = load(tmp_path, s3).run()
+    third = load(tmp_path, s3, text=text).run()
     assert (third.status, third.reason, third.read) == ("succeeded", "nothing left to do", 0)
-    assert load(tmp_path, s3).audit().json()["problems"] == []
+    assert load(tmp_path, s3, text=text).audit().json()["problems"] == []
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -124,7 +130,7 @@ def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) ->
     conf = {**s3.spark_settings, "spark.jars": ",".join(map(str, jars.list_store_jars()))}
     for kind, (options, files) in FORMATS.items():
         for name, content in files.items():
-            body = make_parquet(int(content)) if kind == "parquet" else content
+            body = make_parquet(id=int(content)) if kind == "parquet" else content
             make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"{kind}/{name}", Body=body)
         path = s3.make_url(f"{kind}/day=*/*", "s3")
         ends = {
@@ -160,8 +166,8 @@ def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) ->
     assert sorted(keys(s3)) == sorted([*moved, "csv/day=2/_half.csv"])
 
 
-def make_parquet(number: int) -> bytes:
+def make_parquet(**row: Any) -> bytes:
     """A file of one row."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"id": [number]}), sink)
+    pq.write_table(pa.Table.from_pylist([row]), sink)
     return bytes(sink.getvalue())

@@ -30,7 +30,7 @@ from origins.origin import Progress
 from tests.origins.files.test_files import batch
 from tests.origins.files.test_listing import FOUND, TREE
 from tests.stores.azure import Azure
-from tests.stores.fault_proxy import Fault
+from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_client
 
 if TYPE_CHECKING:
@@ -409,31 +409,58 @@ def test_files_are_not_moved_to_where_they_would_be_read_again(s3: S3, path: str
     assert stops() is found
 
 
-def test_small_files_are_read_with_one_request_each(s3: S3, session: SparkSession) -> None:
-    """It brings what is in a file, and shows that it is the file that was planned."""
-    for number in range(3):
-        put(s3, f"in/{number}.json", content=f'{{"id": {number}}}\n')
-    files = Files(path=url(s3, "in/*.json"), format="json", schema="id long")
-    carried = plan(files, SCHEMA)
+def make_parquet(*numbers: int) -> bytes:
+    """A file of one row for each number."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"id": numbers}), sink)
+    return bytes(sink.getvalue())
+
+
+FORMATS: dict[str, tuple[str, list[bytes]]] = {
+    "json": (SCHEMA, [b'{"id": 1}\n', b'{"id": 2}\r\n{"id": 3}']),
+    "csv": (SCHEMA, [b"id\n1\n", b"id\r\n2\r\n\r\n3"]),
+    "parquet": (SCHEMA, [make_parquet(1), make_parquet(2, 3)]),
+    "text": (SCHEMA.replace("long", "string"), [b"1\n", b"2\r\n\n3"]),
+}
+"""For each format a schema, and what is in two small files."""
+
+
+@pytest.mark.parametrize("effect", [None, "slow_down", "reset", "delay"])
+@pytest.mark.parametrize("form", FORMATS)
+def test_small_files_are_read_with_one_request_each(
+    s3: S3, session: SparkSession, tmp_path: Path, form: str, effect: Effect | None
+) -> None:
+    """It brings what is in a file, and shows that it is the file that was planned. The rows are those of the same files
+    on a disk. A request that fails is made again."""
+    schema, contents = FORMATS[form]
+    for number, content in enumerate(contents):
+        make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"in/{number}", Body=content)
+        (tmp_path / str(number)).write_bytes(content)
+    stored, local = Files(path=url(s3, "in"), format=form), Files(path=str(tmp_path), format=form)
+    carried = plan(stored, schema)
     s3.proxy.reset_counts()
-    table = files.fetch(session, [carried]).table()
+    fails = [s3.proxy.add(Fault(each, kind="GET", seconds=0.1)) for each in (effect,) if each is not None]
+    rows, table = stored.fetch(session, [carried]), local.fetch(session, [plan(local, schema)]).table()
     assert table is not None
-    assert sorted(table["id"].to_pylist()) == [0, 1, 2]
-    assert s3.proxy.count() == {"GET": 3}
+    assert rows.table() == table
+    assert rows.size() == table.nbytes
+    assert [fault.hits for fault in fails] == [1] * len(fails)
+    assert s3.proxy.count() == {"GET": 3 if effect in ("slow_down", "reset") else 2}
 
 
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize(
     ("now", "says"),
-    [("[]", r"has changed \(it had 9 bytes and now has 2\)"), (None, "is gone")],
+    [("[[]]", r"has changed \(it had [0-9,]+ bytes and now has 4\)"), (None, "is gone")],
     ids=["changed", "gone"],
 )
 def test_a_file_that_is_not_what_was_planned_is_an_error(
-    s3: S3, session: SparkSession, now: str | None, says: str
+    s3: S3, session: SparkSession, form: str, now: str | None, says: str
 ) -> None:
     """Before its rows are read here, and before Spark is to read them."""
-    put(s3, "in/a.json", content='{"id": 1}')
-    files = Files(path=url(s3, "in"), format="json", schema="id long")
-    carried = plan(files, SCHEMA)
+    make_client(s3.behind).put_object(Bucket=s3.bucket, Key="in/a.json", Body=FORMATS[form][1][0])
+    files = Files(path=url(s3, "in"), format=form)
+    carried = plan(files, FORMATS[form][0])
     files.check(NO_SPARK, carried)
     replace_object(s3, "in/a.json", now)
     with pytest.raises(OriginError, match=says):
@@ -464,7 +491,8 @@ def test_parts_of_a_second_count_only_where_both_answers_have_them(s3: S3) -> No
 
 
 def test_a_look_at_small_files_takes_one_request_each(s3: S3, tmp_path: Path) -> None:
-    """Headers of CSV, lines of JSON and footers of parquet are read here, not by a job of Spark's."""
+    """Headers of CSV, lines of JSON and footers of parquet are read here, not by a job of Spark's. What was read before
+    is not fetched again."""
     put(s3, "in/a.csv", content='id,name\n1,"x\n')
     put(s3, "in/a.json", content='{"id": 1}\n')
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
@@ -480,6 +508,11 @@ def test_a_look_at_small_files_takes_one_request_each(s3: S3, tmp_path: Path) ->
     counts = {"extra": False, "missing": False, "doubled": False, "whole_file": False}
     assert none_is_odd([place.find_file("a.json")], schema, **counts)
     assert s3.proxy.count() == {"GET": 3}
+    other = replace(place)
+    found = other.read(list(other.stat(NO_SPARK, ["a.csv"]).values()))
+    assert found is not None
+    assert other.find_file("a.csv").read_bytes() == found["a.csv"][1]
+    assert s3.proxy.count() == {"GET": 4, "HEAD": 1}
 
 
 def test_of_a_large_file_only_what_is_asked_for_is_fetched(
@@ -555,20 +588,21 @@ def test_where_no_library_for_stores_is_installed_spark_is_asked(s3: S3, monkeyp
     assert names(s3, "in") == ["by_spark.json"]
 
 
-def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession) -> None:
+@pytest.mark.parametrize("form", FORMATS)
+def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession, form: str) -> None:
     """Found, told by the store's clock, read, moved without a loss, and deleted."""
     place = StoreUrl(azure.make_url("in"), azure.spark_settings)
     store = open_bucket(place)
     for key in ("in/a b%20.json", "in/day=1/b.json", "in/_hidden/c.json"):
-        store.put_new(key, b'{"id": 1}')
+        store.put_new(key, FORMATS[form][1][0])
     store.put_new("done/a b%20.json", b"other")
-    files = Files(path=StoreUrl(f"{place}/*.json", azure.spark_settings), format="json", schema="id long", after="move")
+    files = Files(path=StoreUrl(f"{place}/*.json", azure.spark_settings), format=form, after="move")
     files = replace(files, move_to=azure.make_url("done"))
     assert survey(replace(files, min_age="1h")).files == []
-    carried = plan(files, SCHEMA)
+    carried = plan(files, FORMATS[form][0])
     table = files.fetch(session, [carried]).table()
     assert table is not None
-    assert table["id"].to_pylist() == [1]
+    assert [*map(str, table["id"].to_pylist())] == ["1"]
     for _ in range(2):
         files.committed(NO_SPARK, carried)
     rest = Files(path=StoreUrl(f"{place}/**", azure.spark_settings), format="json", after="delete")

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64()), ("name", pa.string())])
 NESTED = SCHEMA.append(pa.field("nested", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])))
 MAPS = SCHEMA.append(pa.field("pairs", pa.map_(pa.string(), pa.int32())))
+TEXT = pa.schema([("value", pa.string())])
 GOOD: Sequence[Stage] = (Filter("id <> 4", name="not_four"), Require({"good": "amount >= 0"}, name="good"))
 
 
@@ -77,8 +78,9 @@ class WayCase:
     schema: pa.Schema = SCHEMA
     stages: Sequence[Stage] = GOOD
     own: Mapping[str, Sequence[Stage]] = field(default_factory=lambda: {"all": ()})
-    into_a_table: bool = False
-    """Whether its rows are lines of JSON that go into a Delta table, and not parquet that goes into memory."""
+    into_a_table: str = ""
+    """The format of the file from which its rows go into a Delta table; without one they go from parquet into memory.
+    """
 
     @property
     def needs_spark(self) -> bool:
@@ -112,7 +114,13 @@ CASES: Mapping[str, WayCase] = {
         ],
     ),
     "raising": WayCase(rows=[row(1), row(2), row(3)], stages=[Filter("1 div (id - 2) <> 7", name="divides")]),
-    "plain": WayCase(rows=[row(1), row(2), row(2), row(3, None)], stages=(), into_a_table=True),
+    **{
+        f"plain {kind}": WayCase(rows=[row(1), row(2), row(2), row(3, None)], stages=(), into_a_table=kind)
+        for kind in ("json", "csv", "parquet")
+    },
+    "plain text": WayCase(
+        rows=[{"value": each} for each in ("a", "", 'ä"', "a")], schema=TEXT, stages=(), into_a_table="text"
+    ),
 }
 """By what each is about: which of its rows are refused, and where they go."""
 
@@ -220,15 +228,23 @@ def _order(spark: SparkSession, order: str) -> SparkSession:
 
 def _land(case: WayCase, landing: Path) -> Files:
     """The rows of a case in a file, and the origin that reads it."""
-    table = pa.Table.from_pylist(list(case.rows), case.schema)
+    table, kind = pa.Table.from_pylist(list(case.rows), case.schema), case.into_a_table or "parquet"
+    rows = table.to_pylist()
     landing.mkdir(parents=True)
-    if not case.into_a_table:
-        parquet.write_table(table, landing / "a.parquet")
-        return Files(path=f"{landing}/*.parquet", format="parquet", name="files")
-    (landing / "a.json").write_text("".join(f"{json.dumps(each)}\n" for each in table.to_pylist()), encoding="utf-8")
-    return Files(path=f"{landing}/*.json", format="json", schema="id long, amount double, name string", name="files")
+    if kind == "parquet":
+        parquet.write_table(table, landing / "a")
+        return Files(path=str(landing), format=kind, name="files")
+    lines = {
+        "json": map(json.dumps, rows),
+        "csv": (",".join(str(each or "") for each in line) for line in [table.column_names, *map(dict.values, rows)]),
+        "text": map(str, table[0]),
+    }
+    (landing / "a").write_text("".join(f"{line}\n" for line in lines[kind]), encoding="utf-8")
+    schema = "value string" if kind == "text" else "id long, amount double, name string"
+    return Files(path=str(landing), format=kind, schema=schema, name="files")
 
 
+PLAIN = frozenset(name for name, case in CASES.items() if case.into_a_table)
 MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
 """Of the cases with a late JVM, which decide like those without, a sample is run."""
 LARGE = Thresholds(small_bytes=0)
@@ -298,7 +314,7 @@ class WayConformance(InEveryOrder):
 class StraightConformance(InEveryOrder):
     """The way whose write is the decision, against `Written`: it declines a batch of which a row is refused."""
 
-    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty", "plain"})
+    carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty"}) | PLAIN
 
     @pytest.mark.parametrize(
         ("name", "order"),

@@ -1,9 +1,9 @@
-"""Lines of JSON that are read in this process are the rows that Spark reads, and all others are Spark's."""
+"""Lines of JSON, CSV and text that this process reads are the rows that Spark reads; all others are Spark's."""
 
 from __future__ import annotations
 
-import json
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from origins.errors import OriginError
 from origins.files import Files
+from origins.files.csv_in_process import parse_csv, parse_text
 from origins.files.json_in_process import parse_rows
 from origins.nack import REFUSED
 from origins.names import is_one_disk
@@ -49,6 +50,8 @@ TEXTS = [
 ]  # fmt: skip
 OTHERS = ["true", "false", "null", "True", "[]", "{}", "[1]", '{"a": 1}', ""]
 TOKENS = [*NUMBERS, *(f'"{each}"' for each in TIMES), *TEXTS, *OTHERS]
+FIELDS = ["", "#", "-", ",", ";", "a b", "a, b", "a'b", *(token[1:-1] for token in TOKENS if token[:1] == '"'), *TOKENS]
+"""What stands between commas."""
 LINES = [
     "{}", " {} ", "\t{}\t", "[]", "[{}]", "null", "1", '"x"', "{} {}", "{},{}", "{},", "{", "}", '{"n" 1}',
     '{"n": 1} x',
@@ -60,21 +63,32 @@ LINES = [
     r'{"n": 1, "m": "\ud800"}', r'{"n": 1, "\udfff": 1}', '{"n": 1, "m": 1e400}',
     '{"n": 1, "m": "' + "x" * 100_000 + '"}',
 ]  # fmt: skip
+OTHER_LINES = [
+    "1,x", "1, x", " 1,x", "1,x ", "1,", ",x", ",", ", ", "1", "1,x,", "", " ", "\t", "\x0b", "\xa0", "#1,x", "1,#x",
+    "1,'x", "1,x\x00", "1,\xa0", "1,x\r", "1,\u2028", "1,\x85", "\ufeff1,x", "1,\t", "1\t,x", "1,a\tb", "01,x", "+1,x",
+    "1,\\", "1,a/b", "2147483648,x", "1,\U0001f600",
+]  # fmt: skip
+NO_HEADER = {"header": False}
 
 
-def here(line: str, schema: StructType, *, extra: bool = False, missing: bool = False) -> Any:
-    """What this process reads of a line by itself."""
-    return parse_rows(line.encode("utf-8", "surrogatepass"), schema, extra=extra, missing=missing, zone=lambda: "UTC")
+def here(line: str, schema: StructType, form: str = "json", *, extra: bool = False, missing: bool = False) -> Any:
+    """What this process reads of a line by itself, where a file has no other."""
+    content = line.encode("utf-8", "surrogatepass")
+    if form == "text":
+        return parse_text(content, schema)
+    if form == "csv":
+        return parse_csv(content, schema, {}, header=False, zone=lambda: "UTC")
+    return parse_rows(content, schema, extra=extra, missing=missing, zone=lambda: "UTC")
 
 
 def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str]) -> tuple[list[str], list[str]]:
     """The rows of a file of these lines, as this process reads them and as Spark does, none of which it refuses."""
     folder.mkdir(exist_ok=True)
-    (folder / "lines.json").write_text("\n".join(lines), encoding="utf-8", newline="")
+    (folder / "lines").write_text("\n".join(lines), encoding="utf-8", newline="")
     batch = planned(spark, files)
     mine, its = files.fetch(spark, [batch]).table(), files.fetch(spark, [batch]).frame()
     assert mine is not None
-    assert its.where(f"{REFUSED} is not null").count() == 0
+    assert REFUSED not in its.columns or its.where(f"{REFUSED} is not null").count() == 0
     found = its.drop(REFUSED).toArrow()
     assert mine.schema.equals(found.schema)
     return shown(mine), shown(found)
@@ -89,13 +103,14 @@ def shown(rows: pa.Table) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", [*SIMPLE, *DECIMALS])
-def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: Path, form: str, kind: str) -> None:
     """Whatever of very many values this process reads as a column's type."""
-    schema = parse_schema(spark, f"c {kind}, d double", "here")
-    lines = [f'{{"c": {token}}}' for token in TOKENS]
-    read = [line for line in lines if here(line, schema) is not None]
-    zoned = [line for line in read if str(json.loads(line)["c"]).endswith("Z")]
-    files = Files(path=str(tmp_path / "in"), format="json", schema=f"c {kind}, d double")
+    schema, options = parse_schema(spark, f"c {kind}, d double", "here"), NO_HEADER if form == "csv" else {}
+    lines = [f"{field}," for field in FIELDS] if form == "csv" else [f'{{"c": {token}}}' for token in TOKENS]
+    read = [line for line in lines if here(line, schema, form) is not None]
+    zoned = [line for line in read if re.search(r'(Z|\\u005a)"?[,}]', line)]
+    files = Files(path=str(tmp_path / "in"), format=form, schema=f"c {kind}, d double", options=options)
     for some in ([line for line in read if line not in zoned], zoned):
         if some:
             mine, its = by_both(spark, tmp_path / "in", files, some)
@@ -104,15 +119,52 @@ def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("policies", [{}, {"extra": "nack"}, {"missing": "nack"}, {"extra": "nack", "missing": "nack"}])
-def test_a_line_is_the_row_that_spark_would_read(spark: SparkSession, tmp_path: Path, policies: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("form", "policies"),
+    [
+        ("json", {}),
+        ("json", {"extra": "nack"}),
+        ("json", {"missing": "nack"}),
+        ("json", {"extra": "nack", "missing": "nack"}),
+        ("csv", {}),
+        ("csv", {"extra": "nack", "missing": "nack"}),
+        ("text", {}),
+    ],
+)
+def test_a_line_is_the_row_that_spark_would_read(
+    spark: SparkSession, tmp_path: Path, form: str, policies: dict[str, str]
+) -> None:
     """Whatever of odd lines this process reads, whatever is done with keys that come or lack."""
-    schema, counts = parse_schema(spark, "n int, name string", "here"), dict.fromkeys(policies, True)
-    read = [line for line in LINES if here(line, schema, **counts) is not None]
-    files = Files(path=str(tmp_path / "in"), format="json", schema="n int, name string", on_change=policies)
-    mine, its = by_both(spark, tmp_path / "in", files, [*read, '{"n": 5, "name": "last"}'])
+    columns = "value string" if form == "text" else "n int, name string"
+    schema, counts = parse_schema(spark, columns, "here"), dict.fromkeys(policies, True)
+    lines, last = (LINES, '{"n": 5, "name": "last"}') if form == "json" else (OTHER_LINES, "5,last")
+    read = [line for line in lines if here(line, schema, form, **counts) is not None]
+    options = NO_HEADER if form == "csv" else {}
+    files = Files(path=str(tmp_path / "in"), format=form, schema=columns, on_change=policies, options=options)
+    mine, its = by_both(spark, tmp_path / "in", files, [*read, last])
     assert mine == its
     assert len(mine) > 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("header", "is_here"),
+    [
+        ("n,name", True), ("name,n", True), ("\n \nname,n\r", True), ("n;name", False), ('n,"name"', False),
+        ("n", False), ("N,name", False), ("n,name ", False), ("n,name,more", False), ("n,n", False),
+        ("\ufeffn,name", False),
+    ],
+)  # fmt: skip
+def test_a_header_of_csv_has_just_the_columns_of_the_schema(
+    spark: SparkSession, tmp_path: Path, header: str, is_here: bool
+) -> None:
+    """In any order. What another header means is Spark's to say."""
+    files = Files(path=str(tmp_path), format="csv", schema="n int, name string")
+    (tmp_path / "lines").write_text(f"{header}\n1,2", encoding="utf-8", newline="")
+    batch = planned(spark, files)
+    mine = files.fetch(spark, [batch]).table()
+    assert (mine is not None) is is_here
+    assert mine is None or shown(mine) == shown(files.fetch(spark, [batch]).frame().drop(REFUSED).toArrow())
 
 
 @pytest.mark.spark
@@ -168,21 +220,29 @@ def test_columns_of_other_types_are_sparks(kind: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    "more",
+    ("form", "more"),
     [
-        {"options": {"multiLine": True}},
-        {"options": {"timestampFormat": "yyyy"}},
-        {"metadata": ["file_name"]},
-        {"on_change": {"extra": "rescue"}},
-        {"schema": {"n": "array<int>"}},
+        ("json", {"options": {"multiLine": True}}),
+        ("json", {"options": {"timestampFormat": "yyyy"}}),
+        ("json", {"metadata": ["file_name"]}),
+        ("json", {"on_change": {"extra": "rescue"}}),
+        ("json", {"schema": {"n": "array<int>"}}),
+        ("csv", {"options": {"multiLine": True}}),
+        ("csv", {"options": {"nullValue": "-"}}),
+        ("csv", {"options": {"sep": "||"}}),
+        ("csv", {"metadata": ["file_name"]}),
+        ("csv", {"on_change": {"extra": "rescue"}}),
+        ("csv", {"schema": {"n": "float"}}),
+        ("text", {"options": {"wholetext": True}}),
+        ("text", {"metadata": ["file_name"]}),
     ],
 )
 def test_what_a_definition_asks_for_beside_plain_lines_is_sparks(
-    spark: SparkSession, tmp_path: Path, more: dict[str, Any]
+    spark: SparkSession, tmp_path: Path, form: str, more: dict[str, Any]
 ) -> None:
     """The same file without it is read here."""
-    (tmp_path / "a.json").write_text("{}\n")
-    files = {"path": str(tmp_path), "format": "json", "schema": "n int"}
+    (tmp_path / "a").write_text("{}\n" if form == "json" else "n\n")
+    files = {"path": str(tmp_path), "format": form, "schema": "n string" if form == "text" else "n int"}
     plainly, asked = Files(**files), Files(**{**files, **more})  # type: ignore[arg-type]
     assert plainly.fetch(spark, [planned(spark, plainly)]).table() is not None
     assert asked.fetch(spark, [planned(spark, asked)]).table() is None

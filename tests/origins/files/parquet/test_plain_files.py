@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from pyspark.sql import types as T
 
-from origins.files.parquet_rows import ReadsOtherwise, count_rows, is_plain, read_pieces
+from origins.files.parquet_rows import SHIFTED, ReadsOtherwise, count_rows, is_plain, parse_few, read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -164,6 +165,18 @@ def test_all_rows_come_but_those_that_shall_not(tmp_path: Path, seed: int) -> No
     assert pa.concat_tables(tables)["id"].to_pylist() == [number for number in range(rows) if number not in gone]
 
 
+def test_a_small_file_may_have_too_many_rows_to_keep(tmp_path: Path) -> None:
+    """Then they are Spark's to read, as all are where it reads other moments, and those of a file that is cut short."""
+    spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {SHIFTED: "true"}))
+    few, many = (lying(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
+    schema = T.StructType([T.StructField("text", T.StringType())])
+    assert len(many) < 100_000
+    rows = [parse_few(spark, content, schema) for content in (few, many)]
+    assert [table is not None and table.num_rows for table in rows] == [10, False]
+    assert parse_few(shifted, few, schema) is None
+    assert parse_few(spark, few[:-9], schema) is None
+
+
 def some(seed: int) -> list[dict[str, Any]]:
     """Rows of every type, at its ends and without a value."""
     chance = random.Random(seed)
@@ -193,3 +206,6 @@ def test_what_is_read_here_is_what_spark_reads(spark: SparkSession, tmp_path: Pa
     there = spark.read.schema(SCHEMA).parquet(str(file)).toArrow()
     assert here.schema.types == there.schema.types
     assert list(map(repr, here.to_pylist())) == list(map(repr, there.to_pylist()))
+    few = parse_few(spark, file.read_bytes(), SCHEMA)
+    assert few is not None
+    assert list(map(repr, few.to_pylist())) == list(map(repr, there.to_pylist()))
