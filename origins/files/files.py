@@ -137,6 +137,11 @@ class Files(Origin):
     def place(self) -> str:
         return self.path
 
+    @property
+    def is_listed_here(self) -> bool:
+        """Whether a survey needs no Spark."""
+        return self._parse_path().is_read_here
+
     def survey(self, spark: SparkSession, progress: Progress) -> FileBacklog:
         carried = {file.name: file for file in list_files(progress.parts)}
         terms = Terms(

@@ -88,14 +88,14 @@ class FilePattern:
         return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
-        """What the file system answers; where this process has no access, what Spark does."""
+        """What the file system answers; where this process has no access, what Spark does, if there is one."""
         files = self._files
         if files is None:
             return question(SparkFiles(spark))
         try:
             return question(files)
         except StoreError as error:
-            if self.changes or not error.is_of_here:
+            if self.changes or not spark or not error.is_of_here:
                 raise
             StoredFiles.leave_to_spark(self.root)
             return question(SparkFiles(spark))

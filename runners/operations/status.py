@@ -270,7 +270,7 @@ def _count_unread(pipeline: PipelineSpec, journal: Journal) -> Mapping[str, int]
 
 
 def _count_unread_at(pipeline: PipelineSpec, origin: Origin, journal: Journal) -> Mapping[str, int] | None:
-    if isinstance(origin, Files) and is_local(origin.path):
+    if isinstance(origin, Files) and origin.is_listed_here:
         waiting = survey_origin(pipeline, origin, journal, cast("SparkSession", None))
         assert isinstance(waiting, FileBacklog)
         return {"files": len(waiting.files)}

@@ -16,6 +16,8 @@ from deltalake import DeltaTable
 from origins.crash_points import watch_points
 from origins.object_store import StoreUrl, open_bucket
 from runners.crashes.crash_trial import CrashInjector
+from runners.definitions.pipeline_graph import PipelineGraph
+from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
 from tests.child import clean_environment
 from tests.stores import jars
@@ -71,6 +73,11 @@ def test_small_files_in_a_store_start_no_spark(tmp_path: Path, s3: S3, kind: str
     first = load(tmp_path, s3, text=text).run()
     assert (first.status, first.read, first.balanced, ids(tmp_path)) == ("succeeded", 3, True, [1, 2, 3])
     land(s3, 4, kind=kind)
+    s3.proxy.reset_counts()
+    found = describe_pipelines(
+        {"orders": load(tmp_path, s3, text=text)._definition()}, PipelineGraph({"orders": []}), ["orders"]
+    )
+    assert (found[0]["waiting"], s3.proxy.count()) == ({"files": 1}, {"LIST": 1})
     s3.proxy.reset_counts()
     second = load(tmp_path, s3, text=text).run()
     assert (second.read, ids(tmp_path)) == (1, [1, 2, 3, 4])

@@ -92,7 +92,8 @@ def there(s3: S3) -> dict[str, str]:
 
 def names(s3: S3, path: str) -> list[str]:
     """The files that a path means, whichever was written in which second."""
-    return sorted(file.name for file in parse_pattern(url(s3, path)).list_files(NO_SPARK))
+    spark = cast("SparkSession", object())
+    return sorted(file.name for file in parse_pattern(url(s3, path)).list_files(spark))
 
 
 def plan(files: Files, schema: str = "{}") -> Batch:
@@ -558,10 +559,13 @@ class Elsewhere(file_systems.SparkFiles):
 
 
 def test_where_this_process_has_no_access_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first refusal on; without one request more to the store."""
+    """From the first refusal on; without one request more to the store. Where there is no Spark, it is an error."""
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     put(s3, "in/a.json")
     s3.proxy.add(Fault("forbid", kind="LIST", times=None))
+    with pytest.raises(StoreError, match="no right"):
+        survey(Files(path=url(s3, "in"), format="json"))
+    s3.proxy.reset_counts()
     for _ in range(2):
         assert names(s3, "in") == ["by_spark.json"]
     assert s3.proxy.count() == {"LIST": 1}
