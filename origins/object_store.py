@@ -438,6 +438,22 @@ class ObjectStore:
             except AlreadyExistsError:
                 return None
 
+    def take(self, key: str, content: bytes) -> str | None:
+        """The same for content that no other writer has, although an answer of the store is lost: nothing, in place of
+        what tells the object from any other, where only its content shows that it is ours."""
+        try:
+            taken = self.create(key, content)
+        except StoreError:  # the request may have been carried out
+            if not self.holds(key, content):
+                raise
+            return ""
+        return "" if taken is None and self.holds(key, content) else taken
+
+    def holds(self, key: str, content: bytes) -> bool:
+        """Whether there is an object with this key and just this content."""
+        found = self.read_object(key)
+        return found is not None and found[1] == content
+
     def put_file(self, key: str, file: Path) -> None:
         """Write the object, in parts if it is large; one with this key is replaced."""
         with self._name_errors("written"):
@@ -544,13 +560,17 @@ def can_reach_stores() -> bool:
 def open_bucket(url: str) -> ObjectStore:
     """The store in which a place is, by whole keys. A process has one for each bucket, whose connections stay open."""
     parts = urlsplit(canonicalise(url))
-    bucket = StoreUrl(f"{parts.scheme}://{parts.netloc}", getattr(url, "settings", {}))
-    return _open_bucket(bucket, tuple(sorted((get_options(bucket) or {}).items())))
+    return open_store(StoreUrl(f"{parts.scheme}://{parts.netloc}", getattr(url, "settings", {})))
+
+
+def open_store(url: StoreUrl) -> ObjectStore:
+    """The objects below a URL. A process has one of these for each URL, whose connections stay open."""
+    return _open_store(url, tuple(sorted((get_options(url) or {}).items())))
 
 
 @functools.lru_cache(maxsize=64)
-def _open_bucket(bucket: StoreUrl, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    return ObjectStore(bucket)
+def _open_store(url: StoreUrl, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+    return ObjectStore(url)
 
 
 def get_key(url: str) -> str:

@@ -139,11 +139,11 @@ class StorePlace(TablePlace):
         idle = 0
         while idle < _IDLE:
             check()
-            taken = _take(store, format_key(head.version + 1), content)
+            taken = store.take(format_key(head.version + 1), content)
             if taken is not None:
                 return replace(head, version=head.version + 1, file=taken or None, seen=read_clock())
             later = self._advance_or_raise(head)
-            if any(_holds(store, format_key(each), content) for each in range(head.version + 1, later.version + 1)):
+            if any(store.holds(format_key(each), content) for each in range(head.version + 1, later.version + 1)):
                 return later  # a refused request was carried out after all
             idle = 0 if later.version > head.version else idle + 1
             head = later
@@ -174,7 +174,7 @@ class StorePlace(TablePlace):
             "txnId": str(uuid.uuid4()),
         }
         content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
-        while _take(store, format_key(head.version + 1), content) is None:
+        while store.take(format_key(head.version + 1), content) is None:
             later = self._advance(head)
             if later is None or later.version == head.version:
                 raise FileExistsError(f"{self.url} has a newer version.")
@@ -230,21 +230,3 @@ def format_key(version: int) -> str:
 def _list_log(store: ObjectStore, version: int) -> dict[str, str]:
     """The keys of the log from this version on, each with what tells its object from any other."""
     return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
-
-
-def _take(store: ObjectStore, key: str, content: bytes) -> str | None:
-    """Take a version: what tells its file from any other, or nothing where only the content shows that it is ours. None
-    where another writer has it."""
-    try:
-        taken = store.create(key, content)
-    except StoreError:  # the answer may be lost of a request that was carried out
-        if not _holds(store, key, content):
-            raise
-        return ""
-    return "" if taken is None and _holds(store, key, content) else taken
-
-
-def _holds(store: ObjectStore, key: str, content: bytes) -> bool:
-    """Whether the object has just this content, which no other writer's has."""
-    found = store.read_object(key)
-    return found is not None and found[1] == content

@@ -251,6 +251,6 @@ def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
         taken = store.create(key, content)
         return None if len(tries) == 1 else taken
 
-    monkeypatch.setattr(store_commit, "_take", refuse_first)
+    monkeypatch.setattr(ObjectStore, "take", refuse_first)
     begin(open_direct(s3, url)).commit(make_rows(1), "tag")
     assert (len(tries), open_behind(s3, url).version(), ids(s3, url)) == (1, 1, [1])
