@@ -1,38 +1,22 @@
-"""Rows as files, a folder a batch: each attempt is written apart, and on this machine published by one rename.
-
-A folder that holds something is never renamed onto one that holds something: that is what decides here, once for
-each name, whoever comes at the same time. All attempts lie in one hidden folder; to fence is to rename that one, and
-every attempt begun before is gone from where its writer looks for it.
-"""
+"""Rows as files, a folder a batch: each attempt is written apart, and on this disk published by one rename."""
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import errno
-import functools
-import hashlib
 import json
-import os
-import re
-import shutil
-import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
 from destinations.destination import (
-    BatchLabel,
-    BroughtBatch,
     DeliveryAccount,
     Destination,
     DestinationError,
     Identity,
     Label,
-    Loss,
     Misfit,
     OpenDestination,
     Unsure,
@@ -42,7 +26,6 @@ from destinations.destination import (
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import list_spark_errors
-from origins.json_shape import check_shape
 from origins.names import SCHEME, make_absolute
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
@@ -52,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 _OWN = ("_lane", "_batch")
 TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -137,13 +119,12 @@ class Files(Destination):
         if self.folder is None:
             return None
         folders = BatchFolders(self.folder)
-        notes = [(note.parent, _read_note(note)) for note in sorted(self.folder.glob(f"_lane=*/_batch=*/{NOTE}"))]
         return DeliveryAccount(
             place=str(self.folder),
             proof="folder, row count and size in bytes" if folders.id else "nothing: the folder was not found",
             there=folders.id != "",
             id=folders.id,
-            brought=[batch for folder, note in notes if note is not None for batch in _list_brought(folder, note)],
+            brought=list(folders.list_brought()),
         )
 
 
@@ -175,7 +156,7 @@ class OpenFiles(OpenDestination):
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         folders, first, frame = self._folders, labels[0], rows.frame()
         if folders is None:
-            target = f"{self.destination.place.rstrip('/')}/{_name_folder(labels)}"
+            target = f"{self.destination.place.rstrip('/')}/{name_folder(labels)}"
             self._save(frame, target)
             return Written(rows=self._count_rows(spark, target, frame.schema))
         if not folders.id or folders.id != (self._id or folders.id):
@@ -191,8 +172,8 @@ class OpenFiles(OpenDestination):
                     raise FileNotFoundError(ready / NOTE)
                 written_rows = self._count_written(spark, ready, frame.schema)
                 if written_rows.rows:
-                    (ready / NOTE).write_text(json.dumps(_make_note(labels, written_rows)), encoding="utf-8")
-                    folders.publish(ready, _name_folder(labels, self._claims.get(first.key, 0)))
+                    (ready / NOTE).write_text(json.dumps(make_note(labels, written_rows)), encoding="utf-8")
+                    folders.publish(ready, name_folder(labels, self._claims.get(first.key, 0)))
             except (FileNotFoundError, NameTaken) as error:
                 raise DestinationError(
                     f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {folders.root}: "
@@ -213,15 +194,15 @@ class OpenFiles(OpenDestination):
                 hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
                 'run FILE --assume missing --reason "…"',
             )
-        written = _find_note(folders, label)
+        written = folders.find(label)
         if written is not None:
             return written
         claims = 0
-        while not folders.claim(_name_folder([label], claims), _make_note([label], None)):
+        while not folders.claim(name_folder([label], claims), make_note([label], None)):
             claims += 1
         self._claims[label.key] = claims + 1
         reach("after-claim", label.destination)
-        return _find_note(folders, label)
+        return folders.find(label)
 
     def fence(self, spark: SparkSession, token: str) -> None:
         if self._folders is not None:
@@ -246,7 +227,7 @@ class OpenFiles(OpenDestination):
                 f"Spark does not write to this machine's disk, and {self.destination.place} is on it.",
                 hint="Use a path that both share, or the URL of a store.",
             )
-        files = _list_data_files(ready)
+        files = list_data_files(ready)
         if self.destination.format == "parquet":
             from pyarrow import parquet
 
@@ -292,192 +273,3 @@ class OpenFiles(OpenDestination):
             except list_spark_errors() as error:
                 reason = str(error).splitlines()[0]
                 raise Misfit(f"The rows cannot be written to {place} as {self.destination.format}: {reason}") from error
-
-
-def _name_folder(labels: Sequence[Label], claims: int = 0) -> str:
-    """What a batch's folder is called; another name each time that somebody claimed it, for only the last one to
-    claim it knows the last name."""
-    batch = labels[0].batch
-    lane = _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", batch.lane)
-    digests = "+".join(map(_digest, labels))
-    return f"_lane={lane}/_batch={batch.number:08}-{digests}" + (f".{claims}" if claims else "")
-
-
-def _digest(label: Label) -> str:
-    return hashlib.sha256(label.key.encode()).hexdigest()[:16]
-
-
-def _find_note(folders: BatchFolders, label: Label) -> Written | None:
-    for note in folders.list_notes(f"_lane=*/_batch=*{_digest(label)}*"):
-        if note["rows"] is not None:
-            alone = len(note["keys"]) == 1
-            return Written(rows=note["rows"] if alone else None, bytes=note["bytes"] if alone else None)
-    return None
-
-
-def _make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
-    """What lies beside a batch's rows; without rows it says that somebody claimed it and the folder stays empty."""
-    batch = labels[0].batch
-    return {
-        "keys": [label.key for label in labels],
-        "pipeline": batch.pipeline,
-        "lane": batch.lane,
-        "number": batch.number,
-        "rows": found.rows if found else None,
-        "bytes": found.bytes if found else None,
-    }
-
-
-def _list_brought(folder: Path, note: NoteBody) -> Iterator[BroughtBatch]:
-    if note.get("rows") is None:
-        return
-    for key in note["keys"]:
-        plan, _, destination = key.rpartition("/")
-        label: BatchLabel = {
-            "pipeline": note["pipeline"],
-            "lane": note["lane"],
-            "number": note["number"],
-            "plan": plan,
-            "destination": destination,
-            "key": key,
-        }
-        yield BroughtBatch(label=label, rows=note["rows"], together=note["keys"], loss=_find_loss(folder, note))
-
-
-def _find_loss(folder: Path, note: NoteBody) -> Loss | None:
-    files = _list_data_files(folder)
-    size = sum(file.stat().st_size for file in files)
-    if size == note["bytes"]:
-        return None
-    code = "FILE_CHANGED" if files else "FILE_GONE"
-    return Loss(code=code, said=f"{folder} holds {size:,} bytes instead of {note['bytes']:,}", whole=not files)
-
-
-def _list_data_files(folder: Path) -> list[Path]:
-    """The files of rows, as readers see them."""
-    return [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]
-
-
-NOTE = "_wherry.json"
-"""What stands beside a batch's rows: its labels and how many rows they are. Readers pass over such names."""
-_WRITING = "_writing"
-
-
-class NameTaken(Exception):
-    """The name is taken: a batch was published there, or somebody claimed it."""
-
-
-class NoteBody(TypedDict, total=False):
-    """The note beside a batch's rows; for the folder itself its id."""
-
-    id: str
-    keys: Sequence[str]
-    pipeline: str
-    lane: str
-    number: int
-    rows: int | None
-    bytes: int | None
-
-
-@dataclass(frozen=True)
-class BatchFolders:
-    """A folder in which batches are published."""
-
-    root: Path
-
-    def make(self) -> str:
-        """Make it if it is missing, and give the id that it has from then on."""
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with self.open_attempt() as attempt:
-                self._probe(attempt)
-                new = attempt / "id"
-                new.write_text(json.dumps({"id": uuid.uuid4().hex}), encoding="utf-8")
-                with contextlib.suppress(FileExistsError):
-                    os.link(new, self.root / NOTE)
-        except OSError as error:
-            raise DestinationError(f"The folder cannot be written: {self.root} ({error.strerror}).") from error
-        return self.id
-
-    @property
-    def id(self) -> str:
-        """The folder's id; nothing if it is missing, or was never created."""
-        note = _read_note(self.root / NOTE)
-        return "" if note is None else str(note["id"])
-
-    @contextlib.contextmanager
-    def open_attempt(self) -> Iterator[Path]:
-        """An empty folder for one attempt, which readers do not see and which is gone afterwards."""
-        attempt = self.root / _WRITING / uuid.uuid4().hex
-        attempt.mkdir(parents=True)
-        try:
-            yield attempt
-        finally:
-            shutil.rmtree(attempt, ignore_errors=True)
-
-    def publish(self, rows: Path, name: str) -> None:
-        """Make a folder within an attempt the one of this name. Raises `NameTaken`; or `FileNotFoundError` when a fence
-        came between."""
-        target = self.root / name
-        target.parent.mkdir(exist_ok=True)
-        _rename(rows, target)
-
-    def claim(self, name: str, note: NoteBody) -> bool:
-        """Take a name for a folder that stays empty but for a note; whether the name was free."""
-        with _get_lock(self.root), self.open_attempt() as attempt:
-            void = attempt / "void"
-            void.mkdir()
-            (void / NOTE).write_text(json.dumps(note), encoding="utf-8")
-            try:
-                self.publish(void, name)
-            except NameTaken:
-                return False
-        return True
-
-    def list_notes(self, pattern: str) -> Iterator[NoteBody]:
-        for folder in self.root.glob(pattern):
-            note = _read_note(folder / NOTE)
-            if note is not None:
-                yield note
-
-    def fence(self, token: str) -> None:
-        """Every attempt that was begun before this cannot be published any more."""
-        fenced = self.root / f"_fenced-{token}"
-        with _get_lock(self.root), contextlib.suppress(FileNotFoundError):
-            (self.root / _WRITING).rename(fenced)
-        shutil.rmtree(fenced, ignore_errors=True)
-
-    def _probe(self, attempt: Path) -> None:
-        """Raises unless two folders that hold something are kept apart here."""
-        for name in ("one", "other"):
-            (attempt / name).mkdir()
-            (attempt / name / NOTE).touch()
-        with contextlib.suppress(NameTaken):
-            _rename(attempt / "one", attempt / "other")
-            raise DestinationError(
-                f"The disk of {self.root} lets a folder replace another full folder, so Wherry cannot keep two "
-                "writers apart.",
-                hint="Choose a path on another disk.",
-            )
-
-
-@functools.cache
-def _get_lock(root: Path) -> threading.Lock:
-    """Keeps a fence of one lane out of what another lane of this process claims."""
-    return threading.Lock()
-
-
-def _rename(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        raise NameTaken(str(target)) from error
-
-
-def _read_note(note: Path) -> NoteBody | None:
-    try:
-        return check_shape(NoteBody, json.loads(note.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from destinations.batch_folders import BatchFolders
 from destinations.conformance import (
     DestinationConformance,
     RememberingConformance,
@@ -22,7 +23,7 @@ from destinations.conformance import (
     start_paused_write,
 )
 from destinations.destination import DestinationError, Identity, Misfit, Unsure, Written
-from destinations.files import BatchFolders, Files, OpenFiles
+from destinations.files import Files, OpenFiles
 from origins.batch_rows import FrameRows
 from origins.memory import Memory
 from runners.definitions.definition import definition_of
