@@ -19,7 +19,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 from destinations.destination import BatchLabel, BroughtBatch, DestinationError, Label, Loss, Written
 from origins.json_shape import check_shape
@@ -39,6 +39,7 @@ class NoteBody(TypedDict, total=False):
     """The note beside a batch's rows; for the folder itself its id."""
 
     id: str
+    whole: bool
     keys: Sequence[str]
     pipeline: str
     lane: str
@@ -52,6 +53,7 @@ class BatchFolders:
     """A folder in which batches are published."""
 
     root: Path
+    is_whole: ClassVar[bool] = True
 
     def make(self) -> str:
         """Make it if it is missing, and give the id that it has from then on."""

@@ -1,4 +1,5 @@
-"""Rows as files, a folder a batch: each attempt is written apart, and on this disk published by one rename."""
+"""Rows as files, a folder a batch: each attempt is written apart, and published once: on this disk by a rename, in an
+object store by a manifest."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from destinations.batch_folders import NOTE, BatchFolders, NameTaken, list_data_files, make_note, name_folder
+from destinations.batch_manifests import BatchManifests
 from destinations.destination import (
     DeliveryAccount,
     Destination,
@@ -27,6 +29,7 @@ from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
 from origins.errors import list_spark_errors
 from origins.names import SCHEME, make_absolute
+from origins.object_store import StoreUrl, is_store_url
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
@@ -70,8 +73,7 @@ class Files(Destination):
     """
 
     guarantee: ClassVar[str] = (
-        "effectively once on a disk, where a rename publishes each batch; "
-        "at least once in a store such as s3, which has no such rename"
+        "effectively once on a disk, and in an object store for readers of its manifests; at least once in other places"
     )
 
     path: str = field(metadata={"path": True})
@@ -84,6 +86,9 @@ class Files(Destination):
     """Columns that become folders below the batch's folder."""
     files_per_batch: int | None = None
     """How many files a batch has at most, in each partition. The default is one for each task of Spark."""
+    manifest: bool = True
+    """In an object store: whether a manifest publishes each batch, so that readers of manifests see it once. With
+    `false` Spark alone writes there, and a batch is there at least once."""
 
     def __post_init__(self) -> None:
         if not self.path:
@@ -96,11 +101,19 @@ class Files(Destination):
             raise ValueError(f"options.{name}: cannot be set, since Wherry counts rows as lines of UTF-8")
         if isinstance(self.partition_by, str):
             raise ValueError(f"partition_by: expected a list, got {self.partition_by!r}")
+        object.__setattr__(self, "guarantee", self._describe_guarantee())
+
+    def _describe_guarantee(self) -> str:
+        if self.folder is not None:
+            return "effectively once on a disk, where a rename publishes each batch"
+        if self.manifests is not None:
+            return "effectively once for readers of its manifests; at least once for readers of the whole folder"
+        return "at least once: after a crash Wherry writes the open batch again"
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]  # it depends on the place
-        """On a disk it does; in a store it does not."""
-        return self.folder is not None
+        """On a disk and with manifests it does."""
+        return self.published is not None
 
     @property
     def place(self) -> str:
@@ -112,19 +125,33 @@ class Files(Destination):
         local = self.place.removeprefix("file:")
         return None if SCHEME.match(local) else Path("/" + local.lstrip("/"))
 
+    @property
+    def manifests(self) -> BatchManifests | None:
+        """The manifests in an object store; None where there are none."""
+        if not self.manifest or not is_store_url(self.place):
+            return None
+        return BatchManifests(StoreUrl(self.place, getattr(self.path, "settings", {})))
+
+    @property
+    def published(self) -> BatchFolders | BatchManifests | None:
+        """Where each batch is published once; None where that cannot be."""
+        return self.manifests if self.folder is None else BatchFolders(self.folder)
+
     def open(self) -> OpenFiles:
         return OpenFiles(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        if self.folder is None:
+        published = self.published
+        if published is None:
             return None
-        folders = BatchFolders(self.folder)
+        what, known = ("manifest" if self.folder is None else "folder"), published.id
         return DeliveryAccount(
-            place=str(self.folder),
-            proof="folder, row count and size in bytes" if folders.id else "nothing: the folder was not found",
-            there=folders.id != "",
-            id=folders.id,
-            brought=list(folders.list_brought()),
+            place=str(published.root),
+            proof=f"{what}, row count and size in bytes" if known else "nothing: the folder was not found",
+            there=known != "",
+            id=known,
+            since=0 if published.is_whole else 1,
+            brought=list(published.list_brought()),
         )
 
 
@@ -144,73 +171,95 @@ class OpenFiles(OpenDestination):
         self._known = known.id
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        folders = self._folders
-        if folders is not None and self._known and folders.id != self._known:
-            raise make_other_place_error(self.destination.place, gone=not folders.id)
-        self._id = folders.make() if folders else ""
+        published = self._published
+        if published is not None and self._known and published.id != self._known:
+            raise make_other_place_error(self.destination.place, gone=not published.id)
+        self._id = published.make() if published else ""
         if schema is not None:
             self._check(schema)
             self._try_write(spark, schema)
         return Identity(place=self.destination.place, id=self._id)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        folders, first, frame = self._folders, labels[0], rows.frame()
-        if folders is None:
+        published, first, frame = self._published, labels[0], rows.frame()
+        if published is None:
             target = f"{self.destination.place.rstrip('/')}/{name_folder(labels)}"
             self._save(frame, target)
             return Written(rows=self._count_rows(spark, target, frame.schema))
-        if not folders.id or folders.id != (self._id or folders.id):
-            raise DestinationError(f"The folder {folders.root} is missing, or was replaced after the run opened it.")
+        if not published.id or published.id != (self._id or published.id):
+            raise DestinationError(f"The folder {published.root} is missing, or was replaced after the run opened it.")
+        frame = reach_within("in-write", frame, first.destination)
+        try:
+            if isinstance(published, BatchFolders):
+                return self._put_folder(spark, frame, labels, published)
+            return self._put_manifest(spark, frame, labels, published)
+        except (FileNotFoundError, NameTaken) as error:
+            raise DestinationError(
+                f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {published.root}: "
+                "another run has fenced this one or claimed the batch, or the batch is there already.",
+                hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
+            ) from error
+
+    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
+        """Asking claims: no earlier owner can publish the batch any more if it is not there."""
+        published = self._published
+        if published is None:
+            return None
+        if identity.id and published.id != identity.id:
+            raise Unsure(
+                f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
+                f"{label.batch.lane}: {published.root} is missing or was replaced.",
+                hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
+                'run FILE --assume missing --reason "…"',
+            )
+        written = published.find(label)
+        if written is not None:
+            return written
+        claims = 0
+        while not published.claim(name_folder([label], claims), make_note([label], None)):
+            claims += 1
+        self._claims[label.key] = claims + 1
+        reach("after-claim", label.destination)
+        return published.find(label)
+
+    def fence(self, spark: SparkSession, token: str) -> None:
+        if self._published is not None:
+            self._published.fence(token)
+
+    @property
+    def _published(self) -> BatchFolders | BatchManifests | None:
+        return self.destination.published
+
+    def _put_folder(
+        self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label], folders: BatchFolders
+    ) -> Written:
+        """Publish the rows by a rename. Raises `FileNotFoundError` or `NameTaken` where that is no longer possible."""
         with folders.open_attempt() as attempt:
             written, ready = attempt / "rows", attempt / "ready"
             written.mkdir()
             (written / NOTE).touch()
-            self._save(reach_within("in-write", frame, first.destination), str(written))
-            try:
-                written.rename(ready)
-                if not (ready / NOTE).exists():
-                    raise FileNotFoundError(ready / NOTE)
-                written_rows = self._count_written(spark, ready, frame.schema)
-                if written_rows.rows:
-                    (ready / NOTE).write_text(json.dumps(make_note(labels, written_rows)), encoding="utf-8")
-                    folders.publish(ready, name_folder(labels, self._claims.get(first.key, 0)))
-            except (FileNotFoundError, NameTaken) as error:
-                raise DestinationError(
-                    f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {folders.root}: "
-                    "another run has fenced this one or claimed the batch, or the batch is there already.",
-                    hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
-                ) from error
+            self._save(rows, str(written))
+            written.rename(ready)
+            if not (ready / NOTE).exists():
+                raise FileNotFoundError(ready / NOTE)
+            written_rows = self._count_written(spark, ready, rows.schema)
+            if written_rows.rows:
+                (ready / NOTE).write_text(json.dumps(make_note(labels, written_rows)), encoding="utf-8")
+                folders.publish(ready, name_folder(labels, self._claims.get(labels[0].key, 0)))
         return written_rows
 
-    def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """Asking claims: no earlier owner can publish the batch any more if it is not there."""
-        folders = self._folders
-        if folders is None:
-            return None
-        if folders.id != identity.id:
-            raise Unsure(
-                f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
-                f"{label.batch.lane}: {folders.root} is missing or was replaced.",
-                hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
-                'run FILE --assume missing --reason "…"',
-            )
-        written = folders.find(label)
-        if written is not None:
-            return written
-        claims = 0
-        while not folders.claim(name_folder([label], claims), make_note([label], None)):
-            claims += 1
-        self._claims[label.key] = claims + 1
-        reach("after-claim", label.destination)
-        return folders.find(label)
-
-    def fence(self, spark: SparkSession, token: str) -> None:
-        if self._folders is not None:
-            self._folders.fence(token)
-
-    @property
-    def _folders(self) -> BatchFolders | None:
-        return BatchFolders(self.destination.folder) if self.destination.folder else None
+    def _put_manifest(
+        self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label], manifests: BatchManifests
+    ) -> Written:
+        """Publish the rows by a manifest. Raises `NameTaken` where that is no longer possible."""
+        with manifests.open_attempt(labels, self._claims.get(labels[0].key, 0)) as attempt:
+            self._save(rows, attempt.url)
+            files = manifests.list_files(attempt)
+            count = self._count_rows(spark, attempt.url, rows.schema) if files else 0
+            written = Written(rows=count, bytes=sum(files.values()))
+            if count:
+                manifests.publish(attempt, labels, written, files)
+        return written
 
     def _save(self, rows: DataFrame, target: str) -> None:
         files = self.destination
@@ -266,8 +315,8 @@ class OpenFiles(OpenDestination):
 
     def _try_write(self, spark: SparkSession, schema: StructType) -> None:
         """Write no rows, to hear what Spark says of the types, the names and the options."""
-        folders, place = self._folders, self.destination.place
-        with nullcontext() if folders is None else folders.open_attempt() as attempt:
+        published, place = self._published, self.destination.place
+        with published.open_attempt() if isinstance(published, BatchFolders) else nullcontext() as attempt:
             try:
                 self._save(make_empty_frame(spark, schema), str(attempt or f"{place.rstrip('/')}/_trial"))
             except list_spark_errors() as error:

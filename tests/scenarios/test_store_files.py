@@ -20,6 +20,7 @@ from runners.definitions.pipeline_graph import PipelineGraph
 from runners.operations.status import describe_pipelines
 from runners.pipeline import Pipeline
 from tests.child import clean_environment
+from tests.pages import ROOT, list_blocks
 from tests.stores import jars
 from tests.stores.s3 import S3, make_client
 
@@ -178,3 +179,68 @@ def make_parquet(**row: Any) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_pylist([row]), sink)
     return bytes(sink.getvalue())
+
+
+EXPORT = """
+import json, os, sys
+from destinations.batch_manifests import BatchManifests
+from runners.pipeline import Pipeline
+from runners.spark.start import start
+
+file, step, recipe = sys.argv[1:]
+publish, published = BatchManifests.publish, []
+
+def die(*args):
+    if len(published) == 1 and step == "before":
+        os._exit(9)
+    publish(*args)
+    published.append(args)
+    if len(published) == 2 and step == "after":
+        os._exit(9)
+
+BatchManifests.publish = die
+pipeline = Pipeline.load(file)
+spark = start(pipeline.spark.conf)
+report = pipeline.run()
+exec(recipe)
+ids = sorted(map(tuple, orders.select("id", "day").collect()))
+audit = pipeline.audit().json()
+print(json.dumps([report.status, ids, audit["problems"], audit["destinations"]["orders"]["delivered"]]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_reader_of_manifests_sees_each_batch_once_though_a_run_was_killed(tmp_path: Path, s3: S3, step: str) -> None:
+    """Right before the manifest, or right behind it; the reader does what the page says."""
+    jars.fetch()
+    conf = {**s3.spark_settings, "spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    (tmp_path / "landing").mkdir()
+    for number in (1, 2, 3):
+        (tmp_path / f"landing/{number}.json").write_text(json.dumps({"id": number, "day": "mo"}) + "\n")
+    ends = {
+        "name": "orders",
+        "origin": {"files": {"path": "landing/*.json", "format": "json", "schema": "id long, day string"}},
+        "destinations": [{"files": {"path": s3.make_url("exports", "s3"), "partition_by": ["day"]}, "name": "orders"}],
+        "run": {"batch": {"files": 1}, "runners": 1},
+        "spark": {"conf": conf},
+    }
+    (tmp_path / "orders.yaml").write_text(json.dumps(ends))
+    blocks = [block.text for block in list_blocks(ROOT / "destinations/docs/files.md") if block.language == "python"]
+    recipe = blocks[0].replace("s3a://bucket/exports", s3.make_url("exports"))
+
+    def run(step: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", EXPORT, str(tmp_path / "orders.yaml"), step, recipe]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=clean_environment(), timeout=250
+        )
+
+    killed = run(step)
+    assert killed.returncode == 9, killed.stderr
+    ended = run("never")
+    assert ended.returncode == 0, ended.stderr
+    ids = [[number, "mo"] for number in (1, 2, 3)]
+    assert json.loads(ended.stdout.splitlines()[-1]) == ["succeeded", ids, [], 3]
+    assert [key for key in keys(s3) if "_writing" in key] == []

@@ -331,12 +331,6 @@ def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
         Files(**{"path": "files", **options})
 
 
-def test_a_store_does_not_remember() -> None:
-    """Where there is no such rename, it is said to be at least once."""
-    assert Files(path="out").remembers
-    assert not Files(path="s3://bucket/out").remembers
-
-
 def test_a_run_explains_what_holds(folder: Path) -> None:
     """What is said of Delta on a local disk does not hold for folders."""
     pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[Files(path=str(folder))])

@@ -1,0 +1,460 @@
+"""Rows as files in an object store, where a manifest publishes each batch."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from destinations.batch_manifests import MANIFESTS, BatchManifests
+from destinations.conformance import RememberingConformance, Row, make_label
+from destinations.destination import DestinationError, Identity, Label, Unsure, Written
+from destinations.files import Files, OpenFiles
+from origins.batch_rows import BatchRows
+from origins.memory import Memory
+from origins.object_store import ObjectStore, StoreError, StoreUrl, get_key, open_bucket
+from runners.definitions.definition import definition_of
+from runners.operations.validate import explain
+from runners.pipeline import Pipeline
+from tests.stores.azure import Azure
+from tests.stores.fault_proxy import Effect, Fault
+from tests.stores.s3 import S3
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+NO_SPARK = cast("SparkSession", None)
+MANIFEST = f"exports/{MANIFESTS}/"
+
+
+class OpenUnsparked(OpenFiles):
+    """Its rows are numbers, which it puts into the store without Spark: a file for each, with a line of text."""
+
+    def _save(self, rows: Any, target: str) -> None:
+        for number in rows.numbers:
+            open_bucket(self.destination.path).put_new(f"{get_key(target)}/part-{uuid.uuid4().hex}", b"%d\n" % number)
+        open_bucket(self.destination.path).put_new(f"{get_key(target)}/_SUCCESS", b"done")
+
+    def _count_rows(self, spark: SparkSession, target: str, schema: StructType) -> int:
+        found = list(open_bucket(self.destination.path).list_objects(get_key(target)))
+        return sum(each.size > 0 and "/part-" in each.key for page in found for each in page)
+
+
+def rows(*numbers: int) -> BatchRows:
+    frame = SimpleNamespace(numbers=numbers, schema=None)
+    return cast(BatchRows, SimpleNamespace(frame=lambda: frame))
+
+
+@dataclass
+class Exports:
+    """A folder of a store."""
+
+    store: S3 | Azure
+
+    @property
+    def url(self) -> StoreUrl:
+        return StoreUrl(self.store.make_url("exports"), self.store.spark_settings)
+
+    @property
+    def bucket(self) -> ObjectStore:
+        return open_bucket(self.url)
+
+    def open(self) -> OpenUnsparked:
+        return OpenUnsparked(Files(path=self.url))
+
+    def make(self) -> tuple[OpenUnsparked, Identity]:
+        opened = self.open()
+        return opened, opened.ensure_place(NO_SPARK, None)
+
+    def read(self) -> list[int]:
+        """What a reader finds who takes the files that the manifests name."""
+        manifests = [key for page in self.bucket.list_pages(MANIFEST.rstrip("/")) for key in page]
+        assert not any(key.removeprefix(MANIFEST).startswith(("_", ".")) for key in manifests)
+        files = [line for key in manifests for line in self.bucket.read(key).decode().splitlines()]
+        return sorted(int(self.bucket.read(get_key(file))) for file in files)
+
+    def list_leftovers(self) -> list[str]:
+        """All objects that belong neither to the folder nor to a batch that a reader sees."""
+        keys = {key for page in self.bucket.list_pages("exports") for key in page}
+        manifests = [key for key in keys if key.startswith(MANIFEST)]
+        files = [get_key(line) for key in manifests for line in self.bucket.read(key).decode().splitlines()]
+        folders = {file.rpartition("/")[0] for file in files}
+        own = {*manifests, "exports/_wherry.json", "exports/_taken", *files}
+        own |= {f"{folder}/{name}" for folder in folders for name in ("_wherry.json", "_SUCCESS")}
+        return sorted(keys - own)
+
+
+@pytest.fixture(params=["s3", "azure"])
+def exports(request: pytest.FixtureRequest) -> Exports:
+    return Exports(request.getfixturevalue(request.param))
+
+
+def test_a_reader_of_manifests_sees_each_batch_once(exports: Exports) -> None:
+    """Each manifest has a line for each file, and another write of the same batch is refused."""
+    opened, identity = exports.make()
+    first, second = make_label(lane="a/b", number=1), make_label(number=2)
+    assert opened.write(NO_SPARK, rows(1, 2), [first]) == Written(rows=2, bytes=4)
+    assert opened.write(NO_SPARK, rows(3), [second]) == Written(rows=1, bytes=2)
+    with pytest.raises(DestinationError, match="the batch is there already"):
+        exports.open().write(NO_SPARK, rows(1, 2), [first])
+    assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
+    assert exports.open().find(NO_SPARK, first, identity) == Written(rows=2, bytes=4)
+
+
+def test_a_batch_without_rows_leaves_nothing(exports: Exports) -> None:
+    """It has no manifest either."""
+    opened, identity = exports.make()
+    mine = make_label()
+    assert opened.write(NO_SPARK, rows(), [mine]).rows == 0
+    assert (exports.read(), exports.list_leftovers()) == ([], [])
+    assert opened.find(NO_SPARK, mine, identity) is None
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize(
+    ("owner", "step", "afterwards", "lands"),
+    [
+        (OpenUnsparked, "_save", False, False),
+        (OpenUnsparked, "_save", True, False),
+        (BatchManifests, "list_files", True, False),
+        (BatchManifests, "publish", False, False),
+        (ObjectStore, "take", False, False),
+        (ObjectStore, "take", True, True),
+        (BatchManifests, "publish", True, True),
+    ],
+)
+def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, afterwards: bool, lands: bool
+) -> None:
+    """Whoever comes after fences, asks, and writes what is not there. It removes what nobody will read."""
+    (dying, identity), mine = exports.make(), make_label(number=3)
+    with monkeypatch.context() as patched:
+        kill_at(patched, owner, step, afterwards=afterwards)
+        with pytest.raises(KeyboardInterrupt):
+            dying.write(NO_SPARK, rows(1, 2, 3), [mine])
+    assert exports.read() == ([1, 2, 3] if lands else [])
+    after = exports.open()
+    after.fence(NO_SPARK, uuid.uuid4().hex)
+    found = after.find(NO_SPARK, mine, identity)
+    assert (found is not None) == lands
+    written = found or after.write(NO_SPARK, rows(1, 2, 3), [mine])
+    assert written == Written(rows=3, bytes=6)
+    assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
+
+
+def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
+    """At this step the process is gone, and tidies nothing up."""
+    does = getattr(owner, step)
+
+    def die(*args: Any) -> None:
+        if afterwards:
+            does(*args)
+        raise KeyboardInterrupt
+
+    patched.setattr(owner, step, die)
+    patched.setattr(ObjectStore, "delete", lambda *_: None)
+
+
+def test_a_writer_that_is_stopped_after_its_manifest_keeps_its_files(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know what became of the request, and removes nothing."""
+    (opened, _), take = exports.make(), ObjectStore.take
+
+    def stop(*args: Any) -> None:
+        take(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ObjectStore, "take", stop)
+    with pytest.raises(KeyboardInterrupt):
+        opened.write(NO_SPARK, rows(1), [make_label()])
+    assert exports.read() == [1]
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("effect", ["lose_answer", "deny"])
+def test_a_manifest_whose_answer_was_lost_is_there_once(exports: Exports, effect: Effect) -> None:
+    """The write ends well, since the manifest shows whose it is."""
+    (opened, identity), mine = exports.make(), make_label()
+    fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
+    assert opened.write(NO_SPARK, rows(1), [mine]).rows == 1
+    assert (fault.hits, exports.read(), exports.list_leftovers()) == (1, [1], [])
+    assert opened.find(NO_SPARK, mine, identity) == Written(rows=1, bytes=2)
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_store_that_goes_away_during_the_manifest_leaves_the_batch_in_doubt(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    """The write fails. Whoever asks later learns whether the batch is there, and delivers it if it is not."""
+    (opened, identity), mine, create = exports.make(), make_label(), ObjectStore.create
+
+    def go_away(store: ObjectStore, key: str, content: bytes) -> str | None:
+        if MANIFESTS in key:
+            if landed:
+                create(store, key, content)
+            raise StoreError("the store does not answer", is_away=True)
+        return create(store, key, content)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectStore, "create", go_away)
+        patched.setattr(ObjectStore, "holds", go_away)
+        with pytest.raises(StoreError, match="does not answer"):
+            opened.write(NO_SPARK, rows(1), [mine])
+    found = opened.find(NO_SPARK, mine, identity)
+    assert (found is not None) == landed
+    assert (found or opened.write(NO_SPARK, rows(1), [mine])).rows == 1
+    opened.fence(NO_SPARK, "token")
+    assert (exports.read(), exports.list_leftovers()) == ([1], [])
+
+
+@pytest.mark.promise("CD-22")
+def test_of_many_writers_of_one_batch_one_wins(exports: Exports) -> None:
+    """The others say that the batch is there, and remove what they wrote."""
+    mine, start = make_label(), threading.Barrier(6)
+    openeds = [exports.make()[0] for _ in range(6)]
+
+    def write(number: int) -> bool:
+        start.wait()
+        try:
+            openeds[number].write(NO_SPARK, rows(7, 8), [mine])
+        except DestinationError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(write, range(6))) == [False] * 5 + [True]
+    assert (exports.read(), exports.list_leftovers()) == ([7, 8], [])
+
+
+@contextmanager
+def stop_before(
+    patched: pytest.MonkeyPatch, owner: type, step: str
+) -> Iterator[tuple[threading.Event, Callable[[], None]]]:
+    """The first one that comes to this step waits; when it has come so far, and what lets it go."""
+    does, come, go = getattr(owner, step), threading.Event(), threading.Event()
+
+    def wait(*args: Any) -> Any:
+        if not come.is_set():
+            come.set()
+            assert go.wait(60)
+        return does(*args)
+
+    patched.setattr(owner, step, wait)
+    try:
+        yield come, go.set
+    finally:
+        go.set()
+
+
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize(
+    ("owner", "step"), [(OpenUnsparked, "_save"), (BatchManifests, "publish"), (ObjectStore, "take")]
+)
+@pytest.mark.parametrize("asks", [True, False])
+def test_an_attempt_that_began_before_a_fence_publishes_nothing(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, asks: bool
+) -> None:
+    """However late it goes on; and whoever fenced it may write the batch."""
+    (zombie, identity), mine, taker = exports.make(), make_label(number=7), exports.open()
+    with stop_before(monkeypatch, owner, step) as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, rows(1), [mine])
+        assert come.wait(60)
+        taker.fence(NO_SPARK, "token")
+        if asks:
+            assert taker.find(NO_SPARK, mine, identity) is None
+            assert taker.write(NO_SPARK, rows(2), [mine]).rows == 1
+        let_go()
+        assert isinstance(write.exception(60), DestinationError)
+    assert (exports.read(), exports.list_leftovers()) == ([2] if asks else [], [])
+
+
+@pytest.mark.promise("CD-22")
+def test_a_manifest_that_is_on_its_way_during_a_fence_is_refused(s3: S3) -> None:
+    """The request comes to the store after the name was claimed."""
+    exports = Exports(s3)
+    (zombie, identity), mine, taker = exports.make(), make_label(), exports.open()
+    held = s3.proxy.add(Fault("hold", "PUT", MANIFEST))
+    with ThreadPoolExecutor(1) as pool:
+        write = pool.submit(zombie.write, NO_SPARK, rows(1), [mine])
+        assert held.reached.wait(60)
+        taker.fence(NO_SPARK, "token")
+        assert taker.find(NO_SPARK, mine, identity) is None
+        held.let_go()
+        assert isinstance(write.exception(60), DestinationError)
+    assert (exports.read(), exports.list_leftovers()) == ([], [])
+
+
+def test_a_fence_keeps_the_files_of_an_attempt_that_was_published(
+    exports: Exports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer has not yet removed the note of the attempt."""
+    (opened, _), taker = exports.make(), exports.open()
+    with stop_before(monkeypatch, ObjectStore, "delete") as (come, let_go), ThreadPoolExecutor(1) as pool:
+        write = pool.submit(opened.write, NO_SPARK, rows(1), [make_label()])
+        assert come.wait(60)
+        taker.fence(NO_SPARK, "token")
+        let_go()
+        assert write.result(60).rows == 1
+    assert (exports.read(), exports.list_leftovers()) == ([1], [])
+
+
+def test_who_asks_last_may_fill(exports: Exports) -> None:
+    """A writer that begins after another one has asked is kept out, without a fence as well."""
+    mine = make_label()
+    (first, identity), second, third = exports.make(), exports.open(), exports.open()
+    assert second.find(NO_SPARK, mine, identity) is None
+    assert third.find(NO_SPARK, mine, identity) is None
+    for late in (first, second):
+        with pytest.raises(DestinationError, match="claimed the batch"):
+            late.write(NO_SPARK, rows(1), [mine])
+    third.write(NO_SPARK, rows(2), [mine])
+    assert (exports.read(), exports.list_leftovers()) == ([2], [])
+
+
+def test_another_folder_in_its_place_is_no_answer(exports: Exports) -> None:
+    """Neither yes nor no; and nothing is written there."""
+    opened, identity = exports.make()
+    exports.bucket.delete(["exports/_wherry.json"])
+    with pytest.raises(Unsure, match="is missing"):
+        opened.find(NO_SPARK, make_label(), identity)
+    known = exports.open()
+    known.expects(identity)
+    with pytest.raises(DestinationError, match="is missing, and this pipeline has delivered to it"):
+        known.ensure_place(NO_SPARK, None)
+    exports.make()
+    with pytest.raises(DestinationError, match="was replaced after the run opened it"):
+        opened.write(NO_SPARK, rows(1), [make_label()])
+
+
+def test_a_batch_that_was_open_before_there_were_manifests_is_written_again(exports: Exports) -> None:
+    """An earlier version knew no id of the folder, and could not say whether it had the batch."""
+    opened, identity = exports.make()
+    assert opened.find(NO_SPARK, make_label(), Identity(place=identity.place)) is None
+
+
+def test_an_account_shows_each_batch_and_what_is_missing_of_it(exports: Exports) -> None:
+    """By the sizes of the files that its manifest names; what others wrote there does not count."""
+    opened, identity = exports.make()
+    labels = [make_label(number=number) for number in (1, 2, 3)]
+    for number, label in enumerate(labels):
+        opened.write(NO_SPARK, rows(number, number), [label])
+    exports.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
+    gone, changed = (list_files(exports, label) for label in labels[:2])
+    exports.bucket.delete(gone)
+    exports.bucket.delete(changed[:1])
+    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    shown = {batch.label["number"]: (batch.rows, batch.loss and batch.loss.code) for batch in account.brought}
+    assert shown == {1: (2, "FILE_GONE"), 2: (2, "FILE_CHANGED"), 3: (2, None)}
+    assert (account.there, account.id, account.whole) == (True, identity.id, True)
+    assert account.proof == "manifest, row count and size in bytes"
+
+
+def list_files(exports: Exports, label: Label) -> list[str]:
+    keys = [key for page in exports.bucket.list_pages("exports/_lane=0") for key in page if "/part-" in key]
+    return [key for key in keys if f"_batch={label.batch.number:08}-" in key]
+
+
+def test_an_account_of_a_folder_with_older_batches_says_nothing_of_them(s3: S3) -> None:
+    """They were written when there were no manifests."""
+    exports = Exports(s3)
+    exports.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
+    exports.make()
+    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    assert (account.there, account.whole, account.brought) == (True, False, [])
+
+
+def test_an_account_of_a_folder_that_was_never_made_says_so(s3: S3) -> None:
+    """It makes nothing there."""
+    account = Exports(s3).open().destination.account(lambda: NO_SPARK, "conformance")
+    assert account is not None
+    assert (account.there, account.id, s3.proxy.count().get("PUT")) == (False, "", None)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("disregard", "PUT", times=None), "lets a new object replace another one"),
+        (Fault("lack", "PUT", times=None), "lets a new object replace another one"),
+        (Fault("forbid", "PUT", times=None), "no right to do that"),
+    ],
+)
+def test_a_store_that_cannot_publish_once_is_refused(s3: S3, fault: Fault, words: str) -> None:
+    """The error says how Spark alone may write there."""
+    s3.proxy.add(fault)
+    with pytest.raises(DestinationError, match=words) as raised:
+        Exports(s3).make()
+    assert "Or set `manifest: false`." in raised.value.hint
+
+
+def test_validate_promises_what_the_place_can_keep() -> None:
+    """Where nothing publishes a batch once, a destination does not remember."""
+    once, alone = Files(path="s3://b/out", name="once"), Files(path="s3://b/out", name="alone", manifest=False)
+    unknown = Files(path="hdfs://h/out", name="unknown")
+    pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[once, alone, unknown])
+    promised = {each["name"]: str(each["guarantee"]) for each in explain(definition_of(pipeline)).destinations}
+    assert promised.pop("once").startswith("effectively once for readers of its manifests;")
+    forgets = "at least once: after a crash Wherry writes the open batch again"
+    assert promised == {"alone": forgets, "unknown": forgets}
+    assert [each.remembers for each in (once, alone, unknown)] == [True, False, False]
+
+
+class OpenUploaded(OpenFiles):
+    """Spark writes to this machine, and the files are put into the store from there: it lacks the JARs for stores."""
+
+    def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
+        self.destination.__dict__["schema"] = schema
+        return super().ensure_place(spark, schema)
+
+    def _save(self, rows: DataFrame, target: str) -> None:
+        folder = self._find_folder(target)
+        super()._save(rows, str(folder))
+        for file in (file for file in folder.rglob("*") if file.is_file()):
+            key = f"{get_key(target)}/{file.relative_to(folder)}"
+            open_bucket(self.destination.path).put_file(key, file)
+
+    def _count_rows(self, spark: SparkSession, target: str, schema: StructType) -> int:
+        return super()._count_rows(spark, str(self._find_folder(target)), schema)
+
+    def _find_folder(self, target: str) -> Path:
+        return Path(self.destination.__dict__["local"], target.rpartition("/")[2])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploaded(Files):
+    def open(self) -> OpenFiles:
+        return OpenUploaded(self)
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+class TestManifests(RememberingConformance):
+    @pytest.fixture
+    def destination(self, tmp_path: Path, s3: S3) -> Files:
+        made = Uploaded(path=Exports(s3).url)
+        made.__dict__["local"] = tmp_path
+        return made
+
+    def content(self, spark: SparkSession, destination: Files) -> Sequence[Row]:
+        """What a reader finds in the files that the manifests name."""
+        bucket, folder = open_bucket(destination.path), Path(destination.__dict__["local"], "read")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for key in [key for page in bucket.list_pages(MANIFEST.rstrip("/")) for key in page]:
+            for line in bucket.read(key).decode().splitlines():
+                (folder / f"{uuid.uuid4().hex}.parquet").write_bytes(bucket.read(get_key(line)))
+        found = spark.read.schema(destination.__dict__["schema"]).parquet(str(folder)).collect()
+        return [row.asDict(recursive=True) for row in found]
