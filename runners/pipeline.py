@@ -27,10 +27,10 @@ from stages.stage import Stage
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
+    from runners.model.comparison import Comparison
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
-    from runners.operations.comparison import Comparison
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview

@@ -35,6 +35,7 @@ PRIVATE = {
 }
 """What pyspark keeps to itself."""
 PRINTED = {
+    "runners/model/comparison.py",
     "runners/model/spec.py",
     "runners/model/text.py",
     "runners/model/run_report.py",

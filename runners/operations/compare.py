@@ -17,9 +17,9 @@ from origins.names import HIDDEN
 from origins.origin import PLACE, Origin
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
+from runners.model.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
 from runners.model.errors import Refusal
 from runners.model.masking import without
-from runners.operations.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
 from runners.operations.trial import (
     TrialRun,
     hold_nothing,

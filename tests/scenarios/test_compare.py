@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from runners.command_line.commands import wherry
+from runners.model.comparison import ComparedDestination, Difference
 from runners.model.errors import Refusal
-from runners.operations.comparison import ComparedDestination, Difference
 from runners.pipeline import Pipeline
 from tests.scenarios.conftest import ORDERS, Place, list_files, order
 

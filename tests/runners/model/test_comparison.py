@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runners.operations.comparison import (
+from runners.model.comparison import (
     ComparedBatch,
     ComparedDestination,
     Comparison,
