@@ -34,6 +34,8 @@ class BatchTiming:
 
     def note_task(self, task: Task, outcome: Outcome, now: float) -> None:
         """Until now a runner worked on the task, or had it waiting."""
+        if isinstance(outcome, Landed) and outcome.beside:
+            self._last += min(outcome.beside, now - self._last)
         if isinstance(outcome, Landed) and outcome.described:
             described = min(outcome.described, now - self._last)
             self.spent["read"] += described

@@ -129,6 +129,8 @@ class Landed:
     """How many seconds the DLQ's write went on when all others had ended."""
     way: str = ""
     """Which way a straight batch took."""
+    beside: float = 0.0
+    """How many seconds passed behind the writes for something that is not the batch's."""
 
 
 @dataclass(frozen=True, kw_only=True)
