@@ -133,6 +133,8 @@ class Pipeline(PipelineSpec):
         listeners: Sequence[Listener] = (),
         take_over: str = "",
         ruling: OperatorOverrides | None = None,
+        canary: Pipeline | None = None,
+        share: str | float = "5%",
     ) -> Report:
         """Carry what waits; listeners hear every event. Raises `PipelineFailed` unless `check` is false.
 
@@ -140,15 +142,26 @@ class Pipeline(PipelineSpec):
         when another run has the pipeline, and `Refusal` when state and definition do not fit. From a run that has said
         nothing for a whole lease it is taken; `take_over` says why one on another host is surely gone, and nobody
         waits. A `ruling` says what no state can know.
+
+        A `canary` is another pipeline that reads from the same place. It is tried on a share of the batches, and on the
+        first one. Its rows go to shadow tables in this pipeline's state, and `Report.canary` says what differs. Raises
+        `Refusal` where that cannot be done.
         """
         from runners.running.compatibility import OperatorOverrides
 
-        ruling = ruling or OperatorOverrides()
-        return self._carry(check, follow=follow, listeners=listeners, take_over=take_over, ruling=ruling)
+        how: dict[str, Any] = {"follow": follow, "listeners": listeners, "take_over": take_over}
+        how["ruling"] = ruling or OperatorOverrides()
+        if canary is None:
+            return self._carry(check, **how)
+        from runners.definitions.definition import definition_of
+        from runners.operations.canary import Canary, parse_share
+
+        trial = Canary(self._definition(), definition_of(canary), parse_share(share))
+        report = self._carry(check=False, accompany=trial.accompany, **how)
+        return self._check(replace(report, canary=trial.report), check)
 
     def _carry(self, check: bool, **how: Any) -> Report:
         from runners.listeners.run_progress import show_in_notebook
-        from runners.model.run_report import PipelineFailed
         from runners.running.run import PipelineRun
 
         definition = self._definition()
@@ -157,6 +170,12 @@ class Pipeline(PipelineSpec):
             run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, **how)
             report = run.carry()
         report = replace(report, html=partial(_show_report, definition))
+        return self._check(report, check)
+
+    def _check(self, report: Report, check: bool) -> Report:
+        """The report. Raises `PipelineFailed` for a run that failed, with `check`."""
+        from runners.model.run_report import PipelineFailed
+
         if check and report.status == "failed":
             raise PipelineFailed(report)
         return report

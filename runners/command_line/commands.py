@@ -248,6 +248,13 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
     metavar="N",
     help="Record so many rows at most; default: 20.",
 )
+@option(
+    "--canary",
+    type=click.Path(path_type=Path),
+    metavar="NEW",
+    help="Try this definition too; fills shadow tables.",
+)
+@option("--share", default="5%", metavar="SHARE", help="Try it on this share of batches; default: 5%.")
 @_expert("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
 @_expert("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
 @_expert("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
@@ -272,6 +279,8 @@ def run(
     select: Sequence[str],
     record: Path | None,
     most: int,
+    canary: Path | None,
+    share: str,
     **given: Any,
 ) -> int:
     """Process all new rows, then end.
@@ -296,9 +305,13 @@ def run(
         moved=tuple(moved), fresh=tuple(fresh), forget=tuple(forget), assume=assume or "", reason=reason
     )
     pipeline = load_pipeline(**given)
+    other = load_pipeline(**{**given, "file": canary}) if canary else None
+    if other is None:
+        _refuse_options(["share"], "needs --canary.")
     if from_beginning:
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
-    carry = partial(pipeline.run, check=False, follow=follow, take_over=take_over, ruling=ruling)
+    how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
+    carry = partial(pipeline.run, check=False, follow=follow, **how)
     if record is not None:
         from runners.command_line.carrying import carry_and_record
 
@@ -308,7 +321,7 @@ def run(
 
 _OF_ONE_PIPELINE = (
     *("follow", "from_beginning", "reason", "yes", "moved", "fresh", "forget", "assume", "take_over"),
-    *("record", "most"),
+    *("record", "most", "canary", "share"),
 )
 
 

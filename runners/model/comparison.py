@@ -1,15 +1,16 @@
-"""A comparison: what two definitions make of the same batches."""
+"""What two definitions make of the same batches: in a comparison, and in a run with a canary."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Literal
 
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
-from runners.model.text import escape_line, format_count, paint, shorten_paths
+from runners.model.text import escape_line, format_batches, format_count, paint, shorten_paths
 
 Fate = Literal["delivered", "filtered", "refused"]
 
@@ -63,6 +64,19 @@ class ComparedDestination:
     def differing(self) -> int:
         """How many rows become something else."""
         return sum(each.rows for each in self.differences)
+
+    def add(self, other: ComparedDestination) -> ComparedDestination:
+        """The same of both batches together. Of each kind the first example stays."""
+        kinds: dict[tuple[Outcome | None, Outcome | None, tuple[str, ...]], Difference] = {}
+        for each in (*self.differences, *other.differences):
+            kind = (each.old, each.new, tuple(each.columns))
+            kinds[kind] = replace(kinds[kind], rows=kinds[kind].rows + each.rows) if kind in kinds else each
+        return ComparedDestination(
+            name=self.name,
+            same=self.same + other.same,
+            differences=sorted(kinds.values(), key=lambda each: -each.rows),
+            changed_columns={**self.changed_columns, **other.changed_columns},
+        )
 
     def json(self) -> dict[str, JSON]:
         differences = [each.json() for each in self.differences]
@@ -125,6 +139,113 @@ class Comparison:
         return format_comparison(self)
 
 
+MOST_FAILED = 20
+"""So many batches that could not be tried are named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowTable:
+    """Where the rows of one destination of the new definition are."""
+
+    place: str
+    rows: int = 0
+    """The rows that the run wrote there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanaryReport:
+    """What a run found that tried another definition on a share of its batches."""
+
+    share: float
+    """The share of the batches that was asked for, as a fraction."""
+    batches: int = 0
+    """How many batches were tried."""
+    rows: int = 0
+    """The rows of these batches."""
+    by_row: bool = True
+    """Whether each row is compared with itself. Otherwise rows are counted by what they hold when they leave."""
+    destinations: Mapping[str, ComparedDestination] = field(default_factory=dict)
+    """What differs, for each destination that both definitions have."""
+    only_old: Sequence[str] = ()
+    """The destinations that only the old definition has."""
+    only_new: Sequence[str] = ()
+    """The destinations that only the new definition has."""
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """The rows that the new definition refused, by stage and code."""
+    tables: Mapping[str, ShadowTable] = field(default_factory=dict)
+    """The shadow tables, by the destinations of the new definition."""
+    failed: int = 0
+    """How many batches could not be tried."""
+    notices: Sequence[str] = ()
+    """Which batches these are, and why; the first twenty."""
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both definitions made the same of every row that was tried."""
+        differ = any(each.differences or each.changed_columns for each in self.destinations.values())
+        return not (differ or self.failed or self.only_old or self.only_new)
+
+    def add(
+        self, batch: ComparedBatch, *, rows: int, refused: Mapping[str, int], tables: Mapping[str, ShadowTable]
+    ) -> CanaryReport:
+        """The same with one more batch."""
+        before, shadows = self.destinations, self.tables
+        return replace(
+            self,
+            batches=self.batches + 1,
+            rows=self.rows + rows,
+            by_row=self.by_row and batch.by_row,
+            destinations={
+                **before,
+                **{
+                    each.name: before[each.name].add(each) if each.name in before else each
+                    for each in batch.destinations
+                },
+            },
+            only_old=list(dict.fromkeys([*self.only_old, *batch.only_old])),
+            only_new=list(dict.fromkeys([*self.only_new, *batch.only_new])),
+            refused=Counter(self.refused) + Counter(refused),
+            tables={
+                **shadows,
+                **{
+                    name: replace(table, rows=table.rows + (shadows[name].rows if name in shadows else 0))
+                    for name, table in tables.items()
+                },
+            },
+        )
+
+    def add_failure(self, notice: str) -> CanaryReport:
+        """The same with one more batch that could not be tried."""
+        return replace(self, failed=self.failed + 1, notices=[*self.notices, notice][:MOST_FAILED])
+
+    def json(self) -> dict[str, JSON]:
+        return {
+            **vars(self),
+            "same": self.is_same,
+            "destinations": [each.json() for each in self.destinations.values()],
+            **{name: list(getattr(self, name)) for name in ("only_old", "only_new", "notices")},
+            "refused": dict(self.refused),
+            "tables": {name: vars(table).copy() for name, table in self.tables.items()},
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(self._format())
+
+    def _format(self) -> Iterator[str]:
+        batches = f"{format_batches(self.batches)} with {format_count(self.rows)}"
+        yield f"Canary with a share of {100 * self.share:g}%: Wherry tried the new definition on {batches}."
+        yield from _format_destinations(self)
+        for cause, rows in self.refused.items():
+            yield f"The new definition refused {format_count(rows)} by {escape_line(cause)}."
+        for name, table in self.tables.items():
+            place = escape_line(shorten_paths(table.place))
+            yield f"Shadow table of {escape_line(name)}: {place} ({format_count(table.rows)} from this run)"
+        note, shown = paint("note:", "yellow"), self.notices[:5]
+        yield from (f"{note} {escape_line(notice)}" for notice in shown)
+        if self.failed > len(shown):
+            yield f"{note} {self.failed - len(shown):,} more; --json names the first {MOST_FAILED}"
+
+
 def format_comparison(comparison: Comparison) -> str:
     """For each batch and destination how many rows are the same, and what differs in the others."""
     first = "No rows wait, so Wherry tried the newest batches of earlier runs.\n" if comparison.carried else ""
@@ -134,11 +255,16 @@ def format_comparison(comparison: Comparison) -> str:
 def _format_batch(batch: ComparedBatch) -> Iterator[str]:
     label = f" ({escape_line(shorten_paths(batch.label))})" if batch.label else ""
     yield f"Batch {batch.number} of lane {batch.lane}{label}. Nothing is written."
-    if not batch.by_row:
+    yield from _format_destinations(batch)
+
+
+def _format_destinations(compared: ComparedBatch | CanaryReport) -> Iterator[str]:
+    if not compared.by_row:
         yield "Rows are counted by what they hold, since their origins differ or a stage makes other rows."
-    for each in batch.destinations:
+    destinations = compared.destinations
+    for each in destinations.values() if isinstance(destinations, Mapping) else destinations:
         yield from _format_destination(each)
-    for names, side in ((batch.only_old, "old"), (batch.only_new, "new")):
+    for names, side in ((compared.only_old, "old"), (compared.only_new, "new")):
         yield from (f"{paint(escape_line(name), 'bold')}: only the {side} definition has it." for name in names)
 
 

@@ -15,6 +15,7 @@ from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
+from runners.model.comparison import CanaryReport
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
 from runners.model.events import (
@@ -188,6 +189,8 @@ class Report:
     """When each lane was at work, and on what; for pages and the run history."""
     snapshot: Mapping[str, JSON] | None = None
     """What a failed run was doing: `lane`, `number`, `of`, `stage`, and up to 20 `rows` of the batch."""
+    canary: CanaryReport | None = None
+    """What a run with `--canary` found out about the new definition; null without one."""
     html: Callable[[Report], str] | None = field(default=None, repr=False, compare=False)
     """What a notebook shows of the report; without it the report is shown as text."""
 
@@ -224,6 +227,7 @@ class Report:
             "quality": [dict(each) for each in self.quality],
             "validations": [dict(each) for each in self.validations],
             "error": self.error and self.error.json(),
+            "canary": self.canary and self.canary.json(),
         }
 
     def __repr__(self) -> str:

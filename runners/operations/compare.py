@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -20,6 +21,7 @@ from runners.definitions.definition import Definition
 from runners.model.comparison import ComparedBatch, ComparedDestination, Comparison, Difference, Fate, Outcome
 from runners.model.errors import Refusal
 from runners.model.masking import without
+from runners.model.spec import PipelineSpec
 from runners.operations.trial import (
     TrialRun,
     hold_nothing,
@@ -47,7 +49,8 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
     where there is no batch.
     """
     trial = TrialRun.open(old)
-    pairs = _pair_origins(trial, replace(trial, definition=new))
+    other = replace(trial, definition=new)
+    pairs = [OriginPair(trial, other, *each) for each in pair_origins(old.pipeline, new.pipeline)]
     found = [*islice(_list_waiting(trial, pairs), batches)]
     carried = [] if found else [*islice(_list_carried(trial, pairs), batches)]
     if not found and not carried:
@@ -58,11 +61,12 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
     return Comparison(batches=[pair.compare(batch) for pair, batch in found or carried], carried=bool(carried))
 
 
-def _pair_origins(old: TrialRun, new: TrialRun) -> Sequence[_OriginPair]:
-    """Each origin of the old definition with that of the new one."""
-    theirs = {each.name or "origin": each for each in new.definition.pipeline.every_origin}
+def pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin, Origin]]:
+    """Each origin of the old definition with that of the new one. Raises `Refusal` where they read from different
+    places."""
+    theirs = {each.name or "origin": each for each in new.every_origin}
     pairs = []
-    for origin in old.definition.pipeline.every_origin:
+    for origin in old.every_origin:
         other = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(origin.name or "origin")
         if other is None or (type(other), other.place) != (type(origin), origin.place):
             reads = "has no such origin" if other is None else f"reads {other.place}"
@@ -70,17 +74,17 @@ def _pair_origins(old: TrialRun, new: TrialRun) -> Sequence[_OriginPair]:
                 f"Both definitions must read the same rows: the old one reads {origin.place}, the new one {reads}.",
                 hint="Let both read from the same place. A relative path begins at its definition.",
             )
-        pairs.append(_OriginPair(old, new, origin, other))
+        pairs.append((origin, other))
     return pairs
 
 
-def _list_waiting(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
+def _list_waiting(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tuple[OriginPair, Batch]]:
     for pair in pairs:
         lanes = [*trial.definition.pipeline.lanes_of(pair.origin)]
         yield from ((pair, plan.batch) for _, plan in trial.list_waiting(pair.origin, lanes))
 
 
-def _list_carried(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tuple[_OriginPair, Batch]]:
+def _list_carried(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tuple[OriginPair, Batch]]:
     """The batches that were carried, the newest first."""
     again = [pair for pair in pairs if pair.origin.repeatable]
     schemas = {pair: trial.find_schema(pair.origin) for pair in again}
@@ -95,6 +99,7 @@ def _list_carried(trial: TrialRun, pairs: Sequence[_OriginPair]) -> Iterator[tup
 _FILTER, _ROW = HIDDEN + "filter", HIDDEN + "row"
 _OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "verdict_as_read"
 _NEW, _ID = HIDDEN + "new", HIDDEN + "id"
+Made = TypeVar("Made")
 _Sieves: TypeAlias = "tuple[RowErrorIsolator | None, RowErrorIsolator | None]"
 """What finds the rows at which stages raise, for both definitions."""
 
@@ -118,10 +123,19 @@ class _Walk:
         """The number of a destination, with which the names of its columns end."""
         return list(self.chain.branches).index(name)
 
-    def select_delivered(self, name: str) -> DataFrame:
+    def keep_delivered(self, name: str) -> DataFrame:
+        """What stands beside the rows of one destination."""
+        return self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
+
+    def encode_delivered(self, name: str) -> DataFrame:
         """The rows of one destination, each as text."""
-        kept = self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
-        return kept.select(self.encode_row(name).alias("row"))
+        return self.keep_delivered(name).select(self.encode_row(name).alias("row"))
+
+    def select_delivered(self, name: str) -> DataFrame:
+        """The rows of one destination, with its columns."""
+        row = F.col(f"{_ROW}{self.find_number(name)}")
+        columns = [row[field.name].alias(field.name) for field in self.schemas[name]]
+        return self.keep_delivered(name).select(*columns)
 
     def encode_row(self, name: str, of: str = "") -> Column:
         """The row of a destination as text; of the column with the outcome, where that is named."""
@@ -130,7 +144,7 @@ class _Walk:
 
 
 @dataclass(frozen=True, eq=False)
-class _OriginPair:
+class OriginPair:
     """An origin of the old definition, and that of the new one, which reads the same."""
 
     old: TrialRun
@@ -140,7 +154,7 @@ class _OriginPair:
 
     def compare(self, batch: Batch) -> ComparedBatch:
         """What both definitions make of a batch. An error names it."""
-        return _BatchPair(self, batch).compare()
+        return BatchPair(self, batch).compare()
 
     @property
     def reads_alike(self) -> bool:
@@ -177,16 +191,63 @@ class _OriginPair:
         return masked["message"]
 
 
-class _BatchPair:
-    """One batch, and the definitions that are tried on it."""
+class BatchPair:
+    """One batch, and the definitions that are tried on it; `pins` is what the stages of each find the same, by default
+    what is there now."""
 
-    def __init__(self, pair: _OriginPair, batch: Batch) -> None:
+    def __init__(
+        self, pair: OriginPair, batch: Batch, pins: Sequence[Mapping[str, JSON] | None] = (None, None)
+    ) -> None:
         self._pair, self._batch, self._spark = pair, batch, pair.old.spark
         self._own = strip_lane_prefix(batch)
         self._order = pair.origin.parts(self._own)
         *self._chains, schema = pair.make_chains(batch.schema)
         self._theirs = replace(self._own, schema=schema)
-        self._pins = [chain.pins(self._spark) for chain in self._chains]
+        self._raises = False
+        """Whether a row is known at which a stage raises."""
+        self._pins = [
+            chain.pins(self._spark) if pin is None else pin for chain, pin in zip(self._chains, pins, strict=True)
+        ]
+
+    @property
+    def new_names(self) -> Sequence[str]:
+        """The destinations of the new definition."""
+        return list(self._chains[1].branches)
+
+    def write_new(self, name: str, write: Callable[[DataFrame], Made]) -> Made:
+        """What this makes of the rows that one destination of the new definition gets. A write that a row makes fail
+        comes once more, without such rows."""
+
+        def write_live(sieve: RowErrorIsolator | None) -> Made:
+            walk = self._walk(self._begin(self._pair.other, self._theirs), 1, sieve)
+            return write(walk.select_delivered(name))
+
+        return self._isolate(write_live)
+
+    def count_refused(self) -> Mapping[str, int]:
+        """How many rows the new definition refuses, by cause."""
+
+        def count(sieve: RowErrorIsolator | None) -> Mapping[str, int]:
+            closed: list[DataFrame] = []
+
+            def close(rows: MarkedRows) -> DataFrame:
+                closed.append(rows.frame)
+                return select_live(rows)
+
+            walk = self._walk(replace(self._begin(self._pair.other, self._theirs), materialise=close), 1, sieve)
+            causes = Counter[str]()
+            for frame in [*closed, walk.frame]:
+                groups = frame.where(F.col(STATE) < 0).groupBy(F.col(STATE), F.col(VERDICT)["code"])
+                for at, code, rows in groups.count().collect():
+                    causes[str(_name_outcome(walk, at, code)).removeprefix("refused by ")] += rows
+            return causes
+
+        return self._isolate(count)
+
+    def _isolate(self, attempt: Callable[[RowErrorIsolator | None], Made]) -> Made:
+        if self._raises:
+            return attempt(self._make_isolators()[1])
+        return isolate_if_needed(attempt, lambda: self._make_isolators()[1])
 
     def compare(self) -> ComparedBatch:
         """What both make of it."""
@@ -211,6 +272,7 @@ class _BatchPair:
         )
 
     def _make_isolators(self) -> _Sieves:
+        self._raises = True
         first, second = (
             make_isolator(self._spark, chain, pins, self._order)
             for chain, pins in zip(self._chains, self._pins, strict=True)
@@ -258,7 +320,7 @@ class _BatchPair:
         ]
         found = []
         for name in both:
-            counts = [walk.select_delivered(name).groupBy("row").count() for walk in walks]
+            counts = [walk.encode_delivered(name).groupBy("row").count() for walk in walks]
             old, new = (F.coalesce(F.col(f"{side}.count"), F.lit(0)) for side in ("old", "new"))
             joined = counts[0].alias("old").join(counts[1].alias("new"), F.col("old.row") == F.col("new.row"), "full")
             row = F.coalesce(F.col("old.row"), F.col("new.row"))
@@ -318,7 +380,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 class _RowQuery:
     """Counts the rows by what both definitions make of them, and then reads one row of each kind that differs."""
 
-    pair: _OriginPair
+    pair: OriginPair
     walked: DataFrame
     old: _Walk
     new: _Walk

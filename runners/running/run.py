@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from destinations.dead_letters import CopiedDlq, FallibleDlq
 from destinations.delta.delta import Delta
@@ -53,6 +53,7 @@ from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
 from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_policy, make_start_facts
+from runners.model.tasks import Outcome, Task
 from runners.model.text import show_moment, summarise_error
 from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
@@ -114,6 +115,23 @@ FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
 log = logging.getLogger("wherry")
 
 
+Process: TypeAlias = Callable[[Task], Outcome]
+"""What a runner does with a task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CarriedRun:
+    """What is known of a run by something that works beside its runners."""
+
+    id: str
+    spark: SparkSession
+    journal: Journal
+    deadline: Deadline | None
+    """Until when a write may begin."""
+    is_stopping: Callable[[], bool]
+    """Whether nothing may hold a batch up any longer."""
+
+
 @dataclass
 class PipelineRun:
     """A run of a pipeline, from taking it to letting it go."""
@@ -147,6 +165,8 @@ class PipelineRun:
     """How many seconds to wait for hooks at the end; by default half a minute."""
     thresholds: Thresholds = Thresholds()
     """By what the way of each batch is chosen."""
+    accompany: Callable[[Process, CarriedRun], Process] = lambda process, _: process
+    """Puts something beside what the runners do."""
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex
@@ -401,7 +421,10 @@ class PipelineRun:
             list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
             clock=self.clock,
         )
-        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(runner.process))
+        deadline = _make_deadline(journal.tenure, spark)
+        carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
+        process = self.accompany(runner.process, carried)
+        crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
         dispatcher = self.dispatcher = Dispatcher(
             journal=journal,
             crew=crew,
@@ -500,6 +523,9 @@ class PipelineRun:
 
     def _is_forced(self) -> bool:
         return self.dispatcher is not None and self.dispatcher.forced
+
+    def _is_stopping(self) -> bool:
+        return self.dispatcher is not None and bool(self.dispatcher.asked_to_stop or self.dispatcher.stopping)
 
     def _sample_failure(self, runner: TaskExecutor, spark: SparkSession, error: Exception) -> Mapping[str, JSON] | None:
         """What the run was doing when a batch failed: its refused rows if it was they, else its first ones."""

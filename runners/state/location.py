@@ -9,10 +9,12 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import FILTERED
+from origins.names import quote_name
 from origins.object_store import StoreUrl, is_store_url
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from runners.model.pipeline_state import PipelineState
 
 log = logging.getLogger("wherry")
+
+SHADOW_STAMP = "canary_batch"
+"""The column of a shadow table that says which batch brought a row: `lane/number`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +147,15 @@ class StateLocation:
         if self.folder is not None:
             return Delta(path=_make_path(self.folder / "filtered"), name=FILTERED)
         return Delta(table=f"{self.schema}.{self.name}_filtered", name=FILTERED)
+
+    def make_shadow(self, destination: str, definition: str) -> Delta:
+        """Where a canary puts the rows that one destination of another definition would get; `definition` is its
+        hash."""
+        if self.folder is not None:
+            folder = self.folder / "canary" / definition[:8] / quote(destination, safe="")
+            return Delta(path=_make_path(folder), name=destination, stamp=SHADOW_STAMP)
+        table = quote_name(f"{self.name}_canary_{definition[:8]}_{destination}")
+        return Delta(table=f"{self.schema}.{table}", name=destination, stamp=SHADOW_STAMP)
 
 
 def _make_path(folder: Path | StoreUrl) -> str:

@@ -152,3 +152,19 @@ def test_spark_starts_in_the_middle_of_a_run_that_needs_it(tmp_path: Path) -> No
     assert ids(tmp_path) == [1, 2]
     assert [*(tmp_path / ".wherry" / "orders").glob("*.jvm")] == []
     assert load(tmp_path, PLAIN + "dlq: {window: 0}\n").audit().json()["problems"] == []
+
+
+def test_a_canary_needs_spark_only_for_a_batch_and_the_run_does_without(tmp_path: Path) -> None:
+    """Where nothing waits none is started. Where there is none the batches go on, and the report says why."""
+    pipeline, new = load(tmp_path), tmp_path / "new.yaml"
+    new.write_text(PLAIN + "stages: [filter: id > 1]\n")
+    (tmp_path / "landing").mkdir()
+    idle = pipeline.run(canary=Pipeline.load(new)).canary
+    assert idle is not None
+    assert (idle.batches, idle.failed) == (0, 0)
+    land(tmp_path, 1, 2, 3)
+    report = pipeline.run(canary=Pipeline.load(new), share=1)
+    assert (report.status, report.ways, ids(tmp_path)) == ("succeeded", {"straight": 3}, [1, 2, 3])
+    assert report.canary is not None
+    assert (report.canary.batches, report.canary.failed) == (0, 3)
+    assert report.canary.notices[0].endswith("was not tried with the new definition: Java is missing.")

@@ -1,0 +1,215 @@
+"""A canary without Spark: which batches it takes, when it tries them, and that it never holds a run up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from destinations.delta.delta import Delta
+from destinations.destination import Written
+from origins.batch import Batch, Span
+from origins.files.files import Files
+from runners.definitions.definition import Definition, definition_of
+from runners.model.comparison import ComparedBatch, ShadowTable
+from runners.model.errors import Refusal
+from runners.model.planned_batch import BranchCounts, Counts, DecidedBatch, PlannedBatch
+from runners.model.tasks import (
+    Answers,
+    AskDestinations,
+    Deliver,
+    Failed,
+    GroupWritten,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    Task,
+    WriteGroup,
+    WriteStraight,
+)
+from runners.operations.canary import Canary, is_chosen, parse_share
+from runners.pipeline import Pipeline
+from runners.running.run import CarriedRun
+
+LANDED = Landed(written={"orders": Written(rows=3)}, counts=Counts(read=3))
+
+
+class Once(Files):
+    """Files whose rows can be read once only."""
+
+    repeatable: ClassVar[bool] = False
+
+
+def make_definition(folder: Path, *, origin: type[Files] = Files, **given: Any) -> Definition:
+    """Orders, read from this folder."""
+    read = origin(path=f"{folder}/*.json", format="json", schema="id long")
+    to = [Delta(path=f"{folder}/orders")]
+    return definition_of(Pipeline(name="orders", origin=read, destinations=to, state=f"{folder}/state", **given))
+
+
+def make_plan(number: int, lane: str = "0") -> PlannedBatch:
+    """A batch, whose plan is called like its number."""
+    batch = Batch(
+        pipeline="orders", run="run", origin="origin", lane=lane, number=number, plan=f"{lane}-{number}",
+        span=Span(start=number - 1, end=number, label=f"{number}.json"), schema="{}",
+        time=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    )  # fmt: skip
+    return PlannedBatch(batch=batch, destinations=("orders",), straight=True)
+
+
+@dataclass
+class FakeCanary(Canary):
+    """A canary that notes the batches which it tries, and does something else in the place of that."""
+
+    tried: list[str] = field(default_factory=list)
+    error: Exception | None = None
+    hold: threading.Event | None = None
+
+    def _carry(
+        self, run: CarriedRun, plan: PlannedBatch, group: str
+    ) -> tuple[ComparedBatch, Mapping[str, int], Mapping[str, ShadowTable]]:
+        batch = plan.batch
+        self.tried.append(batch.plan)
+        if self.hold is not None:
+            self.hold.wait()
+        if self.error is not None:
+            raise self.error
+        label = batch.span.label
+        compared = ComparedBatch(origin="origin", lane="0", number=1, label=label, by_row=True, destinations=[])
+        return compared, {"cast (CAST)": 1}, {"orders": ShadowTable(place="p", rows=2)}
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> FakeCanary:
+    """One that takes so few batches that of these only the first is taken."""
+    definition = make_definition(tmp_path)
+    return FakeCanary(definition, definition, 1e-9)
+
+
+def go(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) -> Outcome:
+    """What a runner hands over that does this task with this outcome."""
+    run = CarriedRun(
+        id="run", spark=cast(Any, None), journal=cast(Any, None), deadline=None, is_stopping=lambda: stopping
+    )
+    return canary.accompany(lambda _: outcome, run)(task)
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (0.05, 0.05), ("100 %", 1), (1, 1)])
+def test_a_share_is_a_percentage_or_a_fraction(text: str | float, share: float) -> None:
+    """Of all batches of a run."""
+    assert parse_share(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "0", "0%", "101%", "1.01", "-5%", "five", "nan"])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    """The message shows what a share looks like."""
+    with pytest.raises(Refusal, match=r"expected a share such as 5% or 0\.05"):
+        parse_share(text)
+
+
+def test_the_plan_says_whether_a_batch_is_chosen() -> None:
+    """The choice is always the same, and a larger share has the batches of a smaller one too."""
+    plans = [f"plan {number}" for number in range(10_000)]
+    chosen = [plan for plan in plans if is_chosen(plan, 0.05)]
+    assert 400 < len(chosen) < 600
+    assert [plan for plan in plans if is_chosen(plan, 0.05)] == chosen
+    assert all(is_chosen(plan, 0.1) for plan in chosen)
+    assert all(is_chosen(plan, 1) for plan in plans)
+
+
+def test_the_first_batch_is_tried_whatever_the_share(canary: FakeCanary) -> None:
+    """What is handed over is what the runner did, with how long the canary took."""
+    for number in (1, 2, 3):
+        found = go(canary, WriteStraight(plan=make_plan(number)), LANDED)
+        assert isinstance(found, Landed)
+        assert replace(found, beside=0.0) == LANDED
+    assert canary.tried == ["0-1"]
+    report = canary.report
+    assert (report.batches, report.rows, report.refused, report.failed) == (1, 3, {"cast (CAST)": 1}, 0)
+    assert report.tables == {"orders": ShadowTable(place="p", rows=2)}
+
+
+def test_a_batch_is_tried_once_it_is_delivered(canary: FakeCanary) -> None:
+    """A batch that failed is tried when it is found delivered, and no later task tries it again."""
+    plan = make_plan(1)
+    ask = AskDestinations(plan=plan, names=["orders"], identities={})
+    for task, outcome in (
+        (WriteStraight(plan=plan), Failed(error=ValueError("no"))),
+        (ask, Answers(found={})),
+    ):
+        assert go(canary, task, outcome) is outcome
+    assert canary.tried == []
+    go(canary, ask, Answers(found={"orders": Written(rows=3)}))
+    go(canary, WriteStraight(plan=plan), LANDED)
+    assert canary.tried == ["0-1"]
+
+
+@pytest.mark.parametrize(("expected", "nacks", "tried"), [(0, (), ["0-1"]), (0, (1,), []), (2, (), [])])
+def test_a_decided_batch_is_tried_at_once_only_if_no_row_goes_anywhere(
+    canary: FakeCanary, expected: int, nacks: tuple[int, ...], tried: list[str]
+) -> None:
+    """Nothing follows the decision then but the settlement. Other batches are tried behind their delivery."""
+    counts = Counts(read=2, nacked=len(nacks), branches={"orders": BranchCounts(expected=expected)})
+    plan = make_plan(1)
+    go(canary, Prepare(plan=plan), Prepared(path="p", counts=counts, nacks=nacks))
+    assert canary.tried == tried
+    decision = DecidedBatch(path="p", counts=counts, window=cast(Any, None))
+    go(canary, Deliver(plan=plan, decision=decision, names=["orders"]), Landed(written={"orders": Written(rows=2)}))
+    assert (canary.tried, canary.report.rows) == (["0-1"], 2)
+
+
+def test_each_batch_of_a_group_is_chosen_by_itself_and_work_aside_is_left_alone(tmp_path: Path) -> None:
+    """A batch of a replay or a backfill that was left open is none of the run's share."""
+    definition = make_definition(tmp_path)
+    canary = FakeCanary(definition, definition, 1.0)
+    group = WriteGroup(carries=[WriteStraight(plan=make_plan(1, lane)) for lane in ("a", "b", "dlq/origin")])
+    go(canary, group, GroupWritten(landed=dict.fromkeys(("a", "b", "dlq/origin"), LANDED)))
+    assert (canary.tried, canary.report.rows) == (["a-1", "b-1"], 6)
+
+
+def test_whatever_the_new_definition_raises_the_batch_goes_on(tmp_path: Path) -> None:
+    """The report names the batch and the reason, without secrets and protected values."""
+    old = make_definition(tmp_path, secrets={"hunter2": "${secret:KEY}"})
+    canary = FakeCanary(old, make_definition(tmp_path), 1.0, error=RuntimeError("hunter2 is wrong"))
+    outcome = go(canary, WriteStraight(plan=make_plan(7)), LANDED)
+    assert isinstance(outcome, Landed)
+    (notice,) = canary.report.notices
+    assert notice == ("batch 7 of lane 0 (7.json) was not tried with the new definition: ${secret:KEY} is wrong")
+    hidden = FakeCanary(old, make_definition(tmp_path, protect=["id"]), 1.0, error=RuntimeError("id 12345"))
+    go(hidden, WriteStraight(plan=make_plan(7)), LANDED)
+    assert (hidden.report.failed, "12345" in hidden.report.notices[0]) == (1, False)
+
+
+def test_a_run_that_stops_does_not_wait_for_the_canary(canary: FakeCanary) -> None:
+    """The batch is handed over, and the report says that it was not tried."""
+    canary.hold = threading.Event()
+    assert isinstance(go(canary, WriteStraight(plan=make_plan(1)), LANDED, stopping=True), Landed)
+    assert "the run is stopping" in canary.report.notices[0]
+
+
+def test_a_batch_that_takes_too_long_is_the_last(tmp_path: Path) -> None:
+    """The run waits for it no longer than the canary's patience, and then goes on without one."""
+    definition = make_definition(tmp_path)
+    canary = FakeCanary(definition, definition, 1.0, patience=0.0, hold=threading.Event())
+    for number in (1, 2):
+        assert isinstance(go(canary, WriteStraight(plan=make_plan(number)), LANDED), Landed)
+    assert (canary.tried, canary.report.failed) == (["0-1"], 2)
+    assert "it took longer than 0 s" in canary.report.notices[0]
+    assert "the run goes on without the canary" in canary.report.notices[1]
+
+
+def test_a_canary_that_cannot_read_the_rows_is_refused_before_any_is_read(tmp_path: Path) -> None:
+    """It reads from the same place as the run, a second time, and has all lanes."""
+    here, once = make_definition(tmp_path), make_definition(tmp_path, origin=Once)
+    with pytest.raises(Refusal, match="Both definitions must read the same rows"):
+        Canary(here, make_definition(tmp_path / "other"), 1.0)
+    with pytest.raises(Refusal, match="gives its rows only once"):
+        Canary(once, once, 1.0)
+    with pytest.raises(Refusal, match="shares its lanes between runs"):
+        Canary(make_definition(tmp_path, run={"assignment": "round_robin"}), here, 1.0)
