@@ -233,11 +233,16 @@ run: {{batch: {{files: 1}}, retry: {{wait: 10ms}}, history: 0s}}
         if not self.s3:
             yield from (self.folder / "tables" / "files").glob("_lane=*/_batch=*/*.parquet")
             return
-        client = make_client(self.s3)
-        found = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.folder.name}/tables/files/")
-        for each in found.get("Contents", ()):
-            if each["Key"].endswith(".parquet") and "/_batch=" in each["Key"]:
-                yield io.BytesIO(client.get_object(Bucket=BUCKET, Key=each["Key"])["Body"].read())
+        client, root = make_client(self.s3), f"{self.folder.name}/tables/files"
+        manifests = client.list_objects_v2(Bucket=BUCKET, Prefix=f"{root}/_symlink_format_manifest/")
+
+        def read(key: str) -> bytes:
+            content: bytes = client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+            return content
+
+        for each in manifests.get("Contents", ()):
+            for url in read(each["Key"]).decode().splitlines():
+                yield io.BytesIO(read(url.removeprefix(f"s3a://{BUCKET}/")))
 
     def letters(self) -> list[int]:
         """The ids of the rows in the dead letter queue."""

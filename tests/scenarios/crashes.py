@@ -175,12 +175,8 @@ def run(number: int, cell: Cell, folder: Path, server: Server, *, s3: str = "") 
 
 
 def list_numbers(every: Sequence[Cell], place: str) -> list[int]:
-    """The numbers of the cells that can be there. A catalog has its tables on this disk; only folders are claimed."""
-    return [
-        number
-        for number, cell in enumerate(every)
-        if place == "disk" or (cell.ledger == "deltalake" and cell.point != "after-claim")
-    ]
+    """The numbers of the cells that can be there: a catalog has its tables on this disk."""
+    return [number for number, cell in enumerate(every) if place == "disk" or cell.ledger == "deltalake"]
 
 
 def _crashed(trial: Trial, server: Server) -> list[str]:

@@ -50,11 +50,11 @@ def test_the_cells_are_the_same_each_time() -> None:
     assert cells() == cells()
 
 
-def test_a_matrix_on_s3_has_every_point_but_the_one_of_folders() -> None:
+def test_a_matrix_on_s3_has_every_point() -> None:
     """It has no ledger that a catalog keeps."""
     every = cells()
     chosen = [every[number] for number in list_numbers(every, "s3")]
-    assert {cell.point for cell in chosen} == {*POINTS} - {"after-claim"}
+    assert {cell.point for cell in chosen} == {*POINTS}
     assert {cell.ledger for cell in chosen} == {"deltalake"}
     assert list_numbers(every, "disk") == [*range(len(every))]
 
