@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from runners.model.events import Listener
     from runners.model.run_report import Report
     from runners.operations.audit_finding import Audit
+    from runners.operations.canary import Canary
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
@@ -153,12 +154,16 @@ class Pipeline(PipelineSpec):
         how["ruling"] = ruling or OperatorOverrides()
         if canary is None:
             return self._carry(check, **how)
+        trial = self.make_canary(canary, share)
+        report = self._carry(check=False, accompany=trial.accompany, **how)
+        return self._check(replace(report, canary=trial.report), check)
+
+    def make_canary(self, canary: Pipeline, share: str | float) -> Canary:
+        """A trial of another pipeline on a share of a run's batches. Raises `Refusal` where that cannot be done."""
         from runners.definitions.definition import definition_of
         from runners.operations.canary import Canary, parse_share
 
-        trial = Canary(self._definition(), definition_of(canary), parse_share(share))
-        report = self._carry(check=False, accompany=trial.accompany, **how)
-        return self._check(replace(report, canary=trial.report), check)
+        return Canary(self._definition(), definition_of(canary), parse_share(share))
 
     def _carry(self, check: bool, **how: Any) -> Report:
         from runners.listeners.run_progress import show_in_notebook

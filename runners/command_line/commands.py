@@ -309,6 +309,8 @@ def run(
     if other is None:
         _refuse_options(["share"], "needs --canary.")
     if from_beginning:
+        if other is not None:
+            pipeline.make_canary(other, share)  # what it refuses is refused before an offset moves
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
     how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
     carry = partial(pipeline.run, check=False, follow=follow, **how)
