@@ -29,6 +29,7 @@ from runners.model.events import BatchPlanned, BatchRests, Event, RunStopping
 from runners.operations.audit_finding import Audit
 from runners.pipeline import Pipeline
 from runners.state.journal import Journal
+from runners.state.ledger import Conflict
 from runners.state.location import StateLocation
 from runners.state.process_locks import identify_host
 from runners.ways.stage_chain import name_destinations
@@ -157,13 +158,14 @@ def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
     place = StateLocation.of(pipeline)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     body = {**identify_host(), "pipeline": pipeline.name, "run": "another", "jvm": None, "ownership": "on"}
-    taken = Entry(
-        kind="acquire",
-        epoch=journal.state.epoch + 1,
-        owner="another",
-        body={**body, "lock": None, "lease": 0.0, "take_over": "", "replay": None, "ruling": {}, "finish": False},
-    )
-    journal.ledger.append([taken], after=journal.state.seq)
+    body |= {"lock": None, "lease": 0.0, "take_over": "", "replay": None, "ruling": {}, "finish": False}
+    while True:
+        taken = Entry(kind="acquire", epoch=journal.state.epoch + 1, owner="another", body=body)
+        try:
+            journal.ledger.append([taken], after=journal.state.seq)
+            return
+        except Conflict:  # a batch of another lane went on meanwhile
+            journal.catch_up()
 
 
 BATCHES = 3

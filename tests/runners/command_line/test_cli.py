@@ -609,7 +609,7 @@ def test_a_canary_that_reads_elsewhere_moves_no_offset(
     calls = carries(monkeypatch, status="succeeded")
     other = Path(file).with_name("new.yaml")
     other.write_text(Path(file).read_text().replace("landing", "elsewhere"))
-    monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: calls.append("planned"))
+    monkeypatch.setattr("runners.operations.offsets.plan_reset", lambda _: pytest.fail("it was planned"))
     words = ["run", file, "--from-beginning", "--canary", str(other), "--reason", "again", "--yes"]
     assert cli.execute(words) == 2
     assert "Both definitions must read the same rows" in capsys.readouterr().err
