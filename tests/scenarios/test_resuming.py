@@ -74,13 +74,13 @@ def crashing(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> Call:
     """The crash matrix, with four cells."""
     cells = crashes.cells()[:4]
 
-    def run(number: int, cell: Cell, folder: Path, server: object) -> crashes.Ended:
+    def run(number: int, cell: Cell, folder: Path, server: object, *, s3: str) -> crashes.Ended:
         assert cell == cells[number]
         return crashes.Ended(number=number, cell=cell, wrong=standing.do(number), seconds=1.0)
 
     monkeypatch.setattr(crashes, "run", run)
     monkeypatch.setattr(crashes, "cells", lambda seed: cells)
-    monkeypatch.setattr(crashes, "Server", lambda folder: standing)
+    monkeypatch.setattr(crashes, "Server", lambda folder, settings: standing)
     return called(crashes, standing, monkeypatch)
 
 
