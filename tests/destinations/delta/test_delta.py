@@ -97,7 +97,10 @@ class TestOptions:
             ({"path": "a", "mode": "merge", "keys": "id"}, "keys: expected a list of columns, got 'id'"),
             ({"path": "a", "keys": ["id"]}, "keys: expected with mode: merge only, got mode: append"),
             ({"path": "a", "where": "a > 1"}, "where: expected with mode: replace only"),
-            ({"path": "a", "mode": "replace", "where": "a = rand()"}, "where: expected a condition with the same result each time"),
+            (
+                {"path": "a", "mode": "replace", "where": "a = rand()"},
+                "where: expected a condition with the same result each time",
+            ),
             ({"path": "a", "mode": "replace", "where": "a = :lane"}, "where: expected a condition on columns"),
             (
                 {"path": "a", "mode": "merge", "keys": ["ID"], "except_column_list": ["id"]},
