@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.crash_points import watch_points
+from runners.command_line import cli
 from runners.crashes.crash_trial import CrashInjector
+from runners.model.events import BatchSettled, Event, RunStarted
 from runners.pipeline import Pipeline
 
 pytestmark = pytest.mark.usefixtures("no_spark")
@@ -82,6 +85,45 @@ def test_a_run_with_nothing_new_starts_no_spark(tmp_path: Path, text: str) -> No
     load(tmp_path, text).run()
     report = load(tmp_path, text).run()
     assert (report.status, report.reason, report.read) == ("succeeded", "nothing left to do", 0)
+
+
+LOOKS = (
+    *(["status"], ["audit"], ["offsets"], ["runs", "list"], ["dlq", "show"], ["dlq", "summary"], ["ls"], ["preview"]),
+    ["repair", "--reason", "a test"],
+)
+
+
+@pytest.mark.parametrize("words", LOOKS, ids=" ".join)
+def test_a_command_that_looks_starts_no_spark(tmp_path: Path, words: list[str]) -> None:
+    """The state, the tables and the folder are read in this process."""
+    land(tmp_path, 1, 2)
+    load(tmp_path).run()
+    assert cli.execute([*words, str(tmp_path if words == ["ls"] else tmp_path / "pipeline.yaml")]) == 0
+
+
+def test_what_a_backfill_would_do_is_shown_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It ends at the question, since nobody can be asked here."""
+    land(tmp_path, 1, 2)
+    load(tmp_path).run()
+    load(tmp_path, PLAIN.replace("destinations:\n", "destinations:\n  - delta: {path: tables/copy}\n"))
+    assert cli.execute(["backfill", str(tmp_path / "pipeline.yaml"), "--reason", "a test"]) == 2
+    said = capsys.readouterr().err
+    assert "copy" in said
+    assert "without a terminal Wherry cannot ask" in said
+
+
+def test_a_run_that_follows_a_folder_starts_no_spark(tmp_path: Path) -> None:
+    """It waits for a file, reads it, and is stopped."""
+    (tmp_path / "landing").mkdir()
+    steps = [lambda: land(tmp_path, 1), lambda: land(tmp_path, 2), lambda: signal.raise_signal(signal.SIGINT)]
+
+    def listen(event: Event) -> None:
+        if isinstance(event, RunStarted | BatchSettled):
+            steps.pop(0)()
+
+    following = load(tmp_path, PLAIN.replace("run: {", "run: {poll: 50ms, "))
+    report = following.run(follow=True, listeners=[listen])
+    assert (report.status, report.batches, ids(tmp_path)) == ("stopped", 2, [1, 2])
 
 
 def test_a_folder_that_is_empty_starts_no_spark(tmp_path: Path) -> None:
