@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
+"""The command, in a process of its own."""
 LONGEST = 300.0
 """Seconds that a server may take to start on a busy machine."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "id long, email string, amount string, at timestamp"
 AMOUNT = "decimal(10,2)"
@@ -20,8 +20,7 @@ def land(folder: Path, files: int, rows: int = 1_000, *, first: int = 0, bad: in
     landed = []
     for number in range(first, first + files):
         file = folder / f"{number:05}{names}.json"
-        lines = (f"{make_order(number * rows + row, row < bad)}\n" for row in range(rows))
-        file.write_text("".join(lines), encoding="utf-8")
+        file.write_text(make_lines(number, rows, bad), encoding="utf-8")
         os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
         landed.append(file)
     return landed
@@ -29,15 +28,24 @@ def land(folder: Path, files: int, rows: int = 1_000, *, first: int = 0, bad: in
 
 def land_parquet(spark: SparkSession, folder: Path, rows: int, *, files: int = 4, first: int = 0) -> None:
     """Parquet files of good orders, all of an age."""
-    frame = spark.range(first, first + rows, 1, files).selectExpr(
+    make_orders(spark, rows, files=files, first=first).write.mode("append").parquet(str(folder))
+    for file in folder.glob("*.parquet"):
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+
+
+def make_orders(spark: SparkSession, rows: int, *, files: int = 4, first: int = 0) -> DataFrame:
+    """Good orders, which are written as so many files."""
+    return spark.range(first, first + rows, 1, files).selectExpr(
         "id",
         "concat('A', id, '@x.com') as email",
         "cast(cast(id % 100000 as decimal(10,2)) / 7 as string) as amount",
         "timestamp '2026-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 86400) as at",
     )
-    frame.write.mode("append").parquet(str(folder))
-    for file in folder.glob("*.parquet"):
-        os.utime(file, (1_700_000_000, 1_700_000_000))
+
+
+def make_lines(file: int, rows: int = 1_000, bad: int = 0) -> str:
+    """The orders of the file with this number as lines of JSON; so many have an amount that is none."""
+    return "".join(f"{make_order(file * rows + row, row < bad)}\n" for row in range(rows))
 
 
 def make_order(number: int, bad: bool = False) -> str:

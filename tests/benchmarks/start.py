@@ -18,6 +18,7 @@ from runners.spark.start import DELTA, DELTA_CATALOG
 from tests.benchmarks.case import Bar, Case, Taken
 from tests.benchmarks.landing import SCHEMA, land
 from tests.benchmarks.small import STAGES, orders
+from tests.child import WHERRY
 
 PLAIN, SCRIPT, QUICK = "plain pyspark", "Wherry's session without the quick start", "Wherry's session"
 FIRST, MORE = "the first batch behind three stages", "more than Wherry's session"
@@ -137,7 +138,7 @@ def warm(place: Path, turns: int) -> Taken:
                 time.sleep(pause)
                 taken[name].append(_time_command("run" if name in (WARM_RUN, NEXT_RUN) else "preview", file))
     finally:
-        subprocess.run([*_WHERRY, "warm", "stop"], check=True, capture_output=True)
+        subprocess.run([*WHERRY, "warm", "stop"], check=True, capture_output=True)
         del os.environ["WHERRY_WARM"]
     return taken
 
@@ -145,7 +146,7 @@ def warm(place: Path, turns: int) -> Taken:
 def _time_command(command: str, file: str) -> float:
     """Seconds of a command as a person types it."""
     began = time.perf_counter()
-    subprocess.run([*_WHERRY, command, file, "--quiet"], check=True, capture_output=True)
+    subprocess.run([*WHERRY, command, file, "--quiet"], check=True, capture_output=True)
     return time.perf_counter() - began
 
 
@@ -164,12 +165,12 @@ def scheduled(place: Path, turns: int) -> Taken:
         )
     carries = "import sys; from runners.pipeline import Pipeline; [Pipeline.load(each).run() for each in sys.argv[1:]]"
     subprocess.run([sys.executable, "-c", carries, *map(str, files)], check=True)
-    subprocess.run([*_WHERRY, "run", str(files[0]), "--quiet"], check=True, capture_output=True)
+    subprocess.run([*WHERRY, "run", str(files[0]), "--quiet"], check=True, capture_output=True)
     before, runs = _spend(), _schedule(place, turns)
     taken = {SCHEDULED: [(_spend() - before) / runs], CALLED: list[float]()}
     for turn in range(turns):
         before = _spend()
-        command = [*_WHERRY, "run", str(files[turn % PIPELINES]), "--quiet", "--json"]
+        command = [*WHERRY, "run", str(files[turn % PIPELINES]), "--quiet", "--json"]
         report = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
         taken[CALLED].append(_spend() - before)
         _check_idle(report["status"], report["batches"])
@@ -178,7 +179,7 @@ def scheduled(place: Path, turns: int) -> Taken:
 
 def _schedule(folder: Path, runs: int) -> int:
     """Let a scheduler begin at least so many runs; how many have ended."""
-    command = [*_WHERRY, "schedule", str(folder), "--log-format", "json"]
+    command = [*WHERRY, "schedule", str(folder), "--log-format", "json"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         ended = 0
@@ -198,8 +199,6 @@ def _check_idle(status: str, batches: int) -> None:
     if (status, batches) != ("succeeded", 0):
         raise RuntimeError(f"expected a run with nothing to do, it {status} with {batches} batches")
 
-
-_WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
 
 CASES = (
     Case(

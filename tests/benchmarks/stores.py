@@ -6,22 +6,18 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runners.model.events import BatchSettled
 from tests.benchmarks import peers
 from tests.benchmarks.carried import carried, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, in_turns, session
-from tests.benchmarks.landing import AMOUNT, SCHEMA, make_order
+from tests.benchmarks.landing import AMOUNT, SCHEMA, make_lines, make_orders
 from tests.cluster.cluster import start_cluster
 from tests.stores.fault_proxy import FaultProxy, start_proxy
-from tests.stores.jars import FOLDER, fetch, list_store_jars
+from tests.stores.jars import FOLDER, join_store_jars
 from tests.stores.s3 import make_bucket, make_client, make_spark_settings, start_s3
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-BUCKET, ROWS, LARGE = "bucket", 1_000, 4_000_000
+BUCKET, LARGE = "bucket", 4_000_000
 A_TURN, WARM = 20, 3
 WHERRY, STAGED, SINK, PLAIN = "Wherry", "Wherry, behind three stages", "Structured Streaming", "plain Spark"
 BATCH = "Wherry, the batch alone"
@@ -62,12 +58,11 @@ def small(place: Path, turns: int) -> Taken:
 
 def large(place: Path, turns: int) -> Taken:
     """4,000,000 rows of a store in one batch, by two workers that share nothing with the driver."""
-    fetch()
     with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
         make_bucket(url, BUCKET)
         conf = {**_make_settings(url), **cluster.settings, "spark.executor.memory": "700m"}
         spark = session(conf)
-        _land_parquet(spark, place)
+        make_orders(spark, LARGE).write.parquet(_url(place, "rows"))
         alone: list[float] = []
 
         def by_wherry(where: Path, turn: int) -> Iterator[float]:
@@ -102,8 +97,7 @@ def _note(requests: dict[str, list[float]], name: str, proxy: FaultProxy, batche
 
 
 def _make_settings(endpoint: str) -> dict[str, str]:
-    fetch()
-    return {**make_spark_settings(endpoint), "spark.jars": ",".join(map(str, list_store_jars()))}
+    return {**make_spark_settings(endpoint), "spark.jars": join_store_jars()}
 
 
 def _url(place: Path, *parts: str) -> str:
@@ -116,19 +110,8 @@ def _land(url: str, place: Path, turn: int) -> int:
     client, files = make_client(url), WARM if "warm" in place.parts else A_TURN
     prefix = _url(place, "landing").removeprefix(f"s3a://{BUCKET}/")
     for number in range(turn * files, (turn + 1) * files):
-        text = "".join(f"{make_order(number * ROWS + row)}\n" for row in range(ROWS))
-        client.put_object(Bucket=BUCKET, Key=f"{prefix}/{number:05}.json", Body=text.encode())
+        client.put_object(Bucket=BUCKET, Key=f"{prefix}/{number:05}.json", Body=make_lines(number).encode())
     return files
-
-
-def _land_parquet(spark: SparkSession, place: Path) -> None:
-    frame = spark.range(0, LARGE, 1, 4).selectExpr(
-        "id",
-        "concat('A', id, '@x.com') as email",
-        "cast(cast(id % 100000 as decimal(10,2)) / 7 as string) as amount",
-        "timestamp '2026-01-01 00:00:00' + make_interval(0, 0, 0, 0, 0, 0, id % 86400) as at",
-    )
-    frame.write.parquet(_url(place, "rows"))
 
 
 def _define(place: Path, conf: Mapping[str, str], kind: str, stages: str, rows: str = "") -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ from typing import Any
 import deltalake
 import pytest
 
-from tests.child import Child, clean_environment, run
+from tests.child import WHERRY, Child, clean_environment, run
 from tests.cluster.cluster import Cluster
 from tests.stores.fault_proxy import Fault
-from tests.stores.jars import fetch, list_store_jars
+from tests.stores.jars import join_store_jars
 from tests.stores.s3 import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -45,9 +44,6 @@ run: {batch: {rows: 20}}
 """
 
 
-WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
-
-
 @pytest.fixture
 def shared_disk() -> Iterator[Path]:
     """A folder that the executors see too."""
@@ -58,11 +54,10 @@ def shared_disk() -> Iterator[Path]:
 @pytest.fixture
 def project(tmp_path: Path, cluster: Cluster, s3: S3) -> Path:
     """A folder with a definition for this cluster; without a state it is beside the definition."""
-    fetch()
     (tmp_path / "enrich.py").write_text(MODULE)
     (tmp_path / "beside.py").write_text("SHARE = 0.5\n")
     conf = {key: value for key, value in cluster.settings.items() if key != "spark.master"}
-    conf |= {**s3.spark_settings, "spark.jars": ",".join(map(str, list_store_jars()))}
+    conf |= {**s3.spark_settings, "spark.jars": join_store_jars()}
     conf |= {"spark.task.maxFailures": "2", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     spark = json.dumps({"master": cluster.master, "conf": conf})
     text = DEFINITION.replace("BUCKET", s3.make_url().rstrip("/"))

@@ -30,7 +30,7 @@ from runners.crashes.crash_trial import LATER, CrashRaised
 from tests.scenarios.crash_cell import BUCKET, Cell, Trial, crash, finish
 from tests.scenarios.kept import keep
 from tests.scenarios.shared_jvm import PROCESSES, Server, Spark
-from tests.stores.jars import fetch, list_store_jars
+from tests.stores.jars import join_store_jars
 from tests.stores.s3 import make_bucket, make_spark_settings, start_s3
 
 SEED = 8
@@ -271,8 +271,7 @@ def main() -> int:
         if asked.on == "s3":
             s3 = stack.enter_context(start_s3(asked.into / "s3.log"))
             make_bucket(s3, BUCKET)
-            fetch()
-            settings = {**make_spark_settings(s3), "spark.jars": ",".join(map(str, list_store_jars()))}
+            settings = {**make_spark_settings(s3), "spark.jars": join_store_jars()}
         server = stack.enter_context(contextlib.closing(Server(asked.into / "jvm", settings)))
         for number in waiting:
             ended = run(number, every[number], asked.into / f"{number}-{time.time_ns()}", server, s3=s3)

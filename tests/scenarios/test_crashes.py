@@ -14,7 +14,7 @@ from origins.crash_points import POINTS
 from tests.scenarios.crash_cell import BUCKET
 from tests.scenarios.crashes import FACTORS, cells, list_numbers, possible, run
 from tests.scenarios.shared_jvm import Server
-from tests.stores.jars import list_store_jars
+from tests.stores.jars import join_store_jars
 from tests.stores.s3 import make_bucket, make_spark_settings
 
 
@@ -85,7 +85,7 @@ def test_after_a_crash_on_s3_nothing_is_lost_and_nothing_twice(s3_server: str, t
     every = cells()
     numbers = list_numbers(every, "s3")
     make_bucket(s3_server, BUCKET)
-    settings = {**make_spark_settings(s3_server), "spark.jars": ",".join(map(str, list_store_jars()))}
+    settings = {**make_spark_settings(s3_server), "spark.jars": join_store_jars()}
     with contextlib.closing(Server(tmp_path / "jvm", settings)) as server:
         for number in random.Random(seed).sample(numbers, 2):
             assert run(number, every[number], tmp_path / str(number), server, s3=s3_server).wrong == []

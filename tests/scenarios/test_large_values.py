@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from runners.model.run_report import PipelineFailed
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from stages.claim_store import PREFIX
-from tests.child import clean_environment, run
+from tests.child import WHERRY, clean_environment, run
 from tests.scenarios.conftest import Place
 from tests.stores.s3 import KEY, REGION, S3, SECRET
 
@@ -36,7 +35,6 @@ dlq: {window: 1000, threshold: 500}
 run: {batch: {files: 1}}
 """
 BOTH = BODIES.replace("dlq:", "  - delta: {path: tables/references}\ndlq:")
-WHERRY = (sys.executable, "-c", "from runners.command_line.cli import main; main()")
 LONG, HUGE = "x" * 2_000, "y" * 5_000
 
 

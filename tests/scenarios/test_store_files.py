@@ -134,8 +134,7 @@ for file in sys.argv[1:]:
 @pytest.mark.spark
 def test_spark_reads_files_of_every_format_in_a_store(tmp_path: Path, s3: S3) -> None:
     """Out of folders that give a column, under any names, with their bad lines refused; then the files are moved."""
-    jars.fetch()
-    conf = {**s3.spark_settings, "spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    conf = {**s3.spark_settings, "spark.jars": jars.join_store_jars()}
     for kind, (options, files) in FORMATS.items():
         for name, content in files.items():
             body = make_parquet(id=int(content)) if kind == "parquet" else content
@@ -215,8 +214,7 @@ print(json.dumps([report.status, ids, audit["problems"], audit["destinations"]["
 @pytest.mark.parametrize("step", ["before", "after"])
 def test_a_reader_of_manifests_sees_each_batch_once_though_a_run_was_killed(tmp_path: Path, s3: S3, step: str) -> None:
     """Right before the manifest, or right behind it; the reader does what the page says."""
-    jars.fetch()
-    conf = {**s3.spark_settings, "spark.jars": ",".join(map(str, jars.list_store_jars()))}
+    conf = {**s3.spark_settings, "spark.jars": jars.join_store_jars()}
     (tmp_path / "landing").mkdir()
     for number in (1, 2, 3):
         (tmp_path / f"landing/{number}.json").write_text(json.dumps({"id": number, "day": "mo"}) + "\n")

@@ -48,6 +48,12 @@ def list_store_jars() -> list[Path]:
     return sorted(file for name in names for file in FOLDER.glob(f"{name}.jar"))
 
 
+def join_store_jars() -> str:
+    """The JARs for S3 and Azure as `spark.jars` takes them. Missing ones are fetched."""
+    fetch()
+    return ",".join(map(str, list_store_jars()))
+
+
 def make_spark_settings() -> dict[str, str]:
     """The settings of a plain Spark with Delta and with the JARs for object stores, whose executors may be elsewhere.
 
