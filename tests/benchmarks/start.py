@@ -27,6 +27,8 @@ SCHEDULED, CALLED = "`wherry schedule`, its seconds for each run", "`wherry run`
 PIPELINES, FILES = 10, 100
 WARM_RUN, WARM_PREVIEW = "`wherry run` behind three stages, 5 s after another command", "`wherry preview`, then"
 NEXT_RUN, NEXT_PREVIEW = "`wherry run`, right after another command", "`wherry preview`, right after another command"
+COLD_CASES, WARM_CASES = "50 cases, a Spark that the command starts", "50 cases, a warm Spark"
+MIXED_CASES = "45 cases with rows and 5 with files, a warm Spark"
 PLAIN_SESSION = f"""
 import sys
 from pyspark.sql import SparkSession
@@ -143,10 +145,55 @@ def warm(place: Path, turns: int) -> Taken:
     return taken
 
 
-def _time_command(command: str, file: str) -> float:
+def cases(place: Path, turns: int) -> Taken:
+    """`wherry test` with 50 cases of three rows, of which stages deliver, filter and refuse one each."""
+    _keep_compiled_modules()
+    land(place / "landing", 5)
+    file = orders(place, STAGES)
+    rows = _write_cases(place / "rows.test.yaml", rows=50)
+    mixed = _write_cases(place / "mixed.test.yaml", rows=45, files=5)
+    taken: dict[str, list[float]] = {name: [] for name in (COLD_CASES, WARM_CASES, MIXED_CASES)}
+    _time_command("test", str(file), *rows)
+    taken[COLD_CASES] = [_time_command("test", str(file), *rows) for _ in range(turns)]
+    os.environ["WHERRY_WARM"] = "5m"
+    try:
+        _time_command("test", str(file), *rows)
+        for _ in range(turns):
+            taken[WARM_CASES].append(_time_command("test", str(file), *rows))
+            taken[MIXED_CASES].append(_time_command("test", str(file), *mixed))
+    finally:
+        subprocess.run([*WHERRY, "warm", "stop"], check=True, capture_output=True)
+        del os.environ["WHERRY_WARM"]
+    return taken
+
+
+def _write_cases(file: Path, *, rows: int, files: int = 0) -> tuple[str, str]:
+    """The options that name so many cases with rows, and with files of 1,000 rows."""
+    cases: list[dict[str, object]] = [
+        {
+            "name": f"rows {number}",
+            "rows": [
+                {"id": 5 * number + 1, "amount": f"{number}.50", "at": "2026-01-31T10:00:00Z"},
+                {"id": 5 * number, "amount": "1", "at": "2026-01-31T10:00:00Z"},
+                {"id": 5 * number + 2, "amount": "twelve", "at": "2026-01-31T10:00:00Z"},
+            ],
+            "delivered": [{"id": 5 * number + 1, "amount": number + 0.5}],
+            "filtered": 1,
+            "refused": [{"code": "CAST", "row": {"id": 5 * number + 2}}],
+        }
+        for number in range(rows)
+    ]
+    landed = sorted((file.parent / "landing").glob("*.json"))[:files]
+    cases += [{"name": f"file {one.name}", "file": f"landing/{one.name}", "delivered": 800} for one in landed]
+    file.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    return "--cases", str(file)
+
+
+def _time_command(command: str, file: str, *options: str) -> float:
     """Seconds of a command as a person types it."""
     began = time.perf_counter()
-    subprocess.run([*WHERRY, command, file, "--quiet"], check=True, capture_output=True)
+    quiet = [] if options else ["--quiet"]
+    subprocess.run([*WHERRY, command, file, *options, *quiet], check=True, capture_output=True)
     return time.perf_counter() - began
 
 
@@ -207,6 +254,18 @@ CASES = (
         measure=start,
         turns=5,
         bars=(Bar(of=QUICK, to=SCRIPT, most=0.7), Bar(of=MORE, most=0.5)),
+        unit="s",
+    ),
+    Case(
+        name="cases",
+        says="`wherry test` with 50 cases, from the start of its process to its end",
+        measure=cases,
+        turns=5,
+        bars=(
+            Bar(of=COLD_CASES, most=25),
+            Bar(of=WARM_CASES, most=10),
+            Bar(of=MIXED_CASES, most=10),
+        ),
         unit="s",
     ),
     Case(
