@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, cast
 
 from origins.batch import Batch, Json, Span
-from origins.batch_rows import BatchRows
+from origins.batch_rows import BatchRows, TableRows
 from origins.errors import OriginError
 from origins.files.changes import RESCUED, Changes, check_changes, grow_schema
 from origins.files.file_scan import (
@@ -24,13 +24,14 @@ from origins.files.file_scan import (
     with_metadata,
 )
 from origins.files.file_systems import File, is_local, without_scheme
+from origins.files.json_in_process import make_plain_array
 from origins.files.listing import FileBacklog, FilePattern, Terms, list_files, make_span, parse_pattern
 from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
-from origins.names import is_one_disk
+from origins.names import HIDDEN, is_one_disk, quote_name
 from origins.object_store import StoreError, canonicalise, is_store_url
-from origins.origin import BATCH, Backlog, Origin, Progress
+from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
@@ -48,6 +49,8 @@ _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissing
 """The settings by which Spark may read fewer rows than there are."""
 
 
+_PART, _ROW = HIDDEN + "part", HIDDEN + "row"
+"""Columns for the file of a row that was read in this process, and for its number there from 0."""
 _RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
 
 
@@ -333,6 +336,8 @@ class _FilesRows(BatchRows):
 
     @cached_property
     def _frame(self) -> DataFrame:
+        if self._tables is not None:
+            return self._make_frame(self._tables)
         self._check()
         several = len(self.batches) > 1
         more_columns = {BATCH: index_of(self._place.root, [self.origin.parts(batch) for batch in self.batches])}
@@ -343,19 +348,43 @@ class _FilesRows(BatchRows):
         )
         return rows.read(self.spark, self._names, self.schema, places=self.places)
 
-    @cached_property
+    def _make_frame(self, tables: Mapping[str, pa.Table]) -> DataFrame:
+        """The rows that were read in this process, as Spark takes them in one task."""
+        rows, columns = pa.concat_tables(tables.values()), T.StructType([*self.schema.fields])
+        if not self.places:
+            return TableRows(self.spark, rows, columns).frame()
+        parts = [name for name, table in tables.items() for _ in range(table.num_rows)]
+        numbers = [number for table in tables.values() for number in range(table.num_rows)]
+        rows = rows.append_column(_PART, make_plain_array(parts, pa.string()))
+        rows = rows.append_column(_ROW, make_plain_array(numbers, pa.int64()))
+        columns = columns.add(_PART, T.StringType()).add(_ROW, T.LongType())
+        place = f"named_struct('part', {_PART}, 'block', 0L, 'row', {_ROW}) as {PLACE}"
+        return TableRows(self.spark, rows, columns).frame().selectExpr(*map(quote_name, self.schema.names), place)
+
+    @property
     def _table(self) -> pa.Table | None:
-        (batch, *others), beside = self.batches, self.places or self.origin.metadata
+        return None if self.places or self._tables is None else pa.concat_tables(self._tables.values())
+
+    @cached_property
+    def _tables(self) -> Mapping[str, pa.Table] | None:
+        """The rows of each file, read in this process; None where Spark has to read one of them."""
+        (batch, *others) = self.batches
         few = sum(file.size for file in list_files(batch.span.parts)) <= SMALL
         reader = self.origin.make_reader(self._place)
-        if others or not few or beside or not self._is_here or not reader.parses_here(self._names):
+        if others or not few or self.origin.metadata or not self._is_here or not reader.parses_here(self._names):
             return None
         planned = list_files(batch.span.parts)
         found = self._place.read(planned)
         if found is None:
             return None
         _check_same(self._place, planned, {name: file for name, (file, _) in found.items()})
-        return reader.parse_here(self.spark, [found[name][1] for name in self._names], self.schema)
+        tables = {}
+        for name in self._names:
+            table = reader.parse_here(self.spark, found[name][1], self.schema)
+            if table is None:
+                return None
+            tables[name] = table
+        return tables or None
 
     @cached_property
     def _files(self) -> Mapping[str, Path] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -61,28 +61,18 @@ class FileRows(FileScan):
         plain = given.keys() <= (PLAIN_OPTIONS if self.format == "csv" else set())
         return plain and not self.changes.rescues and not odd
 
-    def parse_here(self, spark: SparkSession, contents: Sequence[bytes], schema: T.StructType) -> pa.Table | None:
-        """The same rows in this process, without `added` and `metadata` columns. None where Spark has to read them."""
+    def parse_here(self, spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
+        """The rows of one file in this process, without `added` and `metadata` columns; None where Spark reads them."""
 
         def zone() -> str:
             return str(spark.conf.get("spark.sql.session.timeZone"))
 
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
-        parse: Mapping[str, Callable[[bytes], pa.Table | None]] = {
-            "json": lambda each: parse_rows(
-                each, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone
-            ),
-            "csv": lambda each: parse_csv(each, schema, self.options, header=self.has_header, zone=zone),
-            "parquet": lambda each: parse_few(spark, each, schema),
-            "text": lambda each: parse_text(each, schema),
-        }
-        tables = []
-        for content in contents:
-            found = parse[self.format](content)
-            if found is None:
-                return None
-            tables.append(found)
-        return pa.concat_tables(tables) if tables else None
+        if self.format == "json":
+            return parse_rows(content, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone)
+        if self.format == "csv":
+            return parse_csv(content, schema, self.options, header=self.has_header, zone=zone)
+        return parse_few(spark, content, schema) if self.format == "parquet" else parse_text(content, schema)
 
     def _group_by_folders(self, names: Sequence[str], schema: T.StructType) -> dict[frozenset[str], list[str]]:
         """The files by which of the columns their folders give."""

@@ -21,7 +21,7 @@ from origins.errors import OriginError
 from origins.files import Files, scan_small
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
-from tests.origins.files.test_files import batch
+from tests.origins.files.test_files import batch, read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -112,10 +112,8 @@ def test_nothing_of_an_odd_file_is_lost(
     (tmp_path / "odd").write_bytes(content)
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA, options=options)
     plan = planned(spark, files)
-    decided, straight = (
-        in_order(files.fetch(spark, [plan], places=True).frame()),
-        files.fetch(spark, [plan]).frame().collect(),
-    )
+    decided = in_order(read_by_spark(spark, files, plan, places=True))
+    straight = read_by_spark(spark, files, plan).collect()
     assert told(decided) == expected
     assert {row[PLACE].part for row in decided} <= {"odd"}
     assert all(row[REFUSED].message.startswith("odd: ") for row in decided if row[REFUSED])

@@ -65,8 +65,15 @@ def planned(spark: SparkSession, files: Files, limits: Limits | None = None, par
 
 
 def read(spark: SparkSession, files: Files) -> DataFrame:
-    """All rows that wait, with their places."""
-    return files.fetch(spark, [planned(spark, files)], places=True).frame()
+    """All rows that wait, with their places, as Spark reads them."""
+    return read_by_spark(spark, files, planned(spark, files), places=True)
+
+
+def read_by_spark(spark: SparkSession, files: Files, batch: Batch, *, places: bool = False) -> DataFrame:
+    """The rows as Spark reads them, though they are few."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("origins.files.files.is_one_disk", lambda _: False)
+        return files.fetch(spark, [batch], places=places).frame()
 
 
 def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None) -> list[list[str]]:
@@ -262,7 +269,7 @@ class TestPlaces:
         """A clean batch does not pay for them."""
         (tmp_path / "a").write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
-        assert files.fetch(spark, [planned(spark, files)]).frame().columns == ["id", REFUSED]
+        assert read_by_spark(spark, files, planned(spark, files)).columns == ["id", REFUSED]
         assert read(spark, files).columns == ["id", REFUSED, PLACE]
 
 

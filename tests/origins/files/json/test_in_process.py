@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
@@ -18,8 +19,9 @@ from origins.files.csv_in_process import parse_csv, parse_text
 from origins.files.json_in_process import parse_rows
 from origins.nack import REFUSED
 from origins.names import is_one_disk
+from origins.origin import PLACE
 from origins.schema import parse_schema
-from tests.origins.files.test_files import planned
+from tests.origins.files.test_files import planned, read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +88,7 @@ def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str
     folder.mkdir(exist_ok=True)
     (folder / "lines").write_text("\n".join(lines), encoding="utf-8", newline="")
     batch = planned(spark, files)
-    mine, its = files.fetch(spark, [batch]).table(), files.fetch(spark, [batch]).frame()
+    mine, its = files.fetch(spark, [batch]).table(), read_by_spark(spark, files, batch)
     assert mine is not None
     assert REFUSED not in its.columns or its.where(f"{REFUSED} is not null").count() == 0
     found = its.drop(REFUSED).toArrow()
@@ -164,7 +166,7 @@ def test_a_header_of_csv_has_just_the_columns_of_the_schema(
     batch = planned(spark, files)
     mine = files.fetch(spark, [batch]).table()
     assert (mine is not None) is is_here
-    assert mine is None or shown(mine) == shown(files.fetch(spark, [batch]).frame().drop(REFUSED).toArrow())
+    assert mine is None or shown(mine) == shown(read_by_spark(spark, files, batch).drop(REFUSED).toArrow())
 
 
 @pytest.mark.spark
@@ -256,6 +258,41 @@ def test_a_file_whose_name_says_more_is_sparks(spark: SparkSession, tmp_path: Pa
     (tmp_path / name).write_text("{}\n")
     files = Files(path=str(tmp_path / "**"), format="json", schema="n int")
     assert files.fetch(spark, [planned(spark, files)]).table() is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("places", [False, True], ids=["straight", "decided"])
+@pytest.mark.parametrize("form", ["json", "csv", "text", "parquet"])
+def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: Path, form: str, places: bool) -> None:
+    """They are those that Spark would read, each with its place in its file."""
+    columns = "value string" if form == "text" else "n bigint, at timestamp, price decimal(9,2)"
+    rows = [(number, f"2026-01-0{number}T01:02:03.000004Z", f"{number}.50") for number in range(1, 8)]
+    lines = {
+        "json": [f'{{"n": {n}, "at": "{at}", "price": {price}}}' for n, at, price in rows],
+        "csv": [f"{n},{at},{price}" for n, at, price in rows],
+        "text": [f"row {n}" for n, _, _ in rows],
+    }
+    for number, some in enumerate((slice(0, 3), slice(3, 7))):
+        if form == "parquet":
+            frame = spark.createDataFrame(rows[some], "n bigint, at string, price string").coalesce(1)
+            frame = frame.selectExpr("n", "timestamp(at) as at", "cast(price as decimal(9,2)) as price")
+            pq.write_table(frame.toArrow(), tmp_path / f"{number}.parquet")
+        else:
+            (tmp_path / f"{number}.{form}").write_text("\n".join(lines[form][some]) + "\n")
+    options = NO_HEADER if form == "csv" else {}
+    files = Files(path=str(tmp_path / "*"), format=form, schema=columns, options=options)
+    batch = planned(spark, files)
+    here = files.fetch(spark, [batch], places=places).frame()
+    there = read_by_spark(spark, files, batch, places=places).select(here.columns)
+    if not places:
+        assert here.schema == there.schema
+        assert sorted(shown(here.toArrow())) == sorted(shown(there.toArrow()))
+        return
+    names = [name for name in here.columns if name != PLACE]
+    place = [f"{PLACE}.part as part", f"row_number() over (partition by {PLACE}.part order by {PLACE}.row) as nth"]
+    own, its = (sorted(map(str, frame.selectExpr(*names, *place).collect())) for frame in (here, there))
+    assert own == its
+    assert len(own) == len(rows)
 
 
 @pytest.mark.spark
