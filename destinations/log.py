@@ -53,11 +53,9 @@ class Log(StatelessDestination):
         return dataclasses.replace(self, protection=protection)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        from pyspark.sql import functions as F
-
         frame = rows.frame()
-        columns = {name: F.col(quote_name(name)) for name in frame.columns}
-        lines = frame.select(encode_payload(columns, frame.schema)).limit(self.limit + 1).collect()
+        columns = {name: quote_name(name) for name in frame.columns}
+        lines = frame.selectExpr(encode_payload(columns, frame.schema)).limit(self.limit + 1).collect()
         count = len(lines) if len(lines) <= self.limit else frame.count()
         level, logger = _LEVELS[self.level], logging.getLogger(LOGGER)
         for (line,) in lines[: self.limit]:

@@ -218,8 +218,8 @@ class DlqEntries(Origin):
 
     def _restore_rows(self, entries: DataFrame, now: T.StructType, kinds: Sequence[str], *, places: bool) -> DataFrame:
         """The refused rows, with the columns of today. One that has others, or was not kept, is refused."""
-        text, kind = F.col(self._payload), F.col(self._payload_schema)
-        rows = [F.when(kind == each, _read_as(text, _parse_payload_schema(each), now)) for each in kinds]
+        kind = F.col(self._payload_schema)
+        rows = [F.when(kind == each, _read_as(self._payload, _parse_payload_schema(each), now)) for each in kinds]
         nothing = F.struct(
             *(F.lit(None).cast(column.dataType).alias(column.name) for column in now),
             make_refusal(F.lit(_NOT_KEPT), F.lit(None).cast("string")).alias(REFUSED),
@@ -328,13 +328,13 @@ def _parse_payload_schema(text: str) -> T.StructType:
     return T.StructType.fromJson(json.loads(text))
 
 
-def _read_as(text: Column, before: T.StructType, now: T.StructType) -> Column:
-    """The row of which the DLQ keeps the text, with the columns of `now` and with why it is refused."""
+def _read_as(text: str, before: T.StructType, now: T.StructType) -> Column:
+    """The row of which the DLQ keeps the text in a column, with the columns of `now` and with why it is refused."""
     unread = before == _parse_payload_schema(RAW) and before != now
 
     def convert(row: Column) -> Column:
         columns = [convert_value(column, before, row).alias(column.name) for column in now]
-        raw = row["raw"] if unread else text
+        raw = row["raw"] if unread else F.col(text)
         return F.struct(*columns, make_refusal(_describe_problems(row), raw).alias(REFUSED))
 
     def _describe_problems(row: Column) -> Column:
@@ -348,4 +348,4 @@ def _read_as(text: Column, before: T.StructType, now: T.StructType) -> Column:
         ]
         return F.concat_ws("; ", *misfits, *others) if misfits or others else F.lit("")
 
-    return F.transform(F.array(restore(text, before)), convert)[0]  # so the text is parsed once
+    return F.transform(F.array(F.expr(restore(text, before))), convert)[0]  # so the text is parsed once

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from origins.lazy import F, T
-from origins.schema import walk_types
+from origins.names import HIDDEN, quote_in_hex, quote_map, quote_text
+from origins.schema import sql_type, walk_types
 from origins.secret import EXCERPT
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ def make_reason(code: str, message: Column) -> Column:
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 
+def make_reason_sql(code: str, message: str) -> str:
+    """The same as SQL, of a message as SQL."""
+    return f"named_struct('code', {quote_text(code)}, 'message', {message})"
+
+
 def show_value(value: Column) -> Column:
     """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
     whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
@@ -52,8 +58,11 @@ def show_value(value: Column) -> Column:
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))
 
 
-if TYPE_CHECKING:
-    Coder: TypeAlias = Callable[[Column, T.DataType], Column]
+def show_value_sql(value: str) -> str:
+    """The same as SQL."""
+    whole, mark = f"coalesce(make_valid_utf8(try_cast({value} as string)), 'this value')", quote_text("'")
+    cut = f"if(char_length({whole}) > {EXCERPT}, concat(left({whole}, {EXCERPT}), '…'), {whole})"
+    return f"if({value} is null, 'NULL', concat({mark}, {cut}, {mark}))"
 
 
 _FORMATS = {
@@ -65,23 +74,27 @@ _FORMATS = {
 }
 _WRITING = {**_FORMATS, "ignoreNullFields": "false"}
 _READING = {**_FORMATS, "mode": "FAILFAST", "columnNameOfCorruptRecord": "_wherry_corrupt"}
-_NUL = "\0"
+_NUL = quote_in_hex("\0")
+_EACH = HIDDEN + "each_"
+"""How the variables of lambdas begin."""
+Coder: TypeAlias = "Callable[[str, T.DataType, int], str]"
+"""SQL for a value, from SQL for it, its type, and how many lambdas it is inside."""
 
 
-def encode_payload(columns: Mapping[str, Column], schema: T.StructType) -> Column:
-    """The columns as one JSON object; `schema` gives their types, by name."""
-    fields = [_encode_value(columns[field.name], field.dataType).alias(field.name) for field in schema]
-    return F.to_json(F.struct(*fields), _WRITING)
+def encode_payload(columns: Mapping[str, str], schema: T.StructType) -> str:
+    """SQL for columns, each given as SQL, as one JSON object; `schema` gives their types, by name."""
+    fields = [f"{quote_text(each.name)}, {_encode_value(columns[each.name], each.dataType)}" for each in schema]
+    return f"to_json(named_struct({', '.join(fields)}), {quote_map(_WRITING)})"
 
 
-def restore(text: Column, schema: T.StructType) -> Column:
-    """The struct of which `encode_payload` made the text; NULL for NULL. The query raises on text that is no such
-    row."""
-    parsed = F.from_json(text, _encoded_type(schema), _READING)  # type: ignore[arg-type]
+def restore(text: str, schema: T.StructType) -> str:
+    """SQL for the struct of which `encode_payload` made the text, given as SQL; NULL for NULL. The query raises on text
+    that is no such row."""
+    parsed = f"from_json({text}, {quote_text(_encoded_type(schema).json())}, {quote_map(_READING)})"
     if _is_plain(schema):
         return parsed
     # Taken apart field by field, the text would be parsed anew for each; a lambda binds what was parsed once.
-    return F.transform(F.array(parsed), lambda row: _decode_value(row, schema))[0]
+    return f"transform(array({parsed}), {_EACH}0 -> {_decode_value(f'{_EACH}0', schema, 1)})[0]"
 
 
 def find_field(name: str, before: T.StructType) -> T.StructField | None:
@@ -136,25 +149,24 @@ def _is_plain(kind: T.DataType) -> bool:
     return not any(isinstance(inner, T.StringType | T.MapType) for _, inner in walk_types(kind))
 
 
-def _encode_value(value: Column, kind: T.DataType) -> Column:
+def _encode_value(value: str, kind: T.DataType, depth: int = 0) -> str:
     if isinstance(kind, T.StringType):
-        as_bytes = F.concat(F.lit(_NUL), F.base64(value.cast("binary")))
-        says_itself = F.is_valid_utf8(value) & ~value.startswith(_NUL)
-        return F.when(says_itself, value).when(value.isNotNull(), as_bytes)
+        as_bytes = f"concat({_NUL}, base64(cast({value} as binary)))"
+        says_itself = f"is_valid_utf8({value}) and not startswith({value}, {_NUL})"
+        return f"case when {says_itself} then {value} when {value} is not null then {as_bytes} end"
     if isinstance(kind, T.MapType):
-        entries = _encode_value(F.map_entries(value), _entry_type(kind))
-        return F.map_from_entries(entries) if isinstance(kind.keyType, T.StringType) else entries
-    return _code_parts(value, kind, _encode_value)
+        entries = _encode_value(f"map_entries({value})", _entry_type(kind), depth)
+        return f"map_from_entries({entries})" if isinstance(kind.keyType, T.StringType) else entries
+    return _code_parts(value, kind, _encode_value, depth)
 
 
-def _decode_value(value: Column, kind: T.DataType) -> Column:
+def _decode_value(value: str, kind: T.DataType, depth: int) -> str:
     if isinstance(kind, T.StringType):
-        from_bytes = F.unbase64(F.substring(value, 2, 2**31 - 1)).cast("string")
-        return F.when(value.startswith(_NUL), from_bytes).otherwise(value)
+        return f"if(startswith({value}, {_NUL}), cast(unbase64(substring({value}, 2)) as string), {value})"
     if isinstance(kind, T.MapType):
-        entries = F.map_entries(value) if isinstance(kind.keyType, T.StringType) else value
-        return F.map_from_entries(_decode_value(entries, _entry_type(kind)))
-    return _code_parts(value, kind, _decode_value)
+        entries = f"map_entries({value})" if isinstance(kind.keyType, T.StringType) else value
+        return f"map_from_entries({_decode_value(entries, _entry_type(kind), depth)})"
+    return _code_parts(value, kind, _decode_value, depth)
 
 
 def _encoded_type(kind: T.DataType) -> T.DataType:
@@ -172,24 +184,23 @@ def _entry_type(kind: T.MapType) -> T.ArrayType:
     return T.ArrayType(T.StructType([T.StructField("key", kind.keyType), T.StructField("value", kind.valueType)]))
 
 
-def _code_parts(value: Column, kind: T.DataType, coder: Coder) -> Column:
+def _code_parts(value: str, kind: T.DataType, coder: Coder, depth: int) -> str:
     """The value with every part of it coded; itself where JSON carries it as it is."""
     if _is_plain(kind):
         return value
     if isinstance(kind, T.ArrayType):
-        element = kind.elementType
-        return F.transform(value, lambda each: coder(each, element))
+        return f"transform({value}, {_EACH}{depth} -> {coder(f'{_EACH}{depth}', kind.elementType, depth + 1)})"
     assert isinstance(kind, T.StructType)
     fields = [
-        coder(part, field.dataType).alias(field.name)
+        f"{quote_text(field.name)}, {coder(part, field.dataType, depth)}"
         for part, field in zip(_list_fields(value, kind), kind, strict=True)
     ]
-    return F.when(value.isNotNull(), F.struct(*fields))
+    return f"if({value} is null, null, named_struct({', '.join(fields)}))"
 
 
-def _list_fields(value: Column, kind: T.StructType) -> list[Column]:
+def _list_fields(value: str, kind: T.StructType) -> list[str]:
     """The fields of a struct, found by place where their names differ only in the case of letters."""
     if len({name.lower() for name in kind.names}) == len(kind):
-        return [value.getField(name) for name in kind.names]
+        return [f"{value}[{quote_text(name)}]" for name in kind.names]
     numbered = T.StructType([T.StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])
-    return [value.cast(numbered).getField(name) for name in numbered.names]
+    return [f"cast({value} as {sql_type(numbered)})['{name}']" for name in numbered.names]

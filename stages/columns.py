@@ -16,7 +16,7 @@ from stages.stage import Stage, check_columns
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from stages.rows import Rows
+    from stages.rows import Expression, Rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class WithColumns(Stage):
         return all(map(is_repeatable_sql, self.columns.values()))
 
     def apply(self, rows: Rows) -> Rows:
-        return rows.with_columns({name: rows.expression(sql) for name, sql in self.columns.items()})
+        return rows.with_columns({name: rows.sql(sql) for name, sql in self.columns.items()})
 
 
 _ALIASED = re.compile(r"(?P<sql>.+?)\s+as\s+(?P<name>[^\W\d]\w*|`(?:``|[^`])+`)", re.IGNORECASE | re.DOTALL)
@@ -80,7 +80,7 @@ class Select(Stage):
         return all(map(is_repeatable_sql, self.expressions.values()))
 
     def apply(self, rows: Rows) -> Rows:
-        columns: list[tuple[str, Column | str]] = []
+        columns: list[tuple[str, Expression | str]] = []
         for name, sql in self.expressions.items():
             if sql == _ALL:
                 columns += [(own, own) for own in rows.names]
@@ -89,7 +89,7 @@ class Select(Stage):
                 check_columns([own], rows)
                 columns.append((rows.spell_name(own) if name == own else name, rows.spell_name(own)))
             else:
-                columns.append((name, rows.expression(sql)))
+                columns.append((name, rows.sql(sql)))
         check_names("columns", [name for name, _ in columns])
         return rows.select(dict(columns))
 

@@ -89,7 +89,7 @@ class StageConformance:
     def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
         """With the stage's name, a code and a message; the row can be had back exactly."""
         came = spark.createDataFrame(list(self.rows), self.schema)
-        back = restore(F.col("row"), came.schema).alias("back")
+        back = F.expr(restore("row", came.schema)).alias("back")
         nacks = self._run_marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
         found = nacks.select(f"{VERDICT}.*", F.col(PLACE)["row"].alias("at")).select("*", back).collect()
         rows = came.collect()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 
-from origins.names import HIDDEN, quote_text, unquote_name
+from origins.names import HIDDEN, quote_name, quote_text, unquote_name
 
 LABELS = ("origin", "lane", "number", "run", "batch_time")
 """What an expression may ask of its batch, as `:lane`."""
@@ -68,6 +68,26 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
         elif kind not in ("space", "comment"):
             value_before = kind != "mark" or token in (")", "]")
     return "".join(told)
+
+
+class SqlText(str):
+    """An expression as SQL. A select of texts is one call to Spark; of a Column every part is a call of its own, and
+    takes longer in a small batch than the rows do."""
+
+    def name(self, name: str) -> SqlText:
+        """The expression under a name."""
+        return SqlText(f"{self} AS {quote_name(name)}")
+
+
+def enclose(sql: str) -> SqlText | None:
+    """The expression in brackets, so that it can stand in any other; None where it does not end as it begins, and Spark
+    has to say what is wrong with it."""
+    depth = 0
+    for mark in (piece for kind, piece in _tokenize(sql) if kind == "mark"):
+        depth += (mark in "([{") - (mark in ")]}")
+        if depth < 0 or mark in "'\"`":
+            return None
+    return None if depth else SqlText(f"({sql}\n)")
 
 
 def list_columns(sql: str) -> list[str]:

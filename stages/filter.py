@@ -32,4 +32,4 @@ class Filter(Stage):
         return is_repeatable_sql(self.condition)
 
     def apply(self, rows: Rows) -> Rows:
-        return rows.filter(rows.expression(self.condition))
+        return rows.filter(rows.sql(self.condition))

@@ -19,7 +19,7 @@ def order_by_content(schema: T.StructType) -> list[Column]:
     for field in schema:
         value = F.col(quote_name(field.name))
         if not can_be_ordered(field.dataType):
-            value = encode_payload({field.name: value}, T.StructType([field]))
+            value = F.expr(encode_payload({field.name: quote_name(field.name)}, T.StructType([field])))
         order.append(value.desc_nulls_last())
     return order
 

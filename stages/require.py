@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from origins.lazy import F
-from origins.names import HIDDEN
+from origins.names import HIDDEN, quote_text
 from origins.quick_dataclass import dataclass
 from origins.secret import put_references
-from stages.expressions import check_row_expression, check_row_expressions, is_repeatable_sql
+from stages.expressions import SqlText, check_row_expression, check_row_expressions, is_repeatable_sql
 from stages.stage import Stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
-
     from stages.rows import Rows
 
 
@@ -47,16 +44,17 @@ class Require(Stage):
         return all(map(is_repeatable_sql, self.rules.values()))
 
     def apply(self, rows: Rows) -> Rows:
-        tried = {f"{HIDDEN}{index}": rows.expression(sql) for index, sql in enumerate(self.rules.values())}
-        code, messages = F.lit(None), []
-        for (name, sql), column in reversed(list(zip(self.rules.items(), map(F.col, tried), strict=True))):
-            broken = ~F.coalesce(column, F.lit(False))
-            code = F.when(broken, F.lit(name)).otherwise(code)
-            messages.append(F.when(broken, self._make_message(name, sql, column)))
-        why = F.struct(code.alias("code"), F.concat_ws("; ", *reversed(messages)).alias("message"))
-        return rows.attempt(tried, F.when(code.isNotNull(), why), {})
+        tried = {f"{HIDDEN}{index}": rows.sql(sql) for index, sql in enumerate(self.rules.values())}
+        codes, messages = [], []
+        for (name, sql), column in zip(self.rules.items(), tried, strict=True):
+            is_broken = f"NOT coalesce({column}, false)"
+            codes.append(f"WHEN {is_broken} THEN {quote_text(name)}")
+            messages.append(f"CASE WHEN {is_broken} THEN {self._make_message(name, sql, column)} END")
+        code = f"CASE {' '.join(codes)} END"
+        why = f"named_struct('code', {code}, 'message', concat_ws('; ', {', '.join(messages)}))"
+        return rows.attempt(tried, SqlText(f"if({code} IS NULL, NULL, {why})"), {})
 
-    def _make_message(self, name: str, sql: str, answer: Column) -> Column:
+    def _make_message(self, name: str, sql: str, answer: str) -> str:
         condition = " ".join(put_references(sql).split())
         rule = condition if name == "REQUIRE" else f"{name}: {condition}"
-        return F.when(answer.isNull(), F.lit(f"{rule} is NULL")).otherwise(F.lit(f"{rule} is false"))
+        return f"if({answer} IS NULL, {quote_text(f'{rule} is NULL')}, {quote_text(f'{rule} is false')})"

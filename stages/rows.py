@@ -13,16 +13,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
 
 from origins.batch import JSON
 from origins.lazy import F, T
 from origins.nack import NACK, RAW, REFUSED, encode_payload
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from stages.bisection import LARGE, MARK
-from stages.expressions import put_in
+from stages.expressions import SqlText, enclose, put_in
 from stages.ordering import order_by_content
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ NOTE = HIDDEN + "note"
 """How the names of columns begin in which a stage keeps a note beside every row."""
 
 R = TypeVar("R", bound="Rows")
+Expression: TypeAlias = "Column | SqlText"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,23 +86,44 @@ class Rows(ABC):
     tell: Callable[[str, JSON], None] | None = None
     """Takes what a stage, by its name, found out about the batch that it judged."""
 
-    def enter(self: R, stage: str, step: int, *, destination: str | None = None, pin: JSON = None) -> R:
+    one_by_one: bool = False
+    """Whether Spark gets every expression by itself, and so says of each what is wrong with it."""
+
+    def enter(
+        self: R,
+        stage: str,
+        step: int,
+        *,
+        destination: str | None = None,
+        pin: JSON = None,
+        one_by_one: bool = False,
+    ) -> R:
         """The same rows at the door of a stage, which has this number in the batch."""
-        return replace(self, stage=stage, step=step, destination=destination, pin=pin)
+        return replace(self, stage=stage, step=step, destination=destination, pin=pin, one_by_one=one_by_one)
 
     def expression(self, sql: str) -> Column:
         """A SQL expression over the rows' columns, with the batch's labels put in."""
         return F.expr(put_in(sql, self.labels))
 
+    def sql(self, sql: str) -> Expression:
+        """The same as text, in which the batch's labels are put."""
+        text = put_in(sql, self.labels)
+        enclosed = None if self.one_by_one else enclose(text)
+        return enclosed or F.expr(text)
+
     def column(self, name: str) -> Column:
         """A column by its name, with any characters; in the case of letters that the rows have."""
-        return F.col(quote_name(self.spell_name(name)))
+        return F.col(self.sql_name(name))
+
+    def sql_name(self, name: str) -> SqlText:
+        """The column as SQL."""
+        return SqlText(quote_name(self.spell_name(name)))
 
     def spell_name(self, name: str) -> str:
         """The name as the rows spell it; itself when they have no such column."""
         return next((own for own in self.names if own.lower() == name.lower()), name)
 
-    def with_columns(self: R, columns: Mapping[str, Column]) -> R:
+    def with_columns(self: R, columns: Mapping[str, Expression]) -> R:
         """These columns added, or put in the place of those of the same name; all see the rows as they were."""
         new = {self.spell_name(name): column for name, column in columns.items()}
         return self.select({**{name: name for name in self.names}, **new})
@@ -134,8 +156,8 @@ class Rows(ABC):
         """The same rows, and what rises over them in the order in which they were read; `add_note` must come next. Only
         marked rows know that order; `Stage.needs_places`."""
 
-    def _data_columns(self) -> list[Column]:
-        return [F.col(quote_name(name)) for name in self.names]
+    def _data_columns(self) -> list[SqlText]:
+        return [SqlText(quote_name(name)) for name in self.names]
 
     def _all_given(self, keys: Sequence[str]) -> Column:
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
@@ -168,24 +190,24 @@ class Rows(ABC):
         """These rows behind the stage, with those that rest as they stood before it. A row that it refused is dealt
         with as `on_error` says: one that is kept stands as before, but for columns that have another type now."""
 
-    def _restore_columns(self, rests: Column, before: Rows) -> list[Column]:
+    def _restore_columns(self, rests: str, before: Rows) -> list[SqlText]:
         """The columns, with what stood there before in the rows that rest."""
         was = {field.name: field.dataType.simpleString() for field in before.schema}
         found = []
         for field in self.schema:
-            old, column = before.spell_name(field.name), F.col(quote_name(field.name))
+            old, column = before.spell_name(field.name), SqlText(quote_name(field.name))
             if was.get(old) == field.dataType.simpleString():
-                column = F.when(rests, F.col(ASIDE)[old]).otherwise(column)
-            found.append(column.alias(field.name))
+                column = SqlText(f"if({rests}, {ASIDE}[{quote_text(old)}], {column})")
+            found.append(column.name(field.name))
         return found
 
     @abstractmethod
-    def select(self: R, columns: Mapping[str, Column | str]) -> R:
-        """Exactly these columns, in this order. Text is the name of one that stays as it is; all others are
-        evaluated on live rows only, and may look at nothing but their own row."""
+    def select(self: R, columns: Mapping[str, Expression | str]) -> R:
+        """Exactly these columns, in this order. Text that is no `SqlText` is the name of one that stays as it is; all
+        others are evaluated on live rows only, and may look at nothing but their own row."""
 
     @abstractmethod
-    def filter(self: R, condition: Column) -> R:
+    def filter(self: R, condition: Expression) -> R:
         """The rows for which the condition is true; the others, NULL included, count as filtered."""
 
     @abstractmethod
@@ -197,12 +219,12 @@ class Rows(ABC):
         Without `sequence` it is the row that was read last. Only marked rows know that; `Stage.needs_places`.
         """
 
-    def refuse(self: R, why: Column) -> R:
+    def refuse(self: R, why: Expression) -> R:
         """Refuse the rows for which `why` (origins.nack.make_reason) is not NULL. They reach no later stage."""
         return self.attempt({}, why, {})
 
     @abstractmethod
-    def attempt(self: R, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> R:
+    def attempt(self: R, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> R:
         """Compute `tried` once, beside the rows, and refuse the rows for which `why` is not NULL.
 
         `why` may ask for the names of `tried`, which begin with `HIDDEN` and are gone afterwards; `put` says which
@@ -251,83 +273,93 @@ class StraightRows(Rows):
     ) -> StraightRows:
         """The rows as an origin read them."""
         if REFUSED in frame.columns:
-            frame = frame.filter(_raise_unless(F.col(REFUSED).isNull())).drop(REFUSED)
+            frame = frame.filter(_raise_unless(f"{REFUSED} IS NULL")).drop(REFUSED)
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
 
     @property
     def live(self) -> Column:
-        return ~F.col(RESTS) if self._is_aside else F.lit(True)
+        return F.expr(self._live)
+
+    @property
+    def _live(self) -> str:
+        return f"(NOT {RESTS})" if self._is_aside else "true"
+
+    @property
+    def _own(self) -> str:
+        """True for live rows; and what stands behind it cannot be analysed if it makes one row of many, or many of
+        one."""
+        row_by_row = f"({quote_name(self.names[0])} IS NULL OR true)"
+        return f"{row_by_row} AND {self._live}" if self._is_aside else row_by_row
 
     def aside(self, when: Column | None, on_error: str) -> StraightRows:
         rests = F.lit(False)
         if when is not None:
-            rests = ~F.when(self._require_row_by_row() & _compute_once(), _require_truth(when))
-        stood = F.struct(*self._data_columns()).alias(ASIDE)
-        frame = self.frame.select(*self._list_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
+            rests = ~F.when(F.expr(f"{self._own} AND {_ONCE}"), _require_truth(when))
+        stood = make_struct(self.names).name(ASIDE)
+        frame = select_columns(self.frame, *self._list_columns(), stood, F.coalesce(rests, F.lit(True)).alias(RESTS))
         return replace(self, frame=frame, kept=(*self.kept, ASIDE, RESTS), on_error=on_error)
 
     def rejoin(self, before: StraightRows) -> StraightRows:
-        frame = self.frame.select(*before._list_kept_columns(), *self._restore_columns(F.col(RESTS), before))
+        frame = select_columns(self.frame, *before._list_kept_columns(), *self._restore_columns(RESTS, before))
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
 
-    def select(self, columns: Mapping[str, Column | str]) -> StraightRows:
-        own = self._require_row_by_row() & self.live if self._is_aside else self._require_row_by_row()
-        chosen = [
-            F.col(quote_name(column)).alias(name) if isinstance(column, str) else F.when(own, column).alias(name)
-            for name, column in columns.items()
-        ]
-        return replace(self, frame=self.frame.select(*self._list_kept_columns(), *chosen), names=tuple(columns))
+    def select(self, columns: Mapping[str, Expression | str]) -> StraightRows:
+        chosen = _choose(columns, self._own)
+        return replace(
+            self, frame=select_columns(self.frame, *self._list_kept_columns(), *chosen), names=tuple(columns)
+        )
 
-    def filter(self, condition: Column) -> StraightRows:
-        kept = F.when(self._require_row_by_row() & self.live & _compute_once(), _require_truth(condition))
-        frame = self.frame.select("*", kept.otherwise(~self.live).alias(KEPT)).filter(F.col(KEPT))
-        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
+    def filter(self, condition: Expression) -> StraightRows:
+        frame = select_columns(self.frame, "*", _guard(f"{self._own} AND {_ONCE}", _require_truth(condition), KEPT))
+        frame = frame.filter(f"if({self._live}, {KEPT}, true)" if self._is_aside else KEPT)
+        return replace(self, frame=self.observe(select_columns(frame, *self._list_columns()), self.step))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> StraightRows:
         by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence
         frame = self.frame.select(
             "*",
-            F.when(self._require_row_by_row() & self.live & _compute_once(), by).alias(SEQUENCE),
+            F.when(F.expr(f"{self._own} AND {_ONCE}"), by).alias(SEQUENCE),
             F.when(~(self.live & self._all_given(keys)), F.monotonically_increasing_id()).alias(APART),
         )
         order = [F.desc_nulls_last(SEQUENCE), *order_by_content(self.schema)]
         frame = self._number_rows(frame, keys, order).filter(F.col(KEPT) == 1)
-        return replace(self, frame=self.observe(frame.select(*self._list_columns()), self.step))
+        return replace(self, frame=self.observe(select_columns(frame, *self._list_columns()), self.step))
 
     def add_note(self, note: Column) -> StraightRows:
-        own = F.when(self._require_row_by_row() & self.live & _compute_once(), note)
-        return replace(self, frame=self.frame.select(*self._list_columns(), own.alias(self.note)))
+        own = _guard(f"{self._own} AND {_ONCE}", note, self.note)
+        return replace(self, frame=select_columns(self.frame, *self._list_columns(), own))
 
     def in_order(self) -> tuple[StraightRows, Column]:
         return self, F.lit(0)
 
-    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> StraightRows:
-        frame, own = self.frame, self._require_row_by_row() & self.live
+    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> StraightRows:
+        frame = self.frame
         if tried:
-            frame = frame.select(
-                "*", *[F.when(own & _compute_once(), column).alias(name) for name, column in tried.items()]
-            )
-        frame = self._judge(frame, F.when(self.live, why) if self._is_aside else why)
+            own = f"{self._own} AND {_ONCE}"
+            frame = select_columns(frame, "*", *[_guard(own, column, name) for name, column in tried.items()])
+        frame = self._judge(frame, why)
         names = (*self.names, *[name for name in put if name not in self.names])
         if tried:
-            columns = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
-            frame = frame.select(*self._list_kept_columns(), *columns)
+            columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
+            frame = select_columns(frame, *self._list_kept_columns(), *columns)
         return replace(self, frame=frame, names=names)
 
-    def _judge(self, frame: DataFrame, why: Column) -> DataFrame:
+    def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
         """The frame without the rows that are refused; with them, at rest, if they are to be kept."""
+        if self._is_aside:
+            why = _guard(self._live, why)
+        good = SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
+        if self.on_error not in ("keep", "discard"):
+            return frame.filter(_raise_unless(good))
+        columns = [SqlText(quote_name(name)) for name in frame.columns if name != RESTS]
+        kept = select_columns(frame, "*", _guard(_ONCE, good, KEPT))
         if self.on_error == "keep":
-            columns = [F.col(quote_name(name)) for name in frame.columns if name != RESTS]
-            return frame.select(*columns, (F.col(RESTS) | (_compute_once() & why.isNotNull())).alias(RESTS))
-        if self.on_error == "discard":
-            columns = [F.col(quote_name(name)) for name in frame.columns]
-            judged = frame.select(*columns, (_compute_once() & why.isNull()).alias(KEPT))
-            return self.observe(judged.filter(F.col(KEPT)).select(*columns), self.step)
-        return frame.filter(_raise_unless(why.isNull()))
+            return select_columns(kept, *columns, SqlText(f"{RESTS} OR NOT {KEPT}").name(RESTS))
+        columns = [SqlText(quote_name(name)) for name in frame.columns]
+        return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
 
     def ask_claims(self, needed: str) -> StraightRows:
-        live = f"NOT {RESTS}" if self._is_aside else "true"
-        return replace(self, frame=self.frame.filter(_raise_where(live, needed)))
+        return replace(self, frame=self.frame.filter(_raise_where(self._live, needed)))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
@@ -337,15 +369,11 @@ class StraightRows(Rows):
     def _is_aside(self) -> bool:
         return RESTS in self.kept
 
-    def _list_kept_columns(self) -> list[Column]:
-        return [F.col(name) for name in self.kept]
+    def _list_kept_columns(self) -> list[SqlText]:
+        return [*map(SqlText, self.kept)]
 
-    def _list_columns(self) -> list[Column]:
+    def _list_columns(self) -> list[SqlText]:
         return [*self._list_kept_columns(), *self._data_columns()]
-
-    def _require_row_by_row(self) -> Column:
-        """True; and what stands behind it cannot be analysed if it makes one row of many, or many of one."""
-        return F.col(quote_name(self.names[0])).isNull() | F.lit(True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,25 +402,21 @@ class MarkedRows(Rows):
         """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
         fields = {field.name: field for field in frame.schema}
         schema = T.StructType([fields[name] for name in names])
-        columns = [F.col(quote_name(name)) for name in names]
-        refused = F.col(REFUSED) if REFUSED in frame.columns else None
-        nack, state = F.lit(None).cast(NACK), F.lit(0)
-        if refused is not None:
-            raw, raw_schema = encode_payload({"raw": refused["raw"]}, _parse_schema(RAW)), F.lit(RAW)
-            why = refused["code"], refused["message"]
-            whole = F.struct(F.lit("origin"), F.lit(None), *why, raw, raw_schema, raw, raw_schema)
-            nack = F.when(refused.isNotNull(), whole.cast(NACK))
-            state = F.when(refused.isNotNull(), REFUSED_BY_ORIGIN).otherwise(0)
-        frame = frame.select(
-            F.col(PLACE), state.alias(STATE), nack.alias(VERDICT), F.struct(*columns).alias(ORIGINAL), *columns
-        )
+        nack, state = SqlText(f"CAST(NULL AS {NACK})"), SqlText("0")
+        if REFUSED in frame.columns:
+            raw, raw_schema = encode_payload({"raw": f"{REFUSED}.raw"}, _parse_schema(RAW)), quote_text(RAW)
+            parts = ("'origin'", "NULL", f"{REFUSED}.code", f"{REFUSED}.message", raw, raw_schema, raw, raw_schema)
+            nack = SqlText(f"if({REFUSED} IS NULL, NULL, {_make_nack_sql(parts)})")
+            state = SqlText(f"if({REFUSED} IS NULL, 0, {REFUSED_BY_ORIGIN})")
+        hidden = SqlText(PLACE), state.name(STATE), nack.name(VERDICT), make_struct(names).name(ORIGINAL)
+        frame = select_columns(frame, *hidden, *[SqlText(quote_name(name)) for name in names])
         return MarkedRows(
             frame=frame, names=names, labels=labels, step=step, original_schema=schema.json(), materialise=materialise
         )
 
     @property
     def live(self) -> Column:
-        return _is_live()
+        return F.col(STATE) == 0
 
     @property
     def as_read(self) -> bool:
@@ -400,61 +424,55 @@ class MarkedRows(Rows):
         return self.untouched and self.names == tuple(self._read)
 
     def aside(self, when: Column | None, on_error: str) -> MarkedRows:
-        state = F.col(STATE)
-        if when is not None:
-            concerns = F.when(_is_live() & _compute_once(), _require_truth(when))
-            state = F.when(_is_live() & ~F.coalesce(concerns, F.lit(False)), RESTING).otherwise(state)
-        stood = F.struct(*self._data_columns()).alias(ASIDE)
-        frame = self.frame.select(*self._list_hidden_columns(state=state), stood, *self._data_columns())
+        concerns = SqlText("true") if when is None else _require_truth(when)
+        frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", concerns, KEPT))
+        state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {RESTING}, {STATE})")
+        stood = make_struct(self.names).name(ASIDE)
+        frame = select_columns(frame, *self._list_hidden_columns(state=state), stood, *self._data_columns())
         return replace(self, frame=frame, kept=(*self.kept, ASIDE), on_error=on_error)
 
     def rejoin(self, before: MarkedRows) -> MarkedRows:
-        refused = F.col(STATE) == -self.step
-        becomes = {"keep": F.lit(0), "discard": F.lit(self.step)}.get(self.on_error, F.col(STATE))
-        state = F.when(F.col(STATE) == RESTING, 0).when(refused, becomes).otherwise(F.col(STATE))
+        refused, rests = f"{STATE} = {-self.step}", f"{STATE} = {RESTING}"
+        becomes = {"keep": "0", "discard": str(self.step)}.get(self.on_error, STATE)
+        state = SqlText(f"CASE WHEN {rests} THEN 0 WHEN {refused} THEN {becomes} ELSE {STATE} END")
         drops = self.on_error == "keep" or (self.on_error == "discard" and not self.keeps_filtered)
-        verdict = F.when(~refused, F.col(VERDICT)) if drops else F.col(VERDICT)
-        rests = F.col(STATE) == RESTING
-        rests = rests | refused if self.on_error == "keep" else rests
+        verdict = SqlText(f"if({refused}, NULL, {VERDICT})" if drops else VERDICT)
+        rests = f"({rests} OR {refused})" if self.on_error == "keep" else rests
         rows = replace(self, kept=tuple(name for name in self.kept if name != ASIDE), on_error="nack")
         hidden = rows._list_hidden_columns(state=state, verdict=verdict)  # noqa: SLF001 -- one of its own kind
-        return replace(rows, frame=self.frame.select(*hidden, *self._restore_columns(rests, before)))
+        return replace(rows, frame=select_columns(self.frame, *hidden, *self._restore_columns(rests, before)))
 
-    def select(self, columns: Mapping[str, Column | str]) -> MarkedRows:
-        chosen = [
-            F.col(quote_name(column)).alias(name) if isinstance(column, str) else F.when(_is_live(), column).alias(name)
-            for name, column in columns.items()
-        ]
-        stay = {name for name, column in columns.items() if isinstance(column, str) and column == name}
+    def select(self, columns: Mapping[str, Expression | str]) -> MarkedRows:
+        stay = {name for name, column in columns.items() if not _is_expression(column) and column == name}
         untouched = self.untouched and stay.issuperset(self._read)
-        frame = self.frame.select(*self._list_hidden_columns(), *chosen)
+        frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, _LIVE))
         return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
 
-    def filter(self, condition: Column) -> MarkedRows:
-        fate = F.when(_require_truth(condition), 0).otherwise(self.step)
-        state = F.when(_is_live() & _compute_once(), fate).otherwise(F.col(STATE))
-        return self._keep_filtered(self.frame.select(*self._list_hidden_columns(state=state), *self._data_columns()))
+    def filter(self, condition: Expression) -> MarkedRows:
+        frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
+        state = SqlText(f"if({_LIVE} AND NOT coalesce({KEPT}, false), {self.step}, {STATE})")
+        return self._keep_filtered(
+            select_columns(frame, *self._list_hidden_columns(state=state), *self._data_columns())
+        )
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> MarkedRows:
         hidden, data = self._list_hidden_columns(), self._data_columns()
-        competes = _is_live() & self._all_given(keys)
-        apart = F.when(~competes, F.col(PLACE)).alias(APART)
+        apart = F.when(~(self.live & self._all_given(keys)), F.col(PLACE)).alias(APART)
         if sequence is None:
             frame, by, ties = *self._with_arrival(), []
         else:
-            frame, by, ties = self.frame, F.when(_is_live() & _compute_once(), sequence), order_by_content(self.schema)
-        frame = frame.select(*hidden, *data, apart, by.alias(SEQUENCE))
+            ties = order_by_content(self.schema)
+            frame, by = self.frame, F.when(F.expr(f"{_LIVE} AND {_ONCE}"), sequence)
+        frame = select_columns(frame, *hidden, *data, apart, by.alias(SEQUENCE))
         frame = self._number_rows(frame, keys, [F.desc_nulls_last(SEQUENCE), *ties])
-        state = F.when(_is_live() & (F.col(KEPT) > 1), self.step).otherwise(F.col(STATE))
-        return self._keep_filtered(frame.select(*self._list_hidden_columns(state=state), *data))
+        state = SqlText(f"if({_LIVE} AND {KEPT} > 1, {self.step}, {STATE})")
+        return self._keep_filtered(select_columns(frame, *self._list_hidden_columns(state=state), *data))
 
     def _keep_filtered(self, frame: DataFrame) -> MarkedRows:
         """The rows of this frame, in which the stage has just filtered some."""
         if self.keeps_filtered:
-            nothing = F.lit(None).cast("string")
-            nack = self._make_nack(F.struct(nothing.alias("code"), nothing.alias("message")))
-            verdict = F.when(F.col(STATE) == self.step, nack).otherwise(F.col(VERDICT))
-            frame = frame.select(*self._list_hidden_columns(verdict=verdict), *self._data_columns())
+            verdict = SqlText(f"if({STATE} = {self.step}, {self._make_nack('NULL', 'NULL')}, {VERDICT})")
+            frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._data_columns())
         return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
@@ -467,37 +485,36 @@ class MarkedRows(Rows):
         return ranked, F.struct(F.col(RANK), *inside)
 
     def add_note(self, note: Column) -> MarkedRows:
-        own = F.when(_is_live() & _compute_once(), note).alias(self.note)
-        frame = self.frame.select(*self._list_hidden_columns(), *self._data_columns(), own)
+        own = _guard(f"{_LIVE} AND {_ONCE}", note, self.note)
+        frame = select_columns(self.frame, *self._list_hidden_columns(), *self._data_columns(), own)
         return replace(self, frame=frame, kept=(*self.kept, self.note))
 
     def in_order(self) -> tuple[MarkedRows, Column]:
         frame, arrival = self._with_arrival()
         return replace(self, frame=frame), arrival
 
-    def attempt(self, tried: Mapping[str, Column], why: Column, put: Mapping[str, str]) -> MarkedRows:
+    def attempt(self, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> MarkedRows:
         kept = [*self._list_hidden_columns(), *self._data_columns()]
-        frame = self.frame
+        frame, own = self.frame, f"{_LIVE} AND {_ONCE}"
         if tried:
-            computed = [F.when(_is_live() & _compute_once(), column).alias(name) for name, column in tried.items()]
-            frame = frame.select(*kept, *computed)
-        frame = frame.select(*kept, *map(F.col, tried), F.when(_is_live() & _compute_once(), why).alias(REASON))
-        reason = F.col(REASON)
-        state = F.when(reason.isNotNull(), -self.step).otherwise(F.col(STATE))
-        verdict = F.when(reason.isNotNull(), self._make_nack(reason)).otherwise(F.col(VERDICT))
+            frame = select_columns(frame, *kept, *[_guard(own, column, name) for name, column in tried.items()])
+        frame = select_columns(frame, *kept, *map(SqlText, tried), _guard(own, why, REASON))
+        state = SqlText(f"if({REASON} IS NOT NULL, {-self.step}, {STATE})")
+        nack = self._make_nack(f"{REASON}.code", f"{REASON}.message")
+        verdict = SqlText(f"if({REASON} IS NOT NULL, {nack}, {VERDICT})")
         names = (*self.names, *[name for name in put if name not in self.names])
-        data = [F.col(quote_name(put.get(name, name))).alias(name) for name in names]
+        data = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
-        frame = frame.select(*self._list_hidden_columns(state=state, verdict=verdict), *data)
+        frame = select_columns(frame, *self._list_hidden_columns(state=state, verdict=verdict), *data)
         return replace(self, frame=frame, names=names, untouched=untouched)
 
-    def _make_nack(self, reason: Column) -> Column:
+    def _make_nack(self, code: str, message: str) -> str:
         schema = self.schema
-        row = encode_payload({name: F.col(quote_name(name)) for name in self.names}, schema)
-        original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
-        schemas = F.lit(schema.json()), F.lit(self.original_schema)
-        who = F.lit(self.stage), F.lit(self.destination)
-        return F.struct(*who, reason["code"], reason["message"], row, schemas[0], original, schemas[1]).cast(NACK)
+        row = encode_payload({name: quote_name(name) for name in self.names}, schema)
+        original = encode_struct_sql("" if self.untouched else ORIGINAL, self.original_schema)
+        schemas = quote_text(schema.json()), quote_text(self.original_schema)
+        who = [quote_text(name) if name is not None else "NULL" for name in (self.stage, self.destination)]
+        return _make_nack_sql((*who, code, message, row, schemas[0], original, schemas[1]))
 
     @property
     def _read(self) -> Sequence[str]:
@@ -507,9 +524,9 @@ class MarkedRows(Rows):
         return replace(self, frame=self.frame.filter(_raise_where(f"{STATE} = 0", needed)))
 
     def keep_as_read(self) -> MarkedRows:
-        now = F.when(_is_live(), F.struct(*self._data_columns())).otherwise(F.col(ORIGINAL)).alias(ORIGINAL)
-        columns = [now if name == ORIGINAL else F.col(quote_name(name)) for name in self.frame.columns]
-        return replace(self, frame=self.frame.select(*columns))
+        now = SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})").name(ORIGINAL)
+        columns = [now if name == ORIGINAL else SqlText(quote_name(name)) for name in self.frame.columns]
+        return replace(self, frame=select_columns(self.frame, *columns))
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> MarkedRows:
         changed = statement(self.materialise(self))
@@ -526,24 +543,47 @@ class MarkedRows(Rows):
             keeps_filtered=self.keeps_filtered,
         )
 
-    def _list_hidden_columns(self, state: Column | None = None, verdict: Column | None = None) -> list[Column]:
+    def _list_hidden_columns(self, state: SqlText | None = None, verdict: SqlText | None = None) -> list[SqlText]:
         changed = {STATE: state, VERDICT: verdict}
-        return [
-            new.alias(name) if (new := changed.get(name)) is not None else F.col(name)
-            for name in (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
-        ]
+        names = (PLACE, STATE, VERDICT, ORIGINAL, *self.kept)
+        return [new.name(name) if (new := changed.get(name)) is not None else SqlText(name) for name in names]
 
 
 def place_rows(frame: DataFrame) -> DataFrame:
     """The rows, each with a `PLACE` of its own in the order in which Spark has them."""
-    part, block = F.lit("").alias("part"), F.lit(0).cast("bigint").alias("block")
-    return frame.withColumn(PLACE, F.struct(part, block, F.monotonically_increasing_id().alias("row")))
+    place = "named_struct('part', '', 'block', 0L, 'row', monotonically_increasing_id())"
+    return frame.withColumn(PLACE, F.expr(place))
+
+
+def select_columns(frame: DataFrame, *columns: Column | str) -> DataFrame:
+    """These columns of the frame; text is SQL."""
+    if all(isinstance(column, str) for column in columns):
+        return frame.selectExpr(*columns)  # type: ignore[arg-type]
+    return frame.select(*[F.expr(column) if isinstance(column, str) else column for column in columns])
+
+
+def name_column(column: Expression, name: str) -> Expression:
+    """The column under a name, if one is given."""
+    if not name:
+        return column
+    return column.name(name) if isinstance(column, SqlText) else column.alias(name)
+
+
+def make_struct(names: Sequence[str]) -> SqlText:
+    """These columns as one."""
+    fields = ", ".join(f"{quote_text(name)}, {quote_name(name)}" for name in names)
+    return SqlText(f"named_struct({fields})")
 
 
 def encode_struct(column: str, schema: str) -> Column:
     """The struct column as the text that the DLQ keeps; without a name, the columns of these fields."""
+    return F.expr(encode_struct_sql(column, schema))
+
+
+def encode_struct_sql(column: str, schema: str) -> str:
+    """The same as SQL."""
     fields = _parse_schema(schema)
-    values = {name: F.col(column)[name] if column else F.col(quote_name(name)) for name in fields.names}
+    values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)
 
 
@@ -551,29 +591,56 @@ def _parse_schema(text: str) -> T.StructType:
     return T.StructType.fromJson(json.loads(text))
 
 
-def _is_live() -> Column:
-    return F.col(STATE) == 0
+_LIVE = f"{STATE} = 0"
+_ONCE = "spark_partition_id() >= 0"
+"""True, in a way that counts as changing from run to run.
+
+What is computed behind it is computed once: the optimizer neither copies it to where it is used, nor moves a later
+filter before it, nor leaves all rows unread because a condition is false for every one. Plans stay as long as there are
+stages, and no row leaves unseen.
+"""
 
 
-def _compute_once() -> Column:
-    """True, in a way that counts as changing from run to run.
-
-    What is computed behind it is computed once: the optimizer neither copies it to where it is used, nor moves a
-    later filter before it, nor leaves all rows unread because a condition is false for every one. Plans stay as
-    long as there are stages, and no row leaves unseen.
-    """
-    return F.spark_partition_id() >= 0
+def _guard(condition: str, value: Expression, name: str = "") -> Expression:
+    """The value where the condition is true, else NULL; under a name, if one is given."""
+    if isinstance(value, SqlText):
+        return name_column(SqlText(f"CASE WHEN {condition} THEN {value} END"), name)
+    return name_column(F.when(F.expr(condition), value), name)
 
 
-def _require_truth(condition: Column) -> Column:
+def _choose(columns: Mapping[str, Expression | str], own: str) -> list[Expression]:
+    """The columns under their names; those that are computed are computed where the condition is true."""
+    return [
+        _guard(own, column, name) if _is_expression(column) else SqlText(quote_name(str(column))).name(name)
+        for name, column in columns.items()
+    ]
+
+
+def _is_expression(column: Expression | str) -> TypeGuard[Expression]:
+    return isinstance(column, SqlText) or not isinstance(column, str)
+
+
+def _make_nack_sql(parts: Sequence[str]) -> str:
+    """A nack of its fields in SQL, in order."""
+    names = ("stage", "destination", "code", "message", "row", "row_schema", "original", "original_schema")
+    fields = ", ".join(f"'{name}', {part}" for name, part in zip(names, parts, strict=True))
+    return f"CAST(named_struct({fields}) AS {NACK})"
+
+
+def _require_truth(condition: Expression) -> Expression:
     """The condition; what is no truth value, text for example, cannot be analysed."""
+    if isinstance(condition, SqlText):
+        return SqlText(f"if({condition}, true, false)")
     return F.call_function("if", condition, F.lit(True), F.lit(False))
 
 
-def _raise_unless(good: Column) -> Column:
-    return F.when(good, _compute_once()).otherwise(F.raise_error(F.lit(MARK)).cast("boolean"))
+def _raise_unless(good: Expression | str) -> Column | str:
+    raised = f"CAST(raise_error('{MARK}') AS BOOLEAN)"
+    if isinstance(good, str):
+        return f"CASE WHEN {good} THEN {_ONCE} ELSE {raised} END"
+    return F.when(good, F.expr(_ONCE)).otherwise(F.expr(raised))
 
 
 def _raise_where(live: str, needed: str) -> str:
-    """The condition for all rows, of which a live one may raise. As SQL it is made in one call to the JVM."""
-    return f"if({live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), spark_partition_id() >= 0)"
+    """The condition for all rows, of which a live one may raise."""
+    return f"if({live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"

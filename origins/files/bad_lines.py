@@ -150,8 +150,8 @@ def is_changed(value: str, kind: str, typed: str) -> str:
     name = kind.lower().partition("(")[0].strip()
     if name in _AS_THEY_ARE:
         return "false"
-    last = f"substring({value}, -1)"
-    ends = f"{value} < '!' or {last} < '!' or {last} > '~'"
+    last = f"substring(cast({value} as binary), -1)"  # of text, every character would be counted
+    ends = f"{value} < '!' or {last} < X'21' or {last} > X'7e'"
     is_cut = f"({ends}) and {value} rlike {quote_text(CONTROL)}"
     if name not in ("float", "real", "double"):
         return f"({is_cut})"

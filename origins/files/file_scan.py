@@ -87,8 +87,8 @@ class FileScan:
     ) -> DataFrame:
         """The columns under their names, beside them the verdict and the place."""
         path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
-        chosen = [F.col(quote_name(given)).alias(name) for name, given in columns.items()]
-        chosen += [F.expr(value).alias(name) for name, value in self.added.items()]
+        chosen = [f"{quote_name(given)} as {quote_name(name)}" for name, given in columns.items()]
+        chosen += [f"{value} as {quote_name(name)}" for name, value in self.added.items()]
         if verdict:
             why = f"concat({path}, ': ', {verdict.why})" if places else verdict.why
             if places and verdict.stops != "false":
@@ -98,14 +98,13 @@ class FileScan:
             refusal = f"named_struct('code', 'PARSE', {message})"
             if verdict.is_change != "false":
                 refusal = f"if({verdict.is_change}, named_struct('code', 'SCHEMA', {message}), {refusal})"
-            chosen.append(F.expr(f"case when {verdict.is_bad} then {refusal} end").alias(REFUSED))
+            chosen.append(f"case when {verdict.is_bad} then {refusal} end as {REFUSED}")
         if places:
             within = f"'block', {FILE}.file_block_start, 'row', {_ROW}"
             if self.format == "parquet":
                 within = f"'block', 0L, 'row', {FILE}.row_index"
-            place = f"named_struct('part', {path}, {within})"
-            chosen.append(F.expr(place).alias(PLACE))
-        return frame.select(*chosen)
+            chosen.append(f"named_struct('part', {path}, {within}) as {PLACE}")
+        return frame.selectExpr(*chosen)
 
 
 FILE = HIDDEN + "file"

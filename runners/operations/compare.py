@@ -32,9 +32,9 @@ from runners.operations.trial import (
 )
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
-from runners.ways.deciding import make_filter_column, make_struct, pass_branches
+from runners.ways.deciding import FILTERED_BY, pass_branches
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
-from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct
+from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct, make_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -362,15 +362,17 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
     """The rows behind the stages of all destinations; beside each how it leaves for which of them."""
     schemas = dict.fromkeys(chain.branches, rows.schema)
     plain = [at for at, steps in enumerate(chain.branches.values()) if not steps]
-    columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {f"{_FILTER}{at}": F.lit(0) for at in plain}
-    rows = replace(rows, frame=rows.frame.withColumns(columns), kept=(*rows.kept, *columns)) if columns else rows
+    columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {f"{_FILTER}{at}": "0" for at in plain}
+    if columns:
+        frame = rows.frame.selectExpr("*", *[f"{sql} AS {name}" for name, sql in columns.items()])
+        rows = replace(rows, frame=frame, kept=(*rows.kept, *columns))
     steps = {(at, name): own for at, (name, own) in enumerate(chain.branches.items()) if own}
 
-    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Column]]:
+    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Column | str]]:
         at, name = which
         passed = apply_chain(rows, _never_stop(steps[which]), pins, checked=True)
         schemas[name] = passed.schema
-        return passed, {f"{_ROW}{at}": make_struct(passed.names), f"{_FILTER}{at}": make_filter_column()}
+        return passed, {f"{_ROW}{at}": make_struct(passed.names), f"{_FILTER}{at}": FILTERED_BY}
 
     frame = pass_branches(rows, steps, own).frame if steps else rows.frame
     return _Walk(frame=frame, chain=chain, schemas=schemas)

@@ -371,11 +371,12 @@ class _RowSearch:
 
         kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
+        own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
         since = F.lit(True) if self.since is None else F.col(more[-1]) >= F.lit(self.since)
         mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
         about = F.struct(*_OF_A_ROW, *more, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
         frame = self.spark.sql(f"SELECT * FROM {table.sql_name}").where(is_same & since & mine)
-        return frame.select(about, restore(F.when(is_same, text), kind).alias(_ROW)).select(_AT, f"{_ROW}.*")
+        return frame.select(about, F.expr(restore(own, kind)).alias(_ROW)).select(_AT, f"{_ROW}.*")
 
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The `message` and the `row` of such a row, as a person may see them."""

@@ -52,13 +52,13 @@ from runners.state.journal import Journal
 from runners.state.prepared_store import MemoryStore
 from runners.ways.batch_source import list_columns, list_demands_now, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
-from runners.ways.deciding import BatchDecision, make_filter_column, make_struct, pass_branches
+from runners.ways.deciding import FILTERED_BY, BatchDecision, pass_branches
 from runners.ways.refused_causes import group_refusals
 from runners.ways.row_outcomes import count_by_spark
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels, name_destinations
 from stages.expect.expect import Expect
 from stages.expect.expectation_results import list_failures
-from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct
+from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct, make_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -499,16 +499,16 @@ class BatchTrial:
         notes = self.sections[-1].notes
         column = f"{SEEN}{len(notes)}"
         notes.append(StepNote(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
-        frame = rows.frame.withColumn(column, make_struct(rows.names))
+        frame = rows.frame.selectExpr("*", make_struct(rows.names).name(column))
         return replace(rows, frame=frame, kept=(*rows.kept, column))
 
     def _apply_branches(self, rows: MarkedRows) -> DataFrame:
         steps = {name: own for name, own in self.line.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 
-        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Column]]:
+        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Column | str]]:
             filters = self.sections[-1].filters[name]
-            return self._apply_steps(rows, steps[name], filters), {filters: make_filter_column()}
+            return self._apply_steps(rows, steps[name], filters), {filters: FILTERED_BY}
 
         return pass_branches(rows, steps, own).frame
 

@@ -68,7 +68,8 @@ class DeadLetterRows(Origin):
         original = F.coalesce(F.col("original"), lost.cast("string"))
         original = F.coalesce(F.col(_CORRECTED), original) if self.corrected else original
         frame = wanted.join(kept, _ID, "left")
-        frame = frame.select(_ROW, original.alias("original"), restore(original, before).alias(_READ))
+        frame = frame.select(_ROW, original.alias("original"))
+        frame = frame.select("*", F.expr(restore("original", before)).alias(_READ))
         read = F.col(_READ)
         problems = [why for field in now if (why := describe_misfit(field, before, read)) is not None]
         columns = [convert_value(field, before, read).alias(field.name) for field in now]

@@ -124,15 +124,14 @@ class FileCopy:
         so many. One that is too long has no reason beside it."""
         from pyspark.sql import functions as F
 
-        from stages.rows import STATE, VERDICT
+        from stages.rows import STATE, VERDICT, select_columns
 
         other = F.col(STATE) != 0
         for name, usual in self._usual.items():
             other = other | ~F.col(name).eqNullSafe(F.lit(usual))
         why = F.when(is_short(self._limits.picked_row_bytes), F.col(VERDICT)).alias("nack")
-        found = self._rows.frame.where(other).select(
-            *place_columns(), F.col(STATE).alias("state"), why, *self._rows.notes
-        )
+        place = place_columns()
+        found = select_columns(self._rows.frame.where(other), *place, f"{STATE} AS state", why, *self._rows.notes)
         return found.limit(self._limits.copied_others + 1)
 
     def _is_told(self, row: Mapping[str, JSON]) -> bool:

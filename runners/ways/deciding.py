@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 from pyspark.sql import functions as F
 
 from origins.batch import JSON
-from origins.names import HIDDEN, quote_name
+from origins.names import HIDDEN, quote_name, quote_text
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import BranchCounts, Counts, StageCount
@@ -29,7 +29,17 @@ from runners.ways.row_outcomes import (
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
-from stages.rows import NOTE, ORIGINAL, POISON, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows
+from stages.rows import (
+    NOTE,
+    ORIGINAL,
+    POISON,
+    REFUSED_BY_ORIGIN,
+    STATE,
+    VERDICT,
+    MarkedRows,
+    make_struct,
+    select_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,6 +52,8 @@ Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int
 COMMON = HIDDEN + "common"
 BEFORE = HIDDEN + "before"
 """The columns and the state that every branch begins with."""
+FILTERED_BY = f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)"
+"""SQL for the step by which a row was filtered behind a destination's own steps; 0 for none."""
 
 
 class SeparateWriter(Protocol):
@@ -186,8 +198,8 @@ class BatchDecision:
 
     def keep(self, rows: MarkedRows) -> DataFrame:
         """Write rows that reach a stage which changes them; gives the live ones back."""
-        live = F.when(F.col(STATE) == 0, make_struct(rows.names)).alias("live")
-        self.write(rows.frame.select(*verdict_columns(), *rows.notes, live), {})
+        live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
+        self.write(rows.frame.selectExpr(*verdict_columns(), *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -269,46 +281,52 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
     destinations = list(line.branches)
     if not own_stages:
-        live = F.when(F.col(STATE) == 0, make_struct(names)).alias("live")
-        return rows.frame.select(*verdict_columns(), *rows.notes, live)
+        live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
+        return rows.frame.selectExpr(*verdict_columns(), *rows.notes, live)
 
-    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Column]]:
+    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Column | str]]:
         branch = apply_chain(rows, own_stages[index], pins)
-        live = F.when(F.col(STATE) == 0, make_struct(branch.names))
-        beside = {f"b{index}": live, f"f{index}": make_filter_column()}
+        live = f"if({STATE} = 0, {make_struct(branch.names)}, NULL)"
+        beside: dict[str, Column | str] = {f"b{index}": live, f"f{index}": FILTERED_BY}
         if rows.keeps_filtered:
             kept = F.col(VERDICT).withField("destination", F.lit(destinations[index]))
-            beside[f"k{index}"] = F.when(make_filter_column() != 0, kept)
+            beside[f"k{index}"] = F.when(F.expr(f"{FILTERED_BY} != 0"), kept)
         return branch, beside
 
     rows = pass_branches(rows, own_stages, own)
-    kept = [F.col(name) for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
+    kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(line.branches):
-        kept.append(F.when(F.col(STATE) == 0, F.col(COMMON)).alias("live"))
-    return rows.frame.select(*verdict_columns(), *kept)
+        kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
+    return rows.frame.selectExpr(*verdict_columns(), *kept)
 
 
 def pass_branches(
-    rows: MarkedRows, branches: Iterable[B], own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Column]]]
+    rows: MarkedRows,
+    branches: Iterable[B],
+    own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Column | str]]],
 ) -> MarkedRows:
     """The rows behind every branch, each of which begins with the common columns: `own` gives them
-    behind one branch, and what is kept of that beside them."""
+    behind one branch, and what is kept of that beside them, of which text is SQL."""
     names = rows.names
-    frame = rows.frame.withColumns({COMMON: make_struct(names), BEFORE: F.col(STATE)})
+    frame = rows.frame.selectExpr("*", make_struct(names).name(COMMON), f"{STATE} AS {BEFORE}")
     rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
     for each in branches:
         branch, beside = own(rows, each)
-        state = F.when(F.col(STATE) < 0, F.col(STATE)).otherwise(F.col(BEFORE))
-        verdict = F.when(state != 0, F.col(VERDICT)) if rows.keeps_filtered else F.col(VERDICT)
-        frame = branch.frame.select(
-            F.col(PLACE),
-            verdict.alias(VERDICT),
-            F.col(ORIGINAL),
-            state.alias(STATE),
-            state.alias(BEFORE),
-            *[F.col(name) for name in branch.kept if name != BEFORE],
-            *[column.alias(name) for name, column in beside.items()],
-            *[F.col(COMMON)[name].alias(name) for name in names],
+        state = f"if({STATE} < 0, {STATE}, {BEFORE})"
+        verdict = f"if({state} != 0, {VERDICT}, NULL)" if rows.keeps_filtered else VERDICT
+        frame = select_columns(
+            branch.frame,
+            PLACE,
+            f"{verdict} AS {VERDICT}",
+            ORIGINAL,
+            f"{state} AS {STATE}",
+            f"{state} AS {BEFORE}",
+            *[name for name in branch.kept if name != BEFORE],
+            *[
+                f"{column} AS {name}" if isinstance(column, str) else column.alias(name)
+                for name, column in beside.items()
+            ],
+            *[f"{COMMON}[{quote_text(name)}] AS {quote_name(name)}" for name in names],
         )
         rows = replace(rows, frame=frame, kept=(*branch.kept, *beside))
     return rows
@@ -341,13 +359,3 @@ def _compute_bases(
         bases[make_block_key(part, start)] = before + 1 - first[part, start]
         before += rows[part, start]
     return bases, refused
-
-
-def make_filter_column() -> Column:
-    """Behind a destination's own steps: by which of these a row was filtered; 0 by none."""
-    return F.when((F.col(BEFORE) == 0) & (F.col(STATE) > 0), F.col(STATE)).otherwise(0)
-
-
-def make_struct(names: Sequence[str]) -> Column:
-    """These columns as one."""
-    return F.struct(*[F.col(quote_name(name)) for name in names])

@@ -135,13 +135,11 @@ class RowPicker:
     def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
         """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several
         blocks."""
-        from pyspark.sql import functions as F
-
         if picked.first is not None:
             only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
             blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
         else:
-            blocks = row_outcomes.group_by_spark(self._rows.frame.select(*place_columns(), F.lit(0).alias("state")))
+            blocks = row_outcomes.group_by_spark(self._rows.frame.selectExpr(*place_columns(), "0 AS state"))
         refused = [{**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused]
         return [*blocks, *refused]
 
@@ -174,7 +172,8 @@ def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
     longest = limits.picked_row_bytes
     most = min(limits.picked_rows, limits.picked_bytes // (2 * len(rows.original_schema) + longest))
     nth = F.monotonically_increasing_id().bitwiseAND(ROW_OF_PARTITION)
-    return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), F.struct(*verdict_columns(), *rows.notes)))
+    row = F.expr(f"struct({', '.join([*verdict_columns(), *rows.notes])})")
+    return F.when(F.col(STATE) < 0, F.when((nth < most) & is_short(longest), row))
 
 
 def is_short(longest: int) -> Column:

@@ -120,20 +120,16 @@ class OutcomeObserver:
         return RowOutcomes(states=states, filters=filters)
 
 
-def place_columns() -> list[Column]:
-    """Where a row stood, as it is kept beside it."""
-    from pyspark.sql import functions as F
-
-    return [F.col(PLACE)[name].alias(name) for name in ("part", "block", "row")]
+def place_columns() -> list[str]:
+    """Where a row stood, as it is kept beside it, as SQL."""
+    return [f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row")]
 
 
-def verdict_columns() -> list[Column]:
-    """Where a row stood, and what became of it, as these are kept beside it."""
-    from pyspark.sql import functions as F
-
+def verdict_columns() -> list[str]:
+    """Where a row stood, and what became of it, as these are kept beside it, as SQL."""
     from stages.rows import STATE, VERDICT
 
-    return [*place_columns(), F.col(STATE).alias("state"), F.col(VERDICT).alias("nack")]
+    return [*place_columns(), f"{STATE} AS state", f"{VERDICT} AS nack"]
 
 
 def is_filter(name: str) -> bool:

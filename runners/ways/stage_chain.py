@@ -147,7 +147,8 @@ def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON],
     """The rows behind these stages, each with what it pinned. With `checked` every stage is analysed, and blamed by
     name."""
     for step in steps:
-        entering = rows.enter(step.name, step.number, destination=step.destination, pin=pins.get(step.name))
+        pin = pins.get(step.name)
+        entering = rows.enter(step.name, step.number, destination=step.destination, pin=pin, one_by_one=checked)
         try:
             rows = apply_stage(step.stage, entering)
             if checked:

@@ -441,8 +441,8 @@ def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: P
 
     columns = [F.col(quote_name(name)) for name in names]
     refused = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
-    row = encode_payload({name: F.col(quote_name(name)) for name in names}, frame.select(*columns).schema)
-    found = frame.select(row.alias("row"), refused.alias("raw")).limit(most).collect()
+    row = encode_payload({name: quote_name(name) for name in names}, frame.select(*columns).schema)
+    found = frame.select(F.expr(row).alias("row"), refused.alias("raw")).limit(most).collect()
     return [_mask_row(json.loads(each["row"]), each["raw"], protection) for each in found]
 
 

@@ -11,6 +11,7 @@ from stages.expressions import (
     check_names,
     check_row_expression,
     check_row_expressions,
+    enclose,
     is_repeatable_sql,
     list_columns,
     list_tables,
@@ -198,3 +199,15 @@ def test_a_condition_that_is_not_the_same_in_every_batch_is_refused(sql: str) ->
     check_condition("where", "a::string > ':lane'")
     with pytest.raises(ValueError, match=r"^where: "):
         check_condition("where", sql)
+
+
+@pytest.mark.parametrize("sql", ["a > 1", "f(a)[0] = ')'", "a -- (", "a /* ( /* ) */ */", "`(` = 1", "'it\\'s (' = b"])
+def test_an_expression_in_brackets_means_the_same(sql: str) -> None:
+    """A comment at its end does not take the bracket."""
+    assert enclose(sql) == f"({sql}\n)"
+
+
+@pytest.mark.parametrize("sql", ["a) or (b", "f(a", "a]", "'a", "`a", '"a', "a -- x\n)"])
+def test_an_expression_that_would_leave_its_brackets_stays_alone(sql: str) -> None:
+    """Spark then says what is wrong with it."""
+    assert enclose(sql) is None

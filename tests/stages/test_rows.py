@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.java_gateway import GatewayClient
 
 from origins.nack import REFUSED, make_reason
+from runners.spark.session import is_connect
 from stages.cast import Cast
 from stages.columns import WithColumns
 from stages.conformance import LABELS, begin, does_raise_mark
@@ -153,3 +155,25 @@ def test_names_do_not_depend_on_the_case_of_letters(spark: SparkSession) -> None
     for rows in (straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
         assert rows.with_columns({"ID": F.lit(2), "New": F.lit(3)}).names == ("Id", "New")
         assert rows.spell_name("iD") == "Id"
+
+
+@pytest.mark.parametrize(("way", "most"), [("straight", 60), ("decided", 120)])
+def test_stages_take_few_calls_to_the_jvm(
+    spark: SparkSession, orders: DataFrame, monkeypatch: pytest.MonkeyPatch, way: str, most: int
+) -> None:
+    """In a small batch every call counts; of SQL there is one for all that a stage selects."""
+    if is_connect(spark):
+        pytest.skip("Spark Connect gets a plan as a whole")
+    rows: Rows = straight(orders) if way == "straight" else begin(orders)
+    stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
+    passing(rows, *stages)
+    calls: list[str] = []
+    send = GatewayClient.send_command
+
+    def count(self: GatewayClient, command: str, *more: object) -> object:
+        calls.extend([command] if not command.startswith("m") else [])
+        return send(self, command, *more)
+
+    monkeypatch.setattr(GatewayClient, "send_command", count)
+    passing(rows, *stages)
+    assert 0 < len(calls) <= most

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runners.model.errors import StageError
 from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conformance import LABELS
@@ -116,3 +117,31 @@ def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict
     begun = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
     [found] = stage.apply(begun).frame.collect()
     assert found.asDict() == row
+
+
+@pytest.mark.parametrize("kind", ["decimal(10,2", "int) or (true", "array<'"])
+def test_a_type_that_does_not_end_as_it_begins_is_refused(kind: str) -> None:
+    """The message names the column."""
+    with pytest.raises(ValueError, match=r"columns\.amount: expected a type such as decimal\(10,2\), got"):
+        Cast({"amount": kind})
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        (Filter("email is not nul"), "Syntax error at or near 'nul'"),
+        (Filter("id > 1) or (true"), r"Syntax error at or near '\)'"),
+        (Require("id >"), "Syntax error at or near end of input"),
+        (WithColumns({"x": "id +"}), "Syntax error at or near end of input"),
+    ],
+)
+def test_an_error_in_an_expression_names_what_a_person_wrote(spark: SparkSession, stage: Stage, says: str) -> None:
+    """It says nothing of the SQL that Wherry puts around it."""
+    from runners.ways.stage_chain import PlacedStage, apply_chain
+    from stages.rows import StraightRows
+
+    frame = spark.sql("select 1 as id, 'x' as email")
+    rows = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
+    with pytest.raises(StageError, match=says):
+        apply_chain(rows, [PlacedStage(number=1, name="it", stage=stage)], {}, checked=True)

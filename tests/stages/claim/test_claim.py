@@ -176,7 +176,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
         "column v: 5,000 bytes, expected at most 4,096",
     ]
     assert all(len(nack["row"]) < 400 and nack["original"] == nack["row"] for nack in nacks)
-    again = refused.select(restore(F.col(VERDICT)["original"], frame.schema).alias("r")).select("r.*")
+    again = refused.select(F.expr(restore(f"{VERDICT}.original", frame.schema)).alias("r")).select("r.*")
     back = apply_stage(Unclaim(path=path), straight(again, claims=True))
     assert sorted(map(tuple, back.frame.collect())) == rows[:2]
 
