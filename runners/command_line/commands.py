@@ -20,7 +20,7 @@ import click
 
 from runners.command_line import printing, printing_state
 from runners.command_line.dlq_commands import dlq
-from runners.command_line.help_sections import EXPERTS, SELECTION, command, group, option
+from runners.command_line.help_sections import command, expert_option, group, option, select_option
 from runners.command_line.look_commands import (
     compare,
     expect,
@@ -35,6 +35,7 @@ from runners.command_line.look_commands import (
 from runners.command_line.options import (
     BY_STATUS,
     FAILED,
+    PATH,
     VERSION,
     CarryOptions,
     as_json,
@@ -54,15 +55,13 @@ from runners.command_line.options import (
     with_values,
 )
 from runners.command_line.schedule_command import find_command, schedule
-from runners.command_line.state_commands import audit, confirm, move_offsets, offsets, repair
+from runners.command_line.state_commands import audit, confirm, is_terminal, move_offsets, offsets, repair
 from runners.command_line.warm_command import warm
 from runners.model.codes import read_codes, summarise
 from runners.model.text import escape_line, paint_word, shorten_paths, table
 
 if TYPE_CHECKING:
     from runners.running.backfill import Bound
-
-_expert, _selects = partial(option, section=EXPERTS), partial(option, section=SELECTION)
 
 
 def _print_version(ctx: click.Context, option: click.Parameter, asked: bool) -> None:
@@ -91,7 +90,7 @@ def wherry() -> None:
 
 
 @command()
-@click.argument("directory", type=click.Path(path_type=Path), default=Path("wherry-demo"))
+@click.argument("directory", type=PATH, default=Path("wherry-demo"))
 @with_quiet
 @as_json
 def demo(directory: Path, quiet: bool, json: bool) -> int:
@@ -119,10 +118,11 @@ def demo(directory: Path, quiet: bool, json: bool) -> int:
 
 
 @command()
-@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.argument("directory", type=PATH, required=False)
 @option("--name", default="", metavar="NAME", help="Name the pipeline; default: DIRECTORY.")
 @option(
-    *("--from", "own"),
+    "--from",
+    "own",
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
     help="Read your own file, or a folder of files.",
@@ -144,7 +144,7 @@ def init(directory: Path | None, name: str, own: Path | None, databricks: bool, 
         raise click.UsageError("Choose one: --from reads files of this machine, --databricks files of a volume.")
     if directory is None:
         if not name:
-            name = click.prompt("Name of the pipeline", default="orders", err=True) if is_interactive() else "orders"
+            name = click.prompt("Name of the pipeline", default="orders", err=True) if is_terminal() else "orders"
         directory = Path(name)
     proposal = propose(own) if own is not None else None
     files = begin(directory, name, example="databricks" if databricks else "orders", own=proposal)
@@ -194,11 +194,6 @@ def _list_databricks_steps(directory: Path) -> list[list[str]]:
     ]
 
 
-def is_interactive() -> bool:
-    """Whether a person can answer on this terminal."""
-    return sys.stdin.isatty() and sys.stderr.isatty()
-
-
 @command()
 @with_definition
 @option("--spark", "with_spark", is_flag=True, help="Check types and SQL too; starts Spark.")
@@ -238,33 +233,27 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
 @with_move_options
 @with_folder
 @with_carry_options
+@option("--record", type=PATH, metavar="PATH", help="Write masked rows as a case for `wherry test`.")
 @option(
-    "--record", type=click.Path(path_type=Path), metavar="PATH", help="Write masked rows as a case for `wherry test`."
-)
-@option(
-    *("--record-rows", "most"),
+    "--record-rows",
+    "most",
     type=click.IntRange(1, 1_000),
     default=20,
     metavar="N",
     help="Record so many rows at most; default: 20.",
 )
-@option(
-    "--canary",
-    type=click.Path(path_type=Path),
-    metavar="NEW",
-    help="Try this definition too; fills shadow tables.",
-)
+@option("--canary", type=PATH, metavar="NEW", help="Try this definition too; fills shadow tables.")
 @option("--share", default="5%", metavar="SHARE", help="Try it on this share of batches; default: 5%.")
-@_expert("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
-@_expert("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
-@_expert("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
-@_expert(
+@expert_option("--moved", multiple=True, metavar="NAME", help="Accept that NAME moved; its content is the same.")
+@expert_option("--fresh", multiple=True, metavar="NAME", help="Accept that NAME was replaced by something else.")
+@expert_option("--forget", multiple=True, metavar="NAME", help="Drop this destination from open batches.")
+@expert_option(
     "--assume",
     type=click.Choice(["delivered", "missing"]),
     metavar="delivered|missing",
     help="Treat batches in doubt as delivered or missing.",
 )
-@_expert("--take-over", default="", metavar="WHY", help="Take over from a run on a host that is gone.")
+@expert_option("--take-over", default="", metavar="WHY", help="Take over from a run on a host that is gone.")
 def run(
     from_beginning: bool,
     reason: str,
@@ -347,10 +336,14 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 
 @command()
 @with_definition
-@_selects("--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC).")
-@_selects("--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC).")
-@_selects("--only", metavar="NAME", help="Deliver only to this destination.")
-@_selects("--lane", metavar="LANE", help="Read only this lane.")
+@select_option(
+    "--from", "start", metavar="WHEN", callback=_parse_bound, help="Begin with this batch, time or day (UTC)."
+)
+@select_option(
+    "--to", "end", metavar="WHEN", callback=_parse_bound, help="End with this batch, time or whole day (UTC)."
+)
+@select_option("--only", metavar="NAME", help="Deliver only to this destination.")
+@select_option("--lane", metavar="LANE", help="Read only this lane.")
 @option("--again", is_flag=True, help="Deliver also batches that a destination has.")
 @with_move_options
 @with_carry_options
@@ -407,7 +400,7 @@ def redo(name: str, reason: str, yes: bool, carrying: CarryOptions, **given: Any
     ) as say:
         redo_preview = preview_redo(pipeline, name, say=say)
     click.echo(printing_state.format_redo(redo_preview, str(given["file"])), err=True)
-    if not redo_preview.does_nothing:
+    if redo_preview.read is not None or redo_preview.letters:
         confirm(yes=yes)
     carry = partial(pipeline.redo, name, reason=reason, check=False)
     return carry_and_print(pipeline, given["file"], carry, carrying, shown=redo_preview.notices)
@@ -490,7 +483,6 @@ def kinds(kind: str | None, json_schema: bool, json: bool) -> None:
 
     The list includes kinds that installed packages add.
     """
-    from runners.command_line import printing
     from runners.definitions.document import suggest_nearest
     from runners.definitions.json_schema import make_json_schema
     from runners.definitions.kinds import CONTRACTS, describe_kind, get_our_kinds, list_kinds
@@ -538,7 +530,7 @@ def explain(code: str | None, json: bool) -> None:
 
 
 @command()
-@click.argument("state", metavar="[STATE|FILE]", type=click.Path(path_type=Path), required=False)
+@click.argument("state", metavar="[STATE|FILE]", type=PATH, required=False)
 @option("--cluster", is_flag=True, help="Ask a cluster's executors; starts Spark.")
 @with_values
 @as_json

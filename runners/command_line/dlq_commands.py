@@ -13,7 +13,9 @@ import click
 from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import group, option
 from runners.command_line.options import (
+    COUNT,
     FIXES,
+    PATH,
     STOPPED,
     ReplayOptions,
     as_json,
@@ -49,7 +51,7 @@ def dlq() -> None:
 
 @dlq.command("show")
 @with_definition
-@option("--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N; default: 20, --json all.")
+@option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
 @option("--reveal", is_flag=True, help="Show the values of protected columns.")
 @option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
 @with_choice_options
@@ -259,9 +261,7 @@ def replay(choice: Choice, fix: Fix, resume: bool, how: ReplayOptions, **given: 
 
 @dlq.command("export")
 @with_definition
-@option(
-    "--to", "to", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Write .csv, .json or .parquet."
-)
+@option("--to", "to", required=True, type=PATH, metavar="FILE", help="Write .csv, .json or .parquet.")
 @option("--reveal", is_flag=True, help="Write the values of protected columns.")
 @with_choice_options
 @as_json

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,11 @@ class SectionedOption(click.Option):
 
 def option(*names: str, section: str = _FIRST, **how: Any) -> Callable[[F], F]:
     return click.option(*names, cls=SectionedOption, section=section, **how)
+
+
+select_option, fix_option, value_option, expert_option = (
+    partial(option, section=heading) for heading in (SELECTION, FIX, VALUES, EXPERTS)
+)
 
 
 class SectionedCommand(click.Command):

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line import printing
-from runners.command_line.help_sections import SELECTION, command, group, option
+from runners.command_line.help_sections import SELECTION, command, group, option, select_option
 from runners.command_line.options import (
+    COUNT,
     FAILED,
+    PATH,
     WRONG,
     GivenValues,
     as_json,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @command("ls")
-@click.argument("directory", type=click.Path(path_type=Path), default=Path())
+@click.argument("directory", type=PATH, default=Path())
 @with_select
 @with_variables
 @as_json
@@ -78,23 +80,15 @@ def runs() -> None:
 
 @runs.command("list")
 @with_definition
-@option(
+@select_option(
     "--status",
-    section=SELECTION,
     type=click.Choice(["running", "succeeded", "failed", "stopped", "killed"]),
     metavar="STATUS",
     help="Show running, succeeded, failed, stopped or killed.",
 )
 @time_option("--since", section=SELECTION, help="Show runs since 2026-01-31T06:00 (UTC).")
-@option(
-    "--limit",
-    section=SELECTION,
-    type=click.IntRange(min=1),
-    default=20,
-    metavar="N",
-    help="Show the newest N; default: 20.",
-)
-@option("--archived", section=SELECTION, is_flag=True, help="Show runs older than run.history too.")
+@select_option("--limit", type=COUNT, default=20, metavar="N", help="Show the newest N; default: 20.")
+@select_option("--archived", is_flag=True, help="Show runs older than run.history too.")
 @as_json
 def list_runs(status: str | None, since: datetime | None, limit: int, archived: bool, json: bool, **given: Any) -> None:
     """List the newest runs.
@@ -121,12 +115,10 @@ def show_run(run: str, json: bool, **given: Any) -> None:
 
 
 @command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @click.argument("run", default="")
-@option("--to", "place", type=click.Path(path_type=Path), metavar="PLACE", help="Write here; default: NAME-RUN.html.")
-@option(
-    "--index", "directory", type=click.Path(path_type=Path), metavar="DIR", help="Report on all definitions in DIR."
-)
+@option("--to", "place", type=PATH, metavar="PLACE", help="Write here; default: NAME-RUN.html.")
+@option("--index", "directory", type=PATH, metavar="DIR", help="Report on all definitions in DIR.")
 @with_values
 @as_json
 @click.pass_context
@@ -176,10 +168,10 @@ def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
 
 @command()
 @with_definition
-@option("--rows", section=SELECTION, type=click.IntRange(min=1), metavar="N", help="Take the first N rows only.")
-@option("--lane", section=SELECTION, metavar="LANE", help="Take this lane; default: the one that failed.")
-@option("--from-beginning", section=SELECTION, is_flag=True, help="Take the first batch, not the next.")
-@option("--shown", type=click.IntRange(min=1), default=3, metavar="N", help="Show N rows of each kind; default: 3.")
+@select_option("--rows", type=COUNT, metavar="N", help="Take the first N rows only.")
+@select_option("--lane", metavar="LANE", help="Take this lane; default: the one that failed.")
+@select_option("--from-beginning", is_flag=True, help="Take the first batch, not the next.")
+@option("--shown", type=COUNT, default=3, metavar="N", help="Show N rows of each kind; default: 3.")
 @with_wide
 @with_quiet
 @as_json
@@ -215,15 +207,8 @@ def preview(
 
 @command()
 @with_definition
-@click.argument("new", type=click.Path(path_type=Path))
-@option(
-    "--batches",
-    section=SELECTION,
-    type=click.IntRange(min=1),
-    default=1,
-    metavar="N",
-    help="Try N batches; default: 1.",
-)
+@click.argument("new", type=PATH)
+@select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
 @with_quiet
 @as_json
 def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> int:
@@ -246,12 +231,9 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
 
 @command("test")
 @with_definition
-@option("--case", "names", section=SELECTION, multiple=True, metavar="NAME", help="Try this case; may be repeated.")
+@select_option("--case", "names", multiple=True, metavar="NAME", help="Try this case; may be repeated.")
 @option(
-    *("--cases", "file_with_cases"),
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Try the cases in this file; default: FILE.test.yaml.",
+    "--cases", "file_with_cases", type=PATH, metavar="PATH", help="Try the cases in this file; default: FILE.test.yaml."
 )
 @option("--watch", is_flag=True, help="Try them again whenever a file changes; Ctrl-C ends it.")
 @with_quiet
@@ -332,9 +314,7 @@ def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: b
 
 @command()
 @with_definition
-@option(
-    "--where", section=SELECTION, required=True, metavar="SQL", help="Find rows where this is true; columns as read."
-)
+@select_option("--where", required=True, metavar="SQL", help="Find rows where this is true; columns as read.")
 @time_option("--since", section=SELECTION, help="Read batches since 2026-01-31T06:00 (UTC).")
 @with_quiet
 @as_json
@@ -365,9 +345,9 @@ def expect() -> None:
 
 @expect.command()
 @with_definition
-@option("--table", section=SELECTION, metavar="NAME", help="Look at a table of the catalog.")
-@option("--path", section=SELECTION, metavar="PATH", help="Look at the Delta table in this folder.")
-@option("--to", "place", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE; default: print it.")
+@select_option("--table", metavar="NAME", help="Look at a table of the catalog.")
+@select_option("--path", metavar="PATH", help="Look at the Delta table in this folder.")
+@option("--to", "place", type=PATH, metavar="FILE", help="Write to FILE; default: print it.")
 @with_quiet
 @as_json
 def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool, json: bool, **given: Any) -> None:
@@ -427,7 +407,7 @@ def _read_rows(definition: Definition, table: str | None, path: str | None) -> D
 
 @command()
 @with_definition
-@option("--limit", type=click.IntRange(min=1), default=8, metavar="N", help="Show the newest N runs; default: 8.")
+@option("--limit", type=COUNT, default=8, metavar="N", help="Show the newest N runs; default: 8.")
 @as_json
 def quality(limit: int, json: bool, **given: Any) -> None:
     """Show which share passed each rule, run by run.

@@ -14,13 +14,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from runners.command_line.help_sections import EXPERTS, FIX, SELECTION, VALUES, F, is_file, option
+from runners.command_line.help_sections import (
+    FIX,
+    SELECTION,
+    VALUES,
+    F,
+    expert_option,
+    fix_option,
+    is_file,
+    option,
+    select_option,
+    value_option,
+)
 
 if TYPE_CHECKING:
     from runners.definitions.definition import Definition
     from runners.pipeline import Pipeline
 
 
+PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
 ROW_FILES = (".csv", ".json", ".parquet")
 """How the name of a file with edited rows ends, which is no definition."""
@@ -52,19 +64,19 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
             error.hint = with_file(error.hint, given["file"])
             raise
 
-    file = click.argument("file", type=click.Path(path_type=Path), required=False)
+    file = click.argument("file", type=PATH, required=False)
     return file(with_values(cast(F, name_file), *sets))
 
 
 def with_folder(command: F) -> F:
     """A command whose file may be a folder: which of its pipelines are meant."""
     text = "Take every definition of a folder."
-    return option("--all", "everything", section=SELECTION, is_flag=True, help=text)(with_select(command))
+    return select_option("--all", "everything", is_flag=True, help=text)(with_select(command))
 
 
 def with_select(command: F) -> F:
     text = "Take some of a folder: gold, gold+ or +gold."
-    return option("--select", section=SELECTION, multiple=True, metavar="NAME", help=text)(command)
+    return select_option("--select", multiple=True, metavar="NAME", help=text)(command)
 
 
 def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
@@ -105,7 +117,7 @@ _MOST_NAMED = 10
 
 def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = VALUES) -> F:
     """A command that reads a definition: what is put into it for this call."""
-    change = option(*("--set", "overrides"), section=section, multiple=True, metavar=metavar, help=text)
+    change = option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)
     return with_variables(change(command))
 
 
@@ -141,26 +153,21 @@ def with_variables(command: F) -> F:
     ) -> Any:
         return command(values=GivenValues(pairs=variables, file=variable_file, secret_file=secret_file), **given)
 
-    path = click.Path(path_type=Path)
     options = [
-        option(
-            *("--var", "variables"),
-            section=VALUES,
+        value_option(
+            "--var",
+            "variables",
             multiple=True,
             metavar="NAME=VALUE",
             help="Set ${NAME}; falls back to the environment.",
         ),
-        option(
-            *("--vars", "variable_file"),
-            section=VALUES,
-            type=path,
-            metavar="FILE",
-            help="Read values for ${NAME} from a YAML file.",
+        value_option(
+            "--vars", "variable_file", type=PATH, metavar="FILE", help="Read values for ${NAME} from a YAML file."
         ),
-        option(
-            *("--secrets", "secret_file"),
-            section=VALUES,
-            type=path,
+        value_option(
+            "--secrets",
+            "secret_file",
+            type=PATH,
             metavar="FILE",
             help="Read values for ${secret:NAME} from a YAML file.",
         ),
@@ -193,16 +200,10 @@ def with_fix_options(command: F) -> F:
         return command(overrides=fields, fix=fix, **given)
 
     options = [
-        option(
-            *("--with", "file_with"),
-            section=FIX,
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Apply a SELECT (.sql) or a function (.py).",
-        ),
-        option(
-            *("--fix-at", "start"),
-            section=FIX,
+        fix_option("--with", "file_with", type=PATH, metavar="FILE", help="Apply a SELECT (.sql) or a function (.py)."),
+        fix_option(
+            "--fix-at",
+            "start",
             type=click.Choice(["beginning", "refused"]),
             default="beginning",
             metavar="PLACE",
@@ -225,7 +226,7 @@ def with_log_format(command: F) -> F:
     """A command that speaks on standard error while it works."""
     choice = click.Choice(["text", "json"])
     text = "Choose the format of standard error."
-    return option("--log-format", section=EXPERTS, type=choice, default="text", metavar="text|json", help=text)(command)
+    return expert_option("--log-format", type=choice, default="text", metavar="text|json", help=text)(command)
 
 
 def with_choice_options(command: F) -> F:
@@ -241,38 +242,20 @@ def with_choice_options(command: F) -> F:
         return command(choice=Choice(ids=tuple(ids), file=of_file, values=tuple(in_row), **conditions), **given)
 
     options = [
-        option("--id", "ids", section=SELECTION, multiple=True, metavar="ID", help="Take this row; may be repeated."),
-        option("--code", section=SELECTION, default="", metavar="CODE", help="Take rows with this code."),
-        option(
-            "--stage", section=SELECTION, default="", metavar="NAME", help="Take rows that this stage or table refused."
-        ),
-        option(
-            "--column", section=SELECTION, default="", metavar="NAME", help="Take rows with a bad value in this column."
-        ),
-        option(
-            *("--value", "in_row"),
-            section=SELECTION,
+        select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
+        select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
+        select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
+        select_option("--column", default="", metavar="NAME", help="Take rows with a bad value in this column."),
+        select_option(
+            "--value",
+            "in_row",
             multiple=True,
             metavar="COLUMN=VALUE",
             help="Take rows with this value; may be repeated.",
         ),
-        option(
-            "--text",
-            section=SELECTION,
-            default="",
-            metavar="TEXT",
-            help="Take rows with this text in a value or reason.",
-        ),
-        option(
-            *("--file", "of_file"),
-            section=SELECTION,
-            default="",
-            metavar="NAME",
-            help="Take rows of this file, or *.csv.",
-        ),
-        option(
-            "--where", section=SELECTION, default="", metavar="SQL", help="Take rows where this is true; needs Spark."
-        ),
+        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in a value or reason."),
+        select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
+        select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING
 import click
 
 from runners.command_line import printing
-from runners.command_line.help_sections import EXPERTS, command, option
+from runners.command_line.help_sections import command, expert_option, option
 from runners.command_line.options import (
+    COUNT,
     FAILED,
+    PATH,
     STOPPED,
     WRONG,
     GivenValues,
@@ -114,32 +116,17 @@ EXAMPLES = ("cron", "systemd", "airflow")
 
 
 @command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PATH)
 @option("--plan", "only_plan", is_flag=True, help="Show the schedule; start nothing.")
 @option("--pause", metavar="NAME", help="Start no new run of this pipeline.")
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
-@option(
-    "--example",
-    type=click.Choice(EXAMPLES),
-    metavar="NAME",
-    help="Print a setup for cron, systemd or airflow.",
-)
+@option("--example", type=click.Choice(EXAMPLES), metavar="NAME", help="Print a setup for cron, systemd or airflow.")
 @with_variables
-@option("--at-once", section=EXPERTS, type=click.IntRange(min=1), metavar="N", help="Run N pipelines at a time.")
-@option(
-    "--metrics-port",
-    section=EXPERTS,
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve figures to Prometheus.",
-)
-@option(
-    "--metrics-host",
-    section=EXPERTS,
-    default="127.0.0.1",
-    metavar="HOST",
-    help="Serve them at this address; default: 127.0.0.1.",
+@expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
+@expert_option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus.")
+@expert_option(
+    "--metrics-host", default="127.0.0.1", metavar="HOST", help="Serve them at this address; default: 127.0.0.1."
 )
 @with_log_format
 @as_json

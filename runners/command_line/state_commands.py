@@ -14,6 +14,7 @@ import click
 from runners.command_line import printing, printing_state
 from runners.command_line.help_sections import command, group, option
 from runners.command_line.options import (
+    COUNT,
     FAILED,
     as_json,
     load_for_reading,
@@ -81,7 +82,7 @@ def set_offset(lane: str, offset: JSON, **given: Any) -> None:
 
 @offsets.command("rewind")
 @with_definition
-@option("--batches", type=click.IntRange(min=1), metavar="N", help="Go back N batches in every lane.")
+@option("--batches", type=COUNT, metavar="N", help="Go back N batches in every lane.")
 @time_option("--to", "moment", help="Go back to 2026-01-31T06:00 (UTC).")
 @with_move_options
 @as_json

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line.help_sections import group, option
-from runners.command_line.options import FAILED, as_json, check_duration, load_definition, with_values
+from runners.command_line.options import FAILED, PATH, as_json, check_duration, load_definition, with_values
 
 if TYPE_CHECKING:
     from runners.spark.warm import WarmSpark
@@ -29,7 +29,7 @@ def warm() -> None:
 
 
 @warm.command("start")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @option(
     "--for",
     "idle",

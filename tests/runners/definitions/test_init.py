@@ -81,12 +81,12 @@ def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.
 def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it is called; nobody is asked where a directory is named, or where nobody sits."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("runners.command_line.commands.is_interactive", lambda: True)
+    monkeypatch.setattr("runners.command_line.commands.is_terminal", lambda: True)
     result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
     assert "Name of the pipeline [orders]" in result.stderr
     assert "wherry run till/till.yaml" in result.stdout
     assert CliRunner().invoke(wherry, ["init", "shop"], standalone_mode=False).stderr == ""
-    monkeypatch.setattr("runners.command_line.commands.is_interactive", lambda: False)
+    monkeypatch.setattr("runners.command_line.commands.is_terminal", lambda: False)
     assert cli.execute(["init"]) == 0
     assert sorted(place.name for place in tmp_path.iterdir()) == ["orders", "shop", "till"]
 
