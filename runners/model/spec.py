@@ -211,6 +211,11 @@ class PipelineSpec:
         return [each for given in self.origins for each in given.each(f"{given.name}/")]
 
     @cached_property
+    def origins_by_name(self) -> Mapping[str, Origin]:
+        """Every origin by its name; a single one may have none, and is called `origin`."""
+        return {origin.name or "origin": origin for origin in self.every_origin}
+
+    @cached_property
     def every_destination(self) -> Sequence[Destination]:
         """The destinations as they are written: one with `{lane}` in its place is a destination for each lane that is
         a table."""

@@ -26,7 +26,6 @@ from runners.operations.trial import BatchTrial, TrialSection, make_isolator
 from runners.running.opening import find_schema, make_chain
 from runners.ways.batch_source import list_columns
 from runners.ways.bisect_rows import RowErrorIsolator
-from runners.ways.stage_chain import StageChain, name_destinations
 from stages.rows import REFUSED_BY_ORIGIN
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class CaseTrial:
 
     def __init__(self, definition: Definition, spark: SparkSession) -> None:
         self._pipeline, self._spark = definition.pipeline, spark
-        self._origins = {origin.name or "origin": origin for origin in definition.pipeline.every_origin}
+        self._origins = definition.pipeline.origins_by_name
         self._schemas: dict[str, str] = {}
 
     def group(self, cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
@@ -59,13 +58,13 @@ class CaseTrial:
 
     def _compares_rows(self, origin: Origin) -> bool:
         """Whether what becomes of a row may depend on others."""
-        stages = [each.stage for each in self._make_chain(origin).steps]
+        stages = [each.stage for each in make_chain(self._pipeline, origin).steps]
         return any(each.may_mix or each.needs_places or each.prepares for each in stages)
 
     def run(self, cases: Sequence[Case]) -> Sequence[tuple[Case, CaseOutcome]]:
         """What became of the rows of these cases."""
         origin = self._find_origin(cases[0])
-        line = self._make_chain(origin)
+        line = make_chain(self._pipeline, origin)
         batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
         pins = line.pins(self._spark)
 
@@ -113,9 +112,6 @@ class CaseTrial:
         if name not in self._origins:
             raise Refusal(f"Case {case.name!r}: there is no origin {name!r}; {suggest_nearest(name, self._origins)}")
         return self._origins[name]
-
-    def _make_chain(self, origin: Origin) -> StageChain:
-        return make_chain(self._pipeline, origin, name_destinations(self._pipeline.every_destination))
 
     def _find_schema(self, origin: Origin) -> str:
         """The columns of the origin's rows: declared, or told from what waits there."""

@@ -64,10 +64,9 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
 def pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin, Origin]]:
     """Each origin of the old definition with that of the new one. Raises `Refusal` where they read from different
     places."""
-    theirs = {each.name or "origin": each for each in new.every_origin}
-    pairs = []
-    for origin in old.every_origin:
-        other = next(iter(theirs.values())) if len(theirs) == 1 else theirs.get(origin.name or "origin")
+    theirs, pairs = new.origins_by_name, []
+    for name, origin in old.origins_by_name.items():
+        other = new.every_origin[0] if len(theirs) == 1 else theirs.get(name)
         if other is None or (type(other), other.place) != (type(origin), origin.place):
             reads = "has no such origin" if other is None else f"reads {other.place}"
             raise Refusal(
@@ -126,10 +125,6 @@ class _Walk:
     def keep_delivered(self, name: str) -> DataFrame:
         """What stands beside the rows of one destination."""
         return self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
-
-    def encode_delivered(self, name: str) -> DataFrame:
-        """The rows of one destination, each as text."""
-        return self.keep_delivered(name).select(self.encode_row(name).alias("row"))
 
     def select_delivered(self, name: str) -> DataFrame:
         """The rows of one destination, with its columns."""
@@ -320,7 +315,8 @@ class BatchPair:
         ]
         found = []
         for name in both:
-            counts = [walk.encode_delivered(name).groupBy("row").count() for walk in walks]
+            texts = [walk.keep_delivered(name).select(walk.encode_row(name).alias("row")) for walk in walks]
+            counts = [rows.groupBy("row").count() for rows in texts]
             old, new = (F.coalesce(F.col(f"{side}.count"), F.lit(0)) for side in ("old", "new"))
             joined = counts[0].alias("old").join(counts[1].alias("new"), F.col("old.row") == F.col("new.row"), "full")
             row = F.coalesce(F.col("old.row"), F.col("new.row"))

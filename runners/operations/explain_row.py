@@ -22,7 +22,7 @@ from runners.model.error_kinds import classify
 from runners.model.pipeline_state import is_aside
 from runners.operations.pipeline_access import open_state
 from runners.running.choice import Choice, Letter
-from runners.running.opening import make_chain
+from runners.running.opening import make_chains
 from runners.running.replay import leave_to_backfills, sort
 from runners.state.journal import Journal, list_decided
 from runners.state.location import find_dlq
@@ -148,8 +148,7 @@ class RefusedRow:
         from runners.operations.trial import TrialRun
 
         trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
-        origins = {each.name or "origin": each for each in self.definition.pipeline.every_origin}
-        origin = origins.get(self.choice.origin)
+        origin = self.definition.pipeline.origins_by_name.get(self.choice.origin)
         schema = trial.find_schema(origin) if origin else None
         if origin is None or schema is None:
             why = f"the origin '{self.choice.origin}' " + ("has no schema yet" if origin else "no longer exists")
@@ -165,8 +164,7 @@ class RefusedRow:
 
         pipeline, name = self.definition.pipeline, self.choice.origin
         destinations = name_destinations(pipeline.every_destination)
-        lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
-        found = sort(leave_to_backfills([self.choice], trial.journal, destinations), lines)
+        found = sort(leave_to_backfills([self.choice], trial.journal, destinations), make_chains(pipeline))
         if found.left:
             return None, next(iter(found.left))
         assert isinstance(dlq, Delta)  # another DLQ could not have been read

@@ -122,8 +122,8 @@ class _RowSearch:
 
     def search(self) -> FoundRows:
         """Batches first, then destinations and the DLQ."""
-        pipeline = self.definition.pipeline
-        schemas = {name: schema for name, origin in self._origins.items() if (schema := self.trial.find_schema(origin))}
+        pipeline, origins = self.definition.pipeline, self.definition.pipeline.origins_by_name
+        schemas = {name: schema for name, each in origins.items() if (schema := self.trial.find_schema(each))}
         searched = self._check_where(schemas)
         candidates, unread = self._list_candidates({name: schemas[name] for name in searched})
         matching: list[_Candidate] = []
@@ -135,7 +135,7 @@ class _RowSearch:
             not_compared += failed
             unread += lost
             searched_batches -= len(lost)
-        lines = {name: self.trial.make_chain(self._origins[name], schemas[name]) for name in searched}
+        lines = {name: self.trial.make_chain(origins[name], schemas[name]) for name in searched}
         pins = {name: lines[name].pins(self.spark) for name in {each.batch.origin: None for each in matching}}
         batches = []
         for at, each in enumerate(matching[:_MOST_TRACED], 1):
@@ -163,10 +163,6 @@ class _RowSearch:
                 *list_pin_notices([stage for each in pins.values() for stage in each]),
             ),
         )
-
-    @functools.cached_property
-    def _origins(self) -> Mapping[str, Origin]:
-        return {origin.name or "origin": origin for origin in self.definition.pipeline.every_origin}
 
     def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
         """The origins whose rows have the columns of the condition. Raises `Refusal` where none has."""
@@ -198,7 +194,7 @@ class _RowSearch:
         settled = [each for each in ever if not is_aside(each.lane) and self._is_meant(each)]
         found: list[_Candidate] = []
         for name, schema in schemas.items():
-            origin = self._origins[name]
+            origin = self.definition.pipeline.origins_by_name[name]
             own = [each for each in settled if pipeline.owns(origin, each.lane)]
             found += [
                 _Candidate(origin=origin, batch=self.trial.make_batch(each, name, schema), at=each.at) for each in own
@@ -407,7 +403,7 @@ class _RowSearch:
         self, schemas: Mapping[str, str], searched: Sequence[str], matching: Sequence[object]
     ) -> Iterator[str]:
         """What a person should know of how far the search went."""
-        left = [name for name in self._origins if name not in searched]
+        left = [name for name in self.definition.pipeline.origins_by_name if name not in searched]
         if left:
             why = "their rows lack the columns of --where" if schemas else "no batch of them was processed"
             yield f"These origins were not searched: {', '.join(left)}; {why}."

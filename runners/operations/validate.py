@@ -26,7 +26,7 @@ from runners.model.text import format_batches, format_count
 from runners.model.timetable import describe_schedule, format_due_times, list_due_times
 from runners.operations.pipeline_access import open_session
 from runners.running.aggregates import check_mixing, list_splits, warn_of_deduplicates
-from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chain
+from runners.running.opening import analyse_chain, check_protected, check_weighed, make_candidate, make_chains
 from runners.spark.warm import find_obstacle
 from runners.ways.choose import list_reasons
 from runners.ways.stage_chain import name_destinations
@@ -85,10 +85,10 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
     if pipeline.schedule is not None:
         due = list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
         schedule = (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due))
-    destinations = name_destinations(pipeline.every_destination)
+    destinations, chains = name_destinations(pipeline.every_destination), make_chains(pipeline)
     candidates = [
-        make_candidate(pipeline, origin, make_chain(pipeline, origin, destinations), destinations)
-        for origin in pipeline.every_origin
+        make_candidate(pipeline, origin, chains[name], destinations)
+        for name, origin in pipeline.origins_by_name.items()
     ]
     because = dict.fromkeys(why for candidate in candidates for why in list_prepare_reasons(candidate))
     reasons = [list_reasons(candidate) for candidate in candidates]
@@ -148,14 +148,12 @@ def analyse(definition: Definition) -> Analysis:
     would be wrong, and `OriginError` when the place does not exist.
     """
     pipeline = definition.pipeline
-    spark, destinations = open_session(pipeline), name_destinations(pipeline.every_destination)
-    arriving: dict[str, str] = {}
-    chains, schemas = {}, {}
-    for origin in pipeline.every_origin:
+    spark, chains = open_session(pipeline), make_chains(pipeline)
+    arriving, schemas = dict[str, str](), dict[str, str]()
+    for name, origin in pipeline.origins_by_name.items():
         columns = origin.columns(spark, origin.survey(spark, Progress()))
         if columns is not None:
-            name = origin.name or "origin"
-            chains[name], schemas[name] = make_chain(pipeline, origin, destinations), origin.complete_schema(columns)
+            schemas[name] = origin.complete_schema(columns)
             arrived = analyse_chain(spark, schemas[name], chains[name])
             arriving.update({destination: schema.toDDL() for destination, schema in arrived.items()})
     if len(schemas) == len(pipeline.every_origin):
@@ -327,8 +325,8 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
     yield from _note_warmth(pipeline.spark)
     if pipeline.keeps_filtered:
         yield f"Wherry keeps filtered rows in the state for {pipeline.keep_filtered}; wherry find searches them."
-    for origin in pipeline.every_origin:
-        chain = make_chain(pipeline, origin, name_destinations(pipeline.every_destination))
+    for name, chain in make_chains(pipeline).items():
+        origin = pipeline.origins_by_name[name]
         yield from warn_of_deduplicates(pipeline, chain, list_splits(pipeline, origin, chain))
     for stage in _list_stages(pipeline):
         if isinstance(stage, Deduplicate) and stage.against is not None and lanes > 1:

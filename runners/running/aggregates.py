@@ -125,8 +125,7 @@ def check_mixing(
     Spark is asked about stages that `may_mix`, and only where several batches may come.
     """
     found: dict[str, Sequence[str]] = {}
-    for origin in pipeline.every_origin:
-        name = origin.name or "origin"
+    for name, origin in pipeline.origins_by_name.items():
         if name not in schemas:
             continue
         splits = list_splits(pipeline, origin, lines[name], follow=follow, again=again)

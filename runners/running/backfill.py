@@ -75,7 +75,7 @@ class Backfill:
 
         feeds = []
         for feed in source.feeds:
-            origin = next(each for each in pipeline.every_origin if (each.name or "origin") == feed.origin)
+            origin = pipeline.origins_by_name[feed.origin]
             own = {lane: batches for lane, batches in found.items() if pipeline.owns(origin, lane)}
             feeds += [make_feed(feed, lane, batches) for lane, batches in own.items()]
         return replace(source, destinations=(self.only,) if self.only else source.destinations, feeds=feeds)

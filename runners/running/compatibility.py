@@ -41,7 +41,7 @@ def check_layout(
 ) -> None:
     """Raises `Refusal` when the definition reads or writes in other places than the state remembers. A place that moved
     together with the state, or that is recognised, is the same one."""
-    origins = {origin.name or "origin": origin for origin in pipeline.every_origin}
+    origins = pipeline.origins_by_name
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)
     ruling.check({*origins, *destinations, *salts, DLQ})
@@ -235,8 +235,7 @@ def start_over(
     Numbers go on, so that no destination takes what comes for what it has.
     """
     state = journal.state
-    for origin in pipeline.every_origin:
-        name = origin.name or "origin"
+    for name, origin in pipeline.origins_by_name.items():
         if (origin.read != "whole" or name in stand) and name not in ruling.fresh:
             continue
         lanes = {lane: each for lane, each in state.lanes.items() if pipeline.owns(origin, lane) and each.committed}

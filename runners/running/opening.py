@@ -83,7 +83,7 @@ class RunOpening:
         self.notices = [(name, notice) for name, backlog in backlogs.items() for notice in backlog.notices]
         if self._is_idle(journal, spark, backlogs):
             return None
-        if any(make_chain(self.pipeline, each, self.destinations).steps for each in self._origins.values()):
+        if any(chain.steps for chain in make_chains(self.pipeline, self.destinations).values()):
             start_ahead(spark)
         schemas = self._find_schemas(journal, spark, backlogs)
         return self._make_source(journal, spark, backlogs, schemas) if schemas else None
@@ -115,8 +115,7 @@ class RunOpening:
         whole = {name: self._origins[name].complete_schema(schema) for name, schema in schemas.items()}
         news = {name: list(self._describe_schema(name, schema, journal)) for name, schema in schemas.items()}
         if len(whole) == len(self._origins):
-            lines = {name: make_chain(self.pipeline, self._origins[name], self.destinations) for name in whole}
-            check_protected(self.pipeline.protect, spark, lines, whole)
+            check_protected(self.pipeline.protect, spark, make_chains(self.pipeline, self.destinations), whole)
         check_weighed(self.pipeline.dlq.weigh, whole)
         for name, sentences in self._check_mixing(spark, whole).items():
             news[name] += sentences
@@ -206,11 +205,11 @@ class RunOpening:
 
     @property
     def _origins(self) -> Mapping[str, Origin]:
-        return {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+        return self.pipeline.origins_by_name
 
     def _check_mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
         """What a person should know of stages that see one batch at a time. Raises `SplitAggregate`."""
-        lines = {name: make_chain(self.pipeline, self._origins[name], self.destinations) for name in schemas}
+        lines = make_chains(self.pipeline, self.destinations)
         notices = check_mixing(
             self.pipeline, spark, lines, schemas, follow=self.follow, again=self.split, only=self.only
         )
@@ -331,13 +330,20 @@ def make_limits(options: BatchOptions) -> Limits:
 def make_chain(
     pipeline: PipelineSpec,
     origin: Origin,
-    destinations: Mapping[str, Destination],
+    destinations: Mapping[str, Destination] | None = None,
     demands: Mapping[str, list[Stage]] | None = None,
 ) -> StageChain:
     """The stages that an origin's rows pass: its own, the pipeline's, each destination's."""
-    lanes = pipeline.lanes_of(origin)
-    own = {name: each for name, each in destinations.items() if each.takes(lanes)}
+    lanes, every = pipeline.lanes_of(origin), destinations or name_destinations(pipeline.every_destination)
+    own = {name: each for name, each in every.items() if each.takes(lanes)}
     return StageChain.of([*origin.stages, *pipeline.stages], own, demands)
+
+
+def make_chains(
+    pipeline: PipelineSpec, destinations: Mapping[str, Destination] | None = None
+) -> Mapping[str, StageChain]:
+    """The stages that the rows of each origin pass, by its name."""
+    return {name: make_chain(pipeline, origin, destinations) for name, origin in pipeline.origins_by_name.items()}
 
 
 def make_candidate(
@@ -394,18 +400,18 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
     found: list[str] = []
     if opening.ruling or state.opened.get("hash") != opening.hash or _OF_A_RUN.search(opening.text):
         return found
-    for origin in pipeline.every_origin:
+    for name, origin in pipeline.origins_by_name.items():
         offsets = {own: state.get_lane(lane).offset for lane, own in pipeline.lanes_of(origin).items()}
         if origin.read != "whole" or None in offsets.values() or not origin.stands(spark, offsets):
             continue
         line = make_chain(pipeline, origin, opening.destinations)
-        known = {name: state.identities.get(name) for name in line.branches}
+        known = {destination: state.identities.get(destination) for destination in line.branches}
         are_there = all(
-            each is not None and each.id and opening.opened[name].ensure_place(spark, None).id == each.id
-            for name, each in known.items()
+            each is not None and each.id and opening.opened[destination].ensure_place(spark, None).id == each.id
+            for destination, each in known.items()
         )
         if are_there and line.answers_again:
-            found.append(origin.name or "origin")
+            found.append(name)
     return found
 
 
@@ -442,11 +448,9 @@ _OF_A_RUN = re.compile(r":(?:batch_time|run|number)\b")
 
 def list_suites(pipeline: PipelineSpec) -> Suites:
     """What the stages of a pipeline expect."""
-    destinations = name_destinations(pipeline.every_destination)
-    lines = {origin.name or "origin": make_chain(pipeline, origin, destinations) for origin in pipeline.every_origin}
     return {
-        origin: {step.name: step.stage.rules for step in line.steps if isinstance(step.stage, Expect)}
-        for origin, line in lines.items()
+        origin: {step.name: step.stage.rules for step in chain.steps if isinstance(step.stage, Expect)}
+        for origin, chain in make_chains(pipeline).items()
     }
 
 

@@ -184,8 +184,8 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
     _check_open_redos(journal, plan.key)
     if plan.span is None:
         return plan
-    every = pipeline.every_origin
-    names = {(each.name or "origin", file) for each in every for file in _list_files(pipeline, each, settled)}
+    origins = pipeline.origins_by_name.items()
+    names = {(name, file) for name, each in origins for file in _list_files(pipeline, each, settled)}
     tracer = _Tracer(pipeline=pipeline, origin=origin, file=name, brought=brought, settled=settled, names=names)
     return replace(plan, tables=tracer.trace_all(spark))
 
@@ -315,16 +315,13 @@ class _Tracer:
 
     def _list_folders(self) -> Sequence[str]:
         """Where the files of all origins are, as a column of their rows has it."""
-        by_name = {each.name or "origin": each for each in self.pipeline.every_origin}
-        return sorted(
-            {path.removesuffix(file) for origin, file in self.names for path in by_name[origin].list_paths(file)}
-        )
+        origins = self.pipeline.origins_by_name
+        return sorted({path.removesuffix(file) for name, file in self.names for path in origins[name].list_paths(file)})
 
     def _check_only_origin(self) -> None:
         """Raises `Refusal` where another origin of the pipeline read the same file."""
         own = set(self.origin.list_paths(self.file))
-        for each in self.pipeline.every_origin:
-            name = each.name or "origin"
+        for name, each in self.pipeline.origins_by_name.items():
             files = [file for origin, file in self.names if origin == name]
             if each != self.origin and any(own.intersection(each.list_paths(file)) for file in files):
                 raise Refusal(f"The origins {self.origin.name} and {name} both read {self.file}.")

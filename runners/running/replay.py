@@ -26,7 +26,7 @@ from runners.model.text import format_count
 from runners.running.choice import Choice, Letter
 from runners.running.compatibility import resolve_names
 from runners.running.fix import NO_FIX, Fix, is_fix
-from runners.running.opening import make_chain
+from runners.running.opening import make_chains
 from runners.state.journal import Journal, list_decided, list_settled_ever
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.stage_chain import StageChain, name_destinations
@@ -277,9 +277,8 @@ def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> So
     journal = place.open_journal(pipeline)
     check_pipeline(pipeline, place, journal.state)
     destinations = name_destinations(pipeline.every_destination)
-    lines = {each.name or "origin": make_chain(pipeline, each, destinations) for each in pipeline.every_origin}
     letters = choice.select_letters(*find_dlq(pipeline), list_decided(journal))
-    found = sort(leave_to_backfills(letters, journal, destinations), lines, fix=fix)
+    found = sort(leave_to_backfills(letters, journal, destinations), make_chains(pipeline), fix=fix)
     found.check(destinations)
     return found
 

@@ -19,7 +19,6 @@ from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors, list_spark_errors
-from origins.origin import Origin
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
@@ -63,7 +62,7 @@ from runners.running.compatibility import OperatorOverrides, Recognises, check_l
 from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
 from runners.running.given_rows import NONE_GIVEN, find_given
 from runners.running.merge_fallback import FallbackMerge
-from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chain
+from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
 from runners.running.redo import Redo
 from runners.running.refused_budget import RefusedBudget, count_waiting_rows
 from runners.running.replay import Replay
@@ -284,9 +283,8 @@ class PipelineRun:
         if journal.state.open_plans or journal.is_shared:
             return
         kept = [self.dlq, *([self.filtered] if self.pipeline.keeps_filtered else [])]
-        origins = self.pipeline.every_origin
-        chains = [make_chain(self.pipeline, origin, self.destinations) for origin in origins]
-        sweep_stores(chains, self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
+        chains = make_chains(self.pipeline, self.destinations)
+        sweep_stores(list(chains.values()), self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
 
     def _list_places(self) -> dict[str, str]:
         """Where on this machine the run writes, by what lies there."""
@@ -661,7 +659,7 @@ class PipelineRun:
     def _make_recogniser(self, journal: Journal, spark: SparkSession) -> Recognises:
         """Who tells by what lies there whether an origin or a destination is the one that the state knows."""
         state = journal.state
-        origins = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+        origins = self.pipeline.origins_by_name
 
         def recognise(name: str) -> bool:
             if name in origins:
@@ -740,7 +738,7 @@ class PipelineRun:
             listener(event)
 
     def _make_executor(self, spark: SparkSession, tenure: Lease | None) -> TaskExecutor:
-        origins: dict[str, Origin] = {origin.name or "origin": origin for origin in self.pipeline.every_origin}
+        origins = dict(self.pipeline.origins_by_name)
         if self.replay is not None and isinstance(self.dlq, Delta):
             origins[REPLAY] = DeadLetterRows(dlq=self.dlq)
         names = resolve_names(self.destinations)
@@ -771,11 +769,7 @@ class PipelineRun:
             drop_filtered=self._drop_filtered,
         )
         runner.reading.definition = self.hash
-        runner.reading.before = {
-            name: make_chain(self.pipeline, origin, self.destinations)
-            for name, origin in origins.items()
-            if name != REPLAY
-        }
+        runner.reading.before = make_chains(self.pipeline, self.destinations)
         return runner
 
     @contextlib.contextmanager
