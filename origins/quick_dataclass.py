@@ -30,7 +30,7 @@ def _make_dataclass(cls: type | None = None, /, **options: bool) -> Any:
     if options.get("eq", True):
         read = _make_reader(fields)
         methods["__eq__"] = _make_eq(read)
-        methods["__hash__"] = _make_hash(read) if options.get("frozen") else None
+        methods["__hash__"] = (lambda self: hash(read(self))) if options.get("frozen") else None
     for name, method in methods.items():
         if vars(cls).get(name) is None:
             setattr(cls, name, method)
@@ -86,10 +86,6 @@ def _make_eq(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any, object], 
         return read(self) == read(other) if other.__class__ is self.__class__ else NotImplemented
 
     return equals
-
-
-def _make_hash(read: Callable[[Any], tuple[Any, ...]]) -> Callable[[Any], int]:
-    return lambda self: hash(read(self))
 
 
 def _refuse_assignment(self: object, name: str, value: object) -> None:

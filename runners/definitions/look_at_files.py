@@ -65,7 +65,8 @@ def look_at_files(place: Path) -> Look:
     try:
         names, folder = _list_names(place)
         kinds = {name: FORMATS[suffix] for name in names if (suffix := _get_suffix(name)) in FORMATS}
-        kinds = {name: kind for name, kind in kinds.items() if _is_readable(name) and (folder / name).is_file()}
+        readable = [name for name in kinds if not _is_hidden(name) and _as_text(name) == name]
+        kinds = {name: kinds[name] for name in readable if (folder / name).is_file()}
     except OSError as error:
         raise Refusal(f"{place} cannot be read: {error.strerror}.") from error
     if not kinds:
@@ -120,11 +121,6 @@ def _is_hidden(name: str) -> bool:
 
 def _as_text(name: str) -> str:
     return name.encode(errors="replace").decode()
-
-
-def _is_readable(name: str) -> bool:
-    """Whether Wherry reads a file of this name."""
-    return not _is_hidden(name) and _as_text(name) == name
 
 
 def _say_why_not(name: str) -> str:

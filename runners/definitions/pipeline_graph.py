@@ -71,13 +71,10 @@ class PipelineGraph:
                 raise Refusal(f"There is no pipeline '{name}' here; {suggest_nearest(name, self.upstream)}")
             selected.add(name)
             if word.endswith("+"):
-                selected |= _reach(name, self._list_downstream)
+                selected |= _reach(name, lambda one: [other for other, by in self.upstream.items() if one in by])
             if word.startswith("+"):
                 selected |= _reach(name, self.upstream.__getitem__)
         return selected
-
-    def _list_downstream(self, name: str) -> Collection[str]:
-        return [other for other, feeding in self.upstream.items() if name in feeding]
 
 
 def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:

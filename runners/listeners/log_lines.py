@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -13,7 +14,7 @@ import click
 
 from origins.batch import JSON
 from runners.listeners.run_progress import describe_stop
-from runners.listeners.standard_error import begin_json_stream, end_json_stream, flush
+from runners.listeners.standard_error import JsonStream, end_json_stream, flush
 from runners.model.events import BatchSettled, Event, Noticed, RunEnded, RunStarted, RunStopping
 from runners.model.masking import without
 from runners.model.text import escape_controls, paint_error
@@ -36,7 +37,7 @@ def configure_logs(log_format: str) -> None:
         handler.setFormatter(JsonLines() if log_format == "json" else None)
     end_json_stream()
     if log_format == "json":
-        begin_json_stream()
+        sys.stderr = JsonStream(sys.stderr)
 
 
 def complain(message: str, **facts: JSON) -> None:

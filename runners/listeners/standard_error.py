@@ -115,11 +115,6 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def begin_json_stream() -> None:
-    """From now on every line of standard error is a JSON object."""
-    sys.stderr = JsonStream(sys.stderr)
-
-
 def end_json_stream() -> None:
     """Standard error is as it was before."""
     if isinstance(sys.stderr, JsonStream):

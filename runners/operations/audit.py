@@ -149,16 +149,17 @@ def audit(pipeline: PipelineSpec) -> Audit:
     """
     dlq, spark = find_dlq(pipeline)
     destinations = name_destinations(pipeline.every_destination)
-    claims = _read_claims(pipeline)
+    claims = read_claims(pipeline)
     accounts = {name: each.account(spark, pipeline.name) for name, each in destinations.items()}
     queue = replace(_read_dlq(dlq, spark, claims), fallback=_read_fallback(pipeline, spark, claims))
     claims = _find_changed(pipeline, claims)
-    afterwards = _read_claims(pipeline)
+    afterwards = read_claims(pipeline)
     claims = replace(claims, later=afterwards.known, running=claims.running or afterwards.running)
     return make_audit(claims, accounts, resolve_names(destinations), queue)
 
 
-def _read_claims(pipeline: PipelineSpec) -> LedgerClaims:
+def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
+    """What the ledger says of the batches."""
     place, journal = open_state(pipeline)
     state = journal.state
     settled = list_settled_ever(journal)
@@ -189,10 +190,6 @@ def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
         changed = origin.find_changed(parts) if parts else {}
         changes.update(dict.fromkeys(lanes, changed))
     return replace(claims, changed=changes)
-
-
-def list_decided_ids(pipeline: PipelineSpec) -> frozenset[str]:
-    return _read_claims(pipeline).decided
 
 
 def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: LedgerClaims) -> DlqContent:

@@ -51,7 +51,6 @@ from runners.running.run import CarriedRun, Process
 from runners.spark.session import make_own_session
 from runners.spark.session_pool import cancel, tag_work
 from runners.state.location import SHADOW_STAMP, StateLocation
-from runners.ways.stage_chain import StageChain, name_destinations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +105,7 @@ class Canary:
         }
         _check_run(self.old, [origin for origin, _ in self._origins.values()])
         self._chains = {
-            name: (_make_chain(self.old, origin), _make_chain(self.new, other))
+            name: (make_chain(self.old.pipeline, origin), make_chain(self.new.pipeline, other))
             for name, (origin, other) in self._origins.items()
         }
         self._turn = threading.Lock()
@@ -167,7 +166,8 @@ class Canary:
                 try:
                     self._wait(run, work)
                 except _Left:
-                    self._give_up(group)
+                    if self._spark is not None:
+                        cancel(self._spark, group)
                     raise
                 compared, refused, tables = work.result()
                 rows = read or max((each.same + each.differing for each in compared.destinations), default=0)
@@ -198,10 +198,6 @@ class Canary:
             if time.monotonic() >= until:
                 self._is_over = True
                 raise _Left(f"it took longer than {self.patience:,.0f} s; the run goes on without the canary")
-
-    def _give_up(self, group: str) -> None:
-        if self._spark is not None:
-            cancel(self._spark, group)
 
     def _carry(self, run: CarriedRun, plan: PlannedBatch, group: str) -> _Tried:
         """What both definitions make of the batch, what the new one refuses, and where its rows are now."""
@@ -276,10 +272,6 @@ def _check_run(old: Definition, origins: Sequence[Origin]) -> None:
             "A canary needs a run that has all lanes, and this pipeline shares its lanes between runs.",
             hint="Run without --canary; or once with  --set run.assignment=single",
         )
-
-
-def _make_chain(definition: Definition, origin: Origin) -> StageChain:
-    return make_chain(definition.pipeline, origin, name_destinations(definition.pipeline.every_destination))
 
 
 def _list_plans(task: Task) -> Sequence[PlannedBatch]:

@@ -124,11 +124,7 @@ def choose_rows(seen: Sequence[RecordedRow], most: int) -> list[RecordedRow]:
     kinds: dict[object, list[int]] = {}
     for at, each in enumerate(seen):
         kinds.setdefault(each.kind, []).append(at)
-
-    def urgency(places: list[int]) -> int:
-        return _URGENCY.get(seen[places[0]].fate.outcome, 1)
-
-    queues = sorted(kinds.values(), key=urgency)
+    queues = sorted(kinds.values(), key=lambda places: _URGENCY.get(seen[places[0]].fate.outcome, 1))
     turns = [
         places[turn] for turn in range(max(map(len, queues), default=0)) for places in queues if turn < len(places)
     ]

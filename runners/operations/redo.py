@@ -49,10 +49,6 @@ class RedoPreview:
         """What becomes of these rows."""
         return [*_tell_old(self.file, self.letters, done=False), *_tell_unsure(self.file, self.unsure)]
 
-    @property
-    def does_nothing(self) -> bool:
-        return self.read is None and not self.letters
-
     def json(self) -> dict[str, JSON]:
         return {
             "file": self.file,
@@ -65,17 +61,12 @@ class RedoPreview:
         }
 
 
-def check_redo(pipeline: PipelineSpec, file: str) -> None:
-    """Raises `Refusal` where a destination cannot tell the rows of the file."""
-    _plan(pipeline, file)
-
-
 def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
     """What a redo of the file would do. `say` gets word of progress.
 
     Raises `Refusal` where a destination cannot tell the rows of the file.
     """
-    journal, spark, plan = _plan(pipeline, file)
+    journal, spark, plan = check_redo(pipeline, file)
     say("looking for refused rows of the file in the DLQ")
     found = _find_old_letters(pipeline, plan)
     letters, unsure = len(found.old), found.unsure
@@ -101,7 +92,7 @@ def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None
 
 def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Sequence[str]:
     """Discard the refused rows that the file left before it was redone; a sentence on them, and on those that stay."""
-    _, _, plan = _plan(pipeline, file)
+    _, _, plan = check_redo(pipeline, file)
     if plan.span is not None:
         return ()
     found = _find_old_letters(pipeline, plan)
@@ -132,7 +123,8 @@ def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def _plan(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
+def check_redo(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
+    """The plan of a redo, and what it was made with. Raises `Refusal` where a destination cannot tell the rows."""
     journal = open_state(pipeline)[1]
     if not journal.state.pipeline:
         raise Refusal(f"{pipeline.name} has not run yet, so there is nothing to redo.", hint="wherry run FILE")

@@ -22,7 +22,7 @@ from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_repr
-from runners.operations.audit import audit, list_decided_ids
+from runners.operations.audit import audit, read_claims
 from runners.operations.audit_finding import Audit, Finding
 from runners.operations.pipeline_access import hold_pipeline, open_session, sign
 from runners.running.run import PipelineRun
@@ -122,7 +122,7 @@ def _put_back(
         return
     table = TargetTable.find(spark, destination.sql_name, destination.folder)
     account = destination.account(lambda: spark, pipeline.name)
-    but = list_decided_ids(pipeline) if name == DLQ else None
+    but = read_claims(pipeline).decided if name == DLQ else None
     if table is None:
         failed.append(f"{name}: the table is missing")
         return

@@ -309,13 +309,10 @@ def _find_renamed(stage: Mapping[str, Any], rows: Sequence[Mapping[str, JSON]]) 
         for other in rows[0]:
             values = [None if row.get(other) is None else str(row.get(other)) for row in rows]
             alike = difflib.SequenceMatcher(None, column.lower(), other.lower()).ratio()
-            if other != column and (alike >= _ALIKE or _is_part(column, other)):
+            is_part = column.lower() in other.lower() or other.lower() in column.lower()
+            if other != column and (alike >= _ALIKE or is_part):
                 change = Change(
                     name=f"its value in the column {other}",
                     expression=f"coalesce({quote_name(column)}, {quote_name(other)})",
                 )
                 yield _Option(column=column, change=change, values=values)
-
-
-def _is_part(one: str, other: str) -> bool:
-    return one.lower() in other.lower() or other.lower() in one.lower()

@@ -243,7 +243,11 @@ class Choice:
         )
 
     def _has_values(self, row: Mapping[str, JSON]) -> bool:
-        payloads = [_read_payload(row[name]) for name in ("row", "original") if row[name] is not None]
+        payloads: list[JSON] = [
+            json.loads(row[name], parse_int=_Number, parse_float=_Number)
+            for name in ("row", "original")
+            if row[name] is not None
+        ]
         if not all(any(_has_value(each, value) for each in payloads) for value in self.values):
             return False
         return not self.text or any(
@@ -253,10 +257,6 @@ class Choice:
 
 class _Number(str):
     """A number, as JSON has it."""
-
-
-def _read_payload(text: str) -> JSON:
-    return json.loads(text, parse_int=_Number, parse_float=_Number)
 
 
 def _has_value(payload: JSON, wanted: str) -> bool:
