@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from runners.operations.explain_row import RefusedRow
     from runners.operations.fix_preview import FixPreview
     from runners.operations.found_rows import FoundRows
-    from runners.operations.merge_fallback import MergedFallback
     from runners.operations.offsets import Lanes
     from runners.operations.preview import Preview
-    from runners.operations.repair import RepairResult
+    from runners.operations.repair import MergedFallback, RepairResult
     from runners.operations.suggest_fix import Suggestion
     from runners.running.backfill import Backfill
     from runners.running.choice import Choice
@@ -419,7 +418,7 @@ class Pipeline(PipelineSpec):
     def merge_dead_letters(self) -> MergedFallback:
         """Bring all refused rows into the DLQ that wait in its fallback, each once. Raises `Owned` while the pipeline
         is run, and `PipelineFailed` where the DLQ or the fallback cannot be used."""
-        from runners.operations.merge_fallback import merge_fallback
+        from runners.operations.repair import merge_fallback
 
         return merge_fallback(self._definition())
 

@@ -394,7 +394,7 @@ def _read_rows(definition: Definition, table: str | None, path: str | None) -> D
     from origins.names import make_absolute
     from origins.object_store import canonicalise
     from runners.operations.pipeline_access import open_session
-    from runners.operations.trial import read_next_rows
+    from runners.operations.profile import read_next_rows
     from stages.expect.expect import Expect
 
     if not table and not path:

@@ -26,14 +26,13 @@ from runners.model.text import (
 if TYPE_CHECKING:
     from origins.batch import JSON
     from runners.operations.audit_finding import Audit, DestinationProof, Finding
+    from runners.operations.batch_trial import TracedRow
     from runners.operations.correct_rows import CorrectedRows, ExportedRows
     from runners.operations.explain_row import RefusedRow, RowTrial
     from runners.operations.fix_preview import FixPreview
-    from runners.operations.merge_fallback import MergedFallback
     from runners.operations.redo import RedoPreview
-    from runners.operations.repair import RepairResult
+    from runners.operations.repair import MergedFallback, RepairResult
     from runners.operations.suggest_fix import Suggestion
-    from runners.operations.trial import TracedRow
     from runners.running.replay import SortedLetters
 
 

@@ -19,10 +19,10 @@ from runners.definitions.definition import Definition
 from runners.definitions.document import suggest_nearest
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
+from runners.operations.batch_trial import BatchTrial, TrialSection, make_isolator
 from runners.operations.cases import Case, CaseOutcome, CaseResult, compare
 from runners.operations.pipeline_access import open_session
 from runners.operations.preview import BatchPreview
-from runners.operations.trial import BatchTrial, TrialSection, make_isolator
 from runners.running.opening import find_schema, make_chain
 from runners.ways.batch_source import list_columns
 from runners.ways.bisect_rows import RowErrorIsolator

@@ -22,14 +22,8 @@ from runners.model.comparison import ComparedBatch, ComparedDestination, Compari
 from runners.model.errors import Refusal
 from runners.model.masking import without
 from runners.model.spec import PipelineSpec
-from runners.operations.trial import (
-    TrialRun,
-    hold_nothing,
-    isolate_if_needed,
-    make_isolator,
-    select_live,
-    without_stop,
-)
+from runners.operations.batch_trial import hold_nothing, isolate_if_needed, make_isolator, select_live, without_stop
+from runners.operations.trial import TrialRun
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, pass_branches

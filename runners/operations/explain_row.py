@@ -32,7 +32,8 @@ from runners.ways.stage_chain import name_destinations
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from runners.operations.trial import TracedRow, TrialRun
+    from runners.operations.batch_trial import TracedRow
+    from runners.operations.trial import TrialRun
 
 BESIDE = 2
 """How many rows are shown before the row in its file, and behind it."""

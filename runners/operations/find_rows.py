@@ -38,6 +38,7 @@ from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import PlannedBatch
 from runners.model.text import format_count
+from runners.operations.batch_trial import TracedRow
 from runners.operations.found_rows import (
     SHOWN,
     BatchMatches,
@@ -53,7 +54,7 @@ from runners.operations.found_rows import (
 from runners.operations.pipeline_access import open_session
 from runners.operations.preview import READ, BatchPreview
 from runners.operations.row_condition import MATCHES, RowCondition
-from runners.operations.trial import TracedRow, TrialRun
+from runners.operations.trial import TrialRun
 from runners.state.journal import DecidedLetters, Journal, list_decided
 from runners.state.location import StateLocation, check_pipeline, find_dlq
 from runners.ways.batch_source import strip_lane_prefix

@@ -15,7 +15,8 @@ from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from runners.model.causes import Cause, Causes
 from runners.model.errors import Refusal
-from runners.operations.trial import TracedRow, TrialRun
+from runners.operations.batch_trial import TracedRow
+from runners.operations.trial import TrialRun
 from runners.running.dead_letter_rows import DeadLetterRows
 from runners.running.fix import Fix
 from runners.running.opening import analyse_chain

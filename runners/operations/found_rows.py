@@ -11,7 +11,7 @@ from typing import Literal
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.model.text import escape_line, format_batches, format_count, format_sections, shorten_paths, show_moment
-from runners.operations.trial import TracedRow
+from runners.operations.batch_trial import TracedRow
 
 SHOWN = 20
 """How many rows, batches and writes are shown of each kind, at most."""

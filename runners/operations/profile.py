@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,19 @@ from pyspark.sql.types import BooleanType, DateType, NumericType, StringType, Ti
 
 from origins.batch import JSON
 from origins.names import quote_name
+from runners.definitions.definition import Definition
+from runners.operations.batch_trial import select_live
+from runners.operations.trial import TrialRun
+from runners.ways.batch_source import list_columns, strip_lane_prefix
+from runners.ways.stage_chain import apply_chain, make_labels
 from stages.expect.expectation_results import VERSION
+from stages.rows import MarkedRows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
+
+    from stages.stage import Stage
 
 FEW = 20
 """So many different values are a set that is worth expecting."""
@@ -27,6 +36,23 @@ _YEAR = 1000
 """Great Expectations cannot hand Spark a date before this year: its digits would be fewer than four."""
 _EXACT = 2**53
 """Whole numbers up to this are what they are as a float, which is what Great Expectations compares with."""
+
+
+def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | None:
+    """The rows of the next batch behind the stages that all rows pass, but for those of this kind, without those that
+    are filtered or refused; None when nothing waits. Nothing is written."""
+    trial = TrialRun.open(definition)
+    for origin in definition.pipeline.every_origin:
+        waiting = trial.find_waiting(origin, [*definition.pipeline.lanes_of(origin)])
+        if waiting is not None:
+            chain, plan = waiting
+            steps = [step for step in chain.common if not isinstance(step.stage, without)]
+            batch = strip_lane_prefix(plan.batch)
+            frame = origin.fetch(trial.spark, [batch], places=True).frame()
+            rows = MarkedRows.begin(frame, list_columns(plan.batch), make_labels(plan.batch), select_live)
+            rows = replace(rows, parts=origin.parts(batch), claims=None)
+            return select_live(apply_chain(rows, steps, plan.pins, checked=True))
+    return None
 
 
 def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:

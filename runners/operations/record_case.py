@@ -22,9 +22,10 @@ from runners.model.events import BatchCancelled, BatchDecided, BatchPlanned, Bat
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
 from runners.model.text import format_count
+from runners.operations.batch_trial import BatchTrial, TracedRow, isolate_if_needed, make_isolator
 from runners.operations.case_trial import CaseTrial
 from runners.operations.cases import Case, CaseOutcome, compare
-from runners.operations.trial import BatchTrial, TracedRow, TrialRun, isolate_if_needed, make_isolator
+from runners.operations.trial import TrialRun
 from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain

@@ -17,14 +17,15 @@ from destinations.destination import BroughtBatch, DestinationError
 from destinations.dlq import DLQ
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
-from runners.definitions.definition import definition_of
+from runners.definitions.definition import Definition, definition_of
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
+from runners.model.run_report import PipelineFailed
 from runners.model.spec import PipelineSpec
 from runners.model.text import format_repr
 from runners.operations.audit import audit, read_claims
 from runners.operations.audit_finding import Audit, Finding
-from runners.operations.pipeline_access import hold_pipeline, open_session, sign
+from runners.operations.pipeline_access import hold_pipeline, open_session, open_state, sign
 from runners.running.run import PipelineRun
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
@@ -141,3 +142,33 @@ def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list
     newest = {write.label["plan"]: write.version for write in brought if write.label["plan"] in plans}
     versions = sorted({version for version in newest.values() if version is not None})
     return [[write for write in brought if write.version == version] for version in versions]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedFallback:
+    """The refused rows that came from the fallback into the DLQ."""
+
+    rows: int = 0
+    batches: int = 0
+    waiting: int = 0
+    """How many rows still wait in the fallback, since a stop ended the merge."""
+
+    def json(self) -> dict[str, JSON]:
+        return {"merged": self.rows, "batches": self.batches, "waiting": self.waiting}
+
+
+def merge_fallback(definition: Definition) -> MergedFallback:
+    """Bring all refused rows into the DLQ that wait in its fallback, each once. Twice is once.
+
+    Finishes open batches first, as the next run would. Raises `Owned` while the pipeline is run, and `PipelineFailed`
+    where the DLQ or the fallback cannot be used; what was merged until then is.
+    """
+    if not open_state(definition.pipeline)[1].state.fallen:
+        return MergedFallback()
+    run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, merge=True)
+    report = run.carry()
+    if report.error is not None:
+        raise PipelineFailed(report)
+    waiting = sum(open_state(definition.pipeline)[1].state.fallen.values())
+    merged = run.merged
+    return MergedFallback(rows=merged.rows if merged else 0, batches=merged.batches if merged else 0, waiting=waiting)

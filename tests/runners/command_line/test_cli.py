@@ -855,7 +855,7 @@ def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
     [
         (["find", "--where", "id = 42"], "runners.operations.find_rows.find_rows"),
         (["preview"], "runners.operations.trial.preview"),
-        (["expect", "suggest"], "runners.operations.trial.read_next_rows"),
+        (["expect", "suggest"], "runners.operations.profile.read_next_rows"),
     ],
 )
 def test_a_quiet_command_says_only_how_it_ended(

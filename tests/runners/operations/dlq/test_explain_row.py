@@ -13,8 +13,8 @@ from runners.command_line.printing_state import format_refused_row
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
+from runners.operations.batch_trial import TracedRow
 from runners.operations.explain_row import RowTrial, load_refused_row, name_stages
-from runners.operations.trial import TracedRow
 from runners.pipeline import Pipeline
 from runners.running.opening import make_chain
 from runners.state.journal import Journal

@@ -1,0 +1,407 @@
+"""One batch passes all stages, and nothing is written.
+
+Every row passes every stage once, as when it is decided, and some rows are kept to be seen. Beside each row stands how
+it left every stage; what became of it is asked at the end, in one query for each part between stages that change rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from origins.batch import JSON, Batch
+from origins.names import HIDDEN, quote_name
+from origins.origin import PLACE
+from origins.protection import Protection
+from origins.quick_dataclass import dataclass
+from runners.model.causes import CauseCounter, Causes
+from runners.model.error_kinds import classify
+from runners.model.masking import without
+from runners.model.planned_batch import StageCount
+from runners.operations.preview import READ, BatchPreview, SeenRow, StageFailure, StagePreview
+from runners.operations.row_condition import MATCHES, RowCondition
+from runners.state.prepared_store import MemoryStore
+from runners.ways.bisect_rows import RowErrorIsolator, split_runs
+from runners.ways.deciding import FILTERED_BY, BatchDecision, pass_branches
+from runners.ways.refused_causes import group_refusals
+from runners.ways.row_outcomes import count_by_spark
+from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
+from stages.expect.expect import Expect
+from stages.expect.expectation_results import list_failures
+from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct, make_struct
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Found = TypeVar("Found")
+Sieve = TypeVar("Sieve")
+
+SEEN = HIDDEN + "seen"
+FILTERED = HIDDEN + "filtered"
+WANTED = HIDDEN + "wanted"
+"""Whether a row is one of those that are looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TracedRow:
+    """A row as it was read, and what became of it."""
+
+    row: JSON
+    """As it was read, or where it is refused as it stood then; masked."""
+    outcome: Literal["wanted", "filtered", "rejected", "changed"]
+    """`changed` is a row of which a stage makes other rows."""
+    stage: str = ""
+    """The stage that filtered, refused or changed it."""
+    code: str | None = None
+    message: str | None = None
+    """Why it is refused."""
+    destinations: Sequence[str] = ()
+    """Which destinations want it."""
+    filtered_for: Mapping[str, str] = field(default_factory=dict)
+    """Which stage filtered it on the way to one destination."""
+    position: int = 0
+    """Its place in its part of the batch, as `PLACE` has it."""
+    alike: int = 0
+    """At the first row with this outcome: how many rows of the batch have it."""
+    before: JSON = None
+    """How it came to the stage of which that was asked; masked."""
+    after: JSON = None
+    """How it left that stage; None where it did not."""
+
+    def json(self) -> dict[str, JSON]:
+        shown = {"row", "outcome", "stage", "code", "message"}
+        return {
+            **{name: value for name, value in vars(self).items() if name in shown},
+            "destinations": list(self.destinations),
+            "filtered_for": dict(self.filtered_for),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNote:
+    """How rows left a step, under a column of its own; `before` is where it stood before, for those that did not."""
+
+    step: PlacedStage | None
+    column: str
+    schema: str
+    before: str
+    filters: str = ""
+    """The column of its destination's filters; empty for a step that all rows pass."""
+
+
+@dataclass
+class TrialSection:
+    """The steps up to a step that changes rows, or to the end."""
+
+    notes: list[StepNote] = field(default_factory=list)
+    filters: dict[str, str] = field(default_factory=dict)
+    """By destination the column that says which of its own steps filtered a row."""
+    found: Sequence[Mapping[str, JSON]] = ()
+    """Rows to be seen, each with what became of it and of how many others."""
+    refused: Sequence[Mapping[str, JSON]] = ()
+    """Groups of refused rows: one of each, how many there are, and their files."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it had."""
+        return sum(row["alike"] for row in self.found if row["nth"] == 1)
+
+    @property
+    def live(self) -> int:
+        """How many of them reach the step that changes rows."""
+        return sum(row["alike"] for row in self.found if row["nth"] == 1 and row["state"] == 0)
+
+
+@dataclass
+class BatchTrial:
+    """One batch being tried out."""
+
+    line: StageChain
+    pins: Mapping[str, JSON]
+    order: Sequence[str]
+    """The parts of the batch in the order in which their rows count as read."""
+    most: int
+    """Of each kind of row so many are seen."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """What is not shown, with what stands in its place."""
+    protection: Protection = Protection()
+    """What masks the rows that are seen."""
+    sieve: RowErrorIsolator | None = None
+    """What finds the rows at which stages raise; None while none is known to."""
+    wanted: RowCondition | None = None
+    """A condition on the rows as read: only rows for which it is true are counted and seen. The other rows pass the
+    stages too, since a stage may compare rows; but not where a stage changes rows, behind which none is known again."""
+    beside: str = ""
+    """The stage before and behind which rows are seen, one by one."""
+    sections: list[TrialSection] = field(default_factory=list)
+    findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
+    """What stages found out about the batch, by their names."""
+
+    def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
+        """What becomes of the rows, which `Origin.fetch` gave with their places; with `rows` of the first so many."""
+        if rows is not None:
+            frame = frame.orderBy(*self._arrival_order()).limit(rows)
+        begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
+        protected = tuple(self.protection.columns)
+        begun = replace(begun, parts=self.order, hold=hold_nothing, tell=self.findings.__setitem__, protected=protected)
+        begun = replace(begun, claims=None)
+        self.sections.append(TrialSection())
+        rows_now = self._note_rows(self._mark_wanted(begun), None, "")
+        for run in split_runs(self.line.common):
+            rows_now = self._apply_steps(self.sieve.isolate(rows_now, run) if self.sieve else rows_now, run)
+        self._close(self._apply_branches(self.sieve.isolate_for_branches(rows_now) if self.sieve else rows_now))
+        last = self.sections[-1]
+        live = [row for row in last.found if row["nth"] == 1 and row["state"] == 0]
+        return BatchPreview(
+            lane=batch.lane,
+            number=batch.number,
+            label=batch.span.label,
+            read=self.sections[0].rows,
+            stages=tuple(self._list_stages()),
+            destinations={
+                name: sum(row["alike"] for row in live if not row.get(last.filters.get(name, "")))
+                for name in self.line.branches
+            },
+        )
+
+    def trace_rows(self) -> Iterator[TracedRow]:
+        """What became of the seen rows as they were read, one by one."""
+        section, names = self.sections[0], {step.number: step.name for step in self.line.steps}
+        first = section.notes[0].column
+        changing = next((step.name for step in self.line.common if step.stage.changes_rows), "")
+        for row in section.found:
+            yield replace(
+                self._trace_row(row, first, names, changing),
+                position=row["arrival"][2],
+                alike=row["alike"] if row["nth"] == 1 else 0,
+                **self._look_beside(row, first),
+            )
+
+    def _look_beside(self, row: Mapping[str, JSON], first: str) -> dict[str, JSON]:
+        """How the row stood before and behind the stage of which that was asked."""
+        note = next((each for each in self.sections[0].notes if each.step and each.step.name == self.beside), None)
+        if note is None or note.step is None:
+            return {}
+        before, state = self._mask_row(row[note.before], row[first]), row["state"]
+        left = state == 0 or (state != REFUSED_BY_ORIGIN and abs(state) > note.step.number)
+        return {"before": before, "after": self._mask_row(row[note.column], row[first]) if left else None}
+
+    def _trace_row(self, row: Mapping[str, JSON], first: str, names: Mapping[int, str], changing: str) -> TracedRow:
+        section, state = self.sections[0], row["state"]
+        if state < 0:
+            seen = self._describe_refused(row, first)
+            stage = "origin" if state == REFUSED_BY_ORIGIN else names[-state]
+            return TracedRow(row=seen.row, outcome="rejected", stage=stage, code=seen.code, message=seen.message)
+        as_read = self._mask_row(row[first], row[first])
+        if state > 0:
+            return TracedRow(row=as_read, outcome="filtered", stage=names[state])
+        if changing:
+            return TracedRow(row=as_read, outcome="changed", stage=changing)
+        filtered = {name: names[at] for name, column in section.filters.items() if (at := row[column])}
+        wanted = [name for name in self.line.branches if name not in filtered]
+        return TracedRow(
+            row=as_read,
+            outcome="wanted" if wanted else "filtered",
+            destinations=wanted,
+            filtered_for=filtered,
+        )
+
+    def _mark_wanted(self, rows: MarkedRows) -> MarkedRows:
+        if self.wanted is None:
+            return rows
+        frame = self.wanted.mark(rows.frame, F.col(STATE) != REFUSED_BY_ORIGIN)
+        frame = frame.withColumn(WANTED, F.coalesce(F.col(MATCHES), F.lit(False))).drop(MATCHES)
+        if any(step.stage.changes_rows for step in self.line.steps):
+            return replace(rows, frame=frame.where(F.col(WANTED)).drop(WANTED))
+        return replace(rows, frame=frame, kept=(*rows.kept, WANTED))
+
+    def _apply_steps(self, rows: MarkedRows, steps: Sequence[PlacedStage], filters: str = "") -> MarkedRows:
+        for step in steps:
+            before = [note.column for note in self.sections[-1].notes if note.filters in ("", filters)][-1]
+            rows = apply_chain(rows, [without_stop(step)], self.pins, checked=True)
+            if step.stage.changes_rows:
+                self.sections.append(TrialSection())
+            rows = self._note_rows(rows, step, before, filters)
+        return rows
+
+    def _note_rows(self, rows: MarkedRows, step: PlacedStage | None, before: str, filters: str = "") -> MarkedRows:
+        notes = self.sections[-1].notes
+        column = f"{SEEN}{len(notes)}"
+        notes.append(StepNote(step=step, column=column, schema=rows.schema.json(), before=before, filters=filters))
+        frame = rows.frame.selectExpr("*", make_struct(rows.names).name(column))
+        return replace(rows, frame=frame, kept=(*rows.kept, column))
+
+    def _apply_branches(self, rows: MarkedRows) -> DataFrame:
+        steps = {name: own for name, own in self.line.branches.items() if own}
+        self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
+
+        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Column | str]]:
+            filters = self.sections[-1].filters[name]
+            return self._apply_steps(rows, steps[name], filters), {filters: FILTERED_BY}
+
+        return pass_branches(rows, steps, own).frame
+
+    def _close_section(self, rows: MarkedRows) -> DataFrame:
+        """What a stage that changes rows gets: the live ones."""
+        self._close(rows.frame)
+        return rows.frame.where(F.col(STATE) == 0).select(*[F.col(quote_name(name)) for name in rows.names])
+
+    def _close(self, frame: DataFrame) -> None:
+        """Ask what became of the rows of the last section: for each outcome how many there are, and the first ones."""
+        section = self.sections[-1]
+        frame = frame.where(F.col(WANTED)) if WANTED in frame.columns else frame
+        filters = list(section.filters.values())
+        needed = frame.select(PLACE, STATE, VERDICT, *filters, *[note.column for note in section.notes])
+        alike = Window.partitionBy(STATE, F.col(VERDICT)["code"], *filters)
+        nth = F.row_number().over(alike.orderBy(*self._arrival_order())).alias("nth")
+        first = needed.select("*", nth, F.count(F.lit(1)).over(alike).alias("alike")).where(F.col("nth") <= self.most)
+        rows = first.select(
+            F.col(STATE).alias("state"),
+            *[F.col(name) for name in filters],
+            *[F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
+            *[encode_struct(note.column, note.schema).alias(note.column) for note in section.notes],
+            "nth",
+            "alike",
+            F.array(*self._arrival_order()).alias("arrival"),
+        )
+        section.found = sorted((row.asDict() for row in rows.collect()), key=lambda row: row["arrival"])
+        section.refused = self._group_refused(needed, section)
+
+    def _group_refused(self, frame: DataFrame, section: TrialSection) -> Sequence[Mapping[str, JSON]]:
+        """The refused rows in groups. Spark is asked only where there are more of them than are seen."""
+        refused = [row for row in section.found if row["state"] < 0]
+        if all(row["alike"] <= self.most for row in refused):
+            return [{**row, "alike": 1, "files": self._list_files(row["arrival"][0])} for row in refused]
+        first, filters = section.notes[0], list(section.filters.values())
+        why = [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")]
+        read = encode_struct(first.column, first.schema).alias(first.column)
+        part = F.col(PLACE)["part"].alias("part")
+        rows = frame.where(F.col(STATE) < 0).select(F.col(STATE).alias("state"), *filters, *why, read, part)
+        return group_refusals(rows, ["state", "code", *filters], ["message", "row", first.column])
+
+    def _list_files(self, number: int) -> list[str]:
+        """The part of the batch with this number, from 1."""
+        return [self.order[number - 1]] if 1 <= number <= len(self.order) else []
+
+    def _arrival_order(self) -> list[Column]:
+        """By what rows stand in the order in which they were read."""
+        part = F.array_position(F.lit(list(self.order)), F.col(PLACE)["part"])
+        return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
+
+    def _list_stages(self) -> Iterator[StagePreview]:
+        for number, section in enumerate(self.sections):
+            for note in section.notes:
+                changes = note.step is not None and note.step.stage.changes_rows
+                yield self._describe_stage(section, note, self.sections[number - 1] if changes else None)
+
+    def _describe_stage(self, section: TrialSection, note: StepNote, before: TrialSection | None) -> StagePreview:
+        """What a step did; `before` is what it was given, where it gave other rows, and where those stay that it
+        refused at its door."""
+        number = note.step.number if note.step else 0
+        rows: dict[str, list[Mapping[str, JSON]]] = {"kept": [], "filtered": [], "refused": []}
+        totals = dict.fromkeys(rows, 0)
+        left = [row for row in before.found if abs(row["state"]) == number] if before else []
+        for row in [*section.found, *left]:
+            outcome = _find_outcome(row, note, number)
+            if outcome:
+                rows[outcome].append(row)
+                totals[outcome] += row["alike"] if row["nth"] == 1 else 0
+        kept = sorted(rows["kept"], key=lambda row: bool(row["state"] or row.get(note.filters)))[: self.most]
+        first = section.notes[0].column
+        filtered = rows["filtered"][: self.most]
+        seen = [
+            *(SeenRow(outcome="kept", row=self._mask_row(row[note.column], row[first])) for row in kept),
+            *(SeenRow(outcome="filtered", row=self._mask_row(row[note.before], row[first])) for row in filtered),
+            *(self._describe_refused(row, first) for row in rows["refused"]),
+        ]
+        changed = totals["kept"] - before.live if before else 0
+        counts = StageCount(
+            stage=note.step.name if note.step else READ,
+            entered=sum(totals.values()) - changed,
+            left=totals["kept"],
+            filtered=totals["filtered"],
+            nacked=totals["refused"],
+        )
+        groups = [*section.refused, *(row for row in (before.refused if before else ()) if -row["state"] == number)]
+        causes = self._count_causes(
+            [row for row in groups if _find_outcome(row, note, number) == "refused"], note, first
+        )
+        return StagePreview(counts=counts, rows=tuple(seen), failure=self._find_failure(note.step), causes=causes)
+
+    def _count_causes(self, groups: Sequence[Mapping[str, JSON]], note: StepNote, first: str) -> Causes:
+        counter = CauseCounter()
+        for group in groups:
+            seen = self._describe_refused(group, first)
+            stage = note.step.name if note.step else "origin"
+            counter.add({"code": seen.code, "stage": stage, "message": seen.message}, group["alike"], group["files"])
+        return counter.count()
+
+    def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:
+        """How the batch fails at a step as a whole, if it was judged there and does."""
+        if step is None or step.name not in self.findings or not isinstance(step.stage, Expect):
+            return None
+        why = list_failures(step.stage.rules, self.findings[step.name])
+        masked = tuple(str(without(self.secrets, line)) for line in why)
+        return StageFailure(why=masked, then=step.stage.on_batch_failure) if why else None
+
+    def _mask_row(self, row: str, as_it_came: str) -> JSON:
+        return without(self.secrets, self.protection.mask_row(json.loads(row), json.loads(as_it_came)))
+
+    def _describe_refused(self, row: Mapping[str, JSON], first: str) -> SeenRow:
+        stage = "origin" if row["state"] == REFUSED_BY_ORIGIN else None
+        rows = {"row": json.loads(row["row"]), "original": json.loads(row[first])}
+        nack = self.protection.mask_nack({"stage": stage, "message": row["message"], **rows})
+        message = without(self.secrets, nack["message"])
+        return SeenRow(outcome="refused", row=without(self.secrets, nack["row"]), code=row["code"], message=message)
+
+
+def hold_nothing(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
+    """The rows as they are, for nothing is written: who looks at the whole batch computes it. How many have which
+    note."""
+    return rows, count_by_spark(rows.frame, [note])[note] if note else {}
+
+
+def without_stop(step: PlacedStage) -> PlacedStage:
+    """The step, at which no batch stops that fails as a whole, so that what follows can be seen."""
+    stage = step.stage
+    if isinstance(stage, Expect) and stage.on_batch_failure == "stop":
+        return replace(step, stage=replace(stage, on_batch_failure="report"))
+    return step
+
+
+def _find_outcome(row: Mapping[str, JSON], note: StepNote, number: int) -> str:
+    """What became of a row at a step; nothing if it did not come there."""
+    state, filtered = row["state"], row[note.filters] if note.filters else 0
+    left = [(0, "refused")] if state == REFUSED_BY_ORIGIN else []
+    left += [(-state, "refused")] if state < 0 else [(state, "filtered")] if state else []
+    left += [(filtered, "filtered")] if filtered else []
+    at, how = min(left, default=(number + 1, ""))
+    return "kept" if at > number else how if at == number else ""
+
+
+def select_live(rows: MarkedRows) -> DataFrame:
+    """The rows that no stage filtered or refused, with the columns that stages see."""
+    return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
+
+
+def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[], Sieve]) -> Found:
+    """What the attempt gives; where a row may have made it fail, what it gives with what finds such rows."""
+    try:
+        return attempt(None)
+    except Exception as error:  # a stage may raise anything
+        if not classify(error).is_row:
+            raise
+        return attempt(make())
+
+
+def make_isolator(
+    spark: SparkSession, line: StageChain, pins: Mapping[str, JSON], order: Sequence[str]
+) -> RowErrorIsolator:
+    """What finds the rows at which stages raise, where nothing is written."""
+    decision = BatchDecision(spark=spark, store=MemoryStore(), name="preview", line=line, pins=pins, order=order)
+    return RowErrorIsolator(decision)
