@@ -10,7 +10,7 @@ import functools
 import json
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar
@@ -81,6 +81,8 @@ class Rows(ABC):
     claims: bool | None = False
     """Whether large values go to their store, and come back from there. Where they do not, the first of them makes the
     query raise `LARGE`. None where rows are only tried out: nothing is stored then, and large values stay."""
+    small: frozenset[str] = frozenset()
+    """The columns of which is known that no value is large or a reference, where `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
@@ -241,10 +243,19 @@ class Rows(ABC):
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
-    @abstractmethod
-    def ask_claims(self: R, needed: str) -> R:
+    def ask_claims(self: R, needed: str, columns: Collection[str] = ()) -> R:
         """The same rows. The query raises `LARGE` where the condition, as SQL, is true for a live one; the batch then
-        begins again with `claims`."""
+        begins again with `claims`. The values of `columns` are `small` if it does not raise."""
+        small = () if ASIDE in self.kept else columns
+        return replace(self, frame=self.frame.filter(self._raise_where(needed)), small=self.small.union(small))
+
+    @abstractmethod
+    def _raise_where(self, needed: str) -> str:
+        """The condition for all rows, of which a live one may raise."""
+
+    def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
+        """The names of these columns whose values are `small`, since they are those of a column that is."""
+        return frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
 
     def keep_as_read(self: R) -> R:
         """The same rows, of which the DLQ keeps how they stand now as the rows that were read. They have the columns
@@ -304,10 +315,8 @@ class StraightRows(Rows):
         return replace(self, frame=frame, kept=before.kept, on_error="nack")
 
     def select(self, columns: Mapping[str, Expression | str]) -> StraightRows:
-        chosen = _choose(columns, self._own)
-        return replace(
-            self, frame=select_columns(self.frame, *self._list_kept_columns(), *chosen), names=tuple(columns)
-        )
+        frame = select_columns(self.frame, *self._list_kept_columns(), *_choose(columns, self._own))
+        return replace(self, frame=frame, names=tuple(columns), small=self._keep_small(columns))
 
     def filter(self, condition: Expression) -> StraightRows:
         frame = select_columns(self.frame, "*", _guard(f"{self._own} AND {_ONCE}", _require_truth(condition), KEPT))
@@ -342,7 +351,7 @@ class StraightRows(Rows):
         if tried:
             columns = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
             frame = select_columns(frame, *self._list_kept_columns(), *columns)
-        return replace(self, frame=frame, names=names)
+        return replace(self, frame=frame, names=names, small=self.small - put.keys())
 
     def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
         """The frame without the rows that are refused; with them, at rest, if they are to be kept."""
@@ -358,12 +367,12 @@ class StraightRows(Rows):
         columns = [SqlText(quote_name(name)) for name in frame.columns]
         return self.observe(select_columns(kept.filter(KEPT), *columns), self.step)
 
-    def ask_claims(self, needed: str) -> StraightRows:
-        return replace(self, frame=self.frame.filter(_raise_where(self._live, needed)))
+    def _raise_where(self, needed: str) -> str:
+        return _raise_large(f"{self._live} AND ({needed})")
 
     def change(self, statement: Callable[[DataFrame], DataFrame]) -> StraightRows:
         frame = statement(self.frame)
-        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns))
+        return replace(self, frame=self.observe(frame, self.step), names=tuple(frame.columns), small=frozenset())
 
     @property
     def _is_aside(self) -> bool:
@@ -446,7 +455,8 @@ class MarkedRows(Rows):
         stay = {name for name, column in columns.items() if not _is_expression(column) and column == name}
         untouched = self.untouched and stay.issuperset(self._read)
         frame = select_columns(self.frame, *self._list_hidden_columns(), *_choose(columns, _LIVE))
-        return replace(self, frame=frame, names=tuple(columns), untouched=untouched)
+        small = self._keep_small(columns)
+        return replace(self, frame=frame, names=tuple(columns), small=small, untouched=untouched)
 
     def filter(self, condition: Expression) -> MarkedRows:
         frame = select_columns(self.frame, "*", _guard(f"{_LIVE} AND {_ONCE}", _require_truth(condition), KEPT))
@@ -506,7 +516,8 @@ class MarkedRows(Rows):
         data = [SqlText(quote_name(put.get(name, name))).name(name) for name in names]
         untouched = self.untouched and put.keys().isdisjoint(self._read)
         frame = select_columns(frame, *self._list_hidden_columns(state=state, verdict=verdict), *data)
-        return replace(self, frame=frame, names=names, untouched=untouched)
+        small = self.small - put.keys()
+        return replace(self, frame=frame, names=names, small=small, untouched=untouched)
 
     def _make_nack(self, code: str, message: str) -> str:
         schema = self.schema
@@ -520,8 +531,8 @@ class MarkedRows(Rows):
     def _read(self) -> Sequence[str]:
         return _parse_schema(self.original_schema).names
 
-    def ask_claims(self, needed: str) -> MarkedRows:
-        return replace(self, frame=self.frame.filter(_raise_where(f"{STATE} = 0", needed)))
+    def _raise_where(self, needed: str) -> str:
+        return _raise_large(f"{_LIVE} AND ({needed})")
 
     def keep_as_read(self) -> MarkedRows:
         now = SqlText(f"if({_LIVE}, {make_struct(self.names)}, {ORIGINAL})").name(ORIGINAL)
@@ -641,6 +652,5 @@ def _raise_unless(good: Expression | str) -> Column | str:
     return F.when(good, F.expr(_ONCE)).otherwise(F.expr(raised))
 
 
-def _raise_where(live: str, needed: str) -> str:
-    """The condition for all rows, of which a live one may raise."""
-    return f"if({live} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"
+def _raise_large(condition: str) -> str:
+    return f"if({condition}, CAST(raise_error('{LARGE}') AS BOOLEAN), {_ONCE})"

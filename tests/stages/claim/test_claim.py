@@ -14,10 +14,15 @@ from origins.errors import get_raised_words
 from origins.lazy import F
 from origins.nack import restore
 from stages.bisection import LARGE
+from stages.cast import Cast
 from stages.claim import Claim, Unclaim
 from stages.claim_store import PREFIX
+from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conformance import LABELS, StageConformance, begin, collect_decided
+from stages.filter import Filter
+from stages.require import Require
 from stages.rows import STATE, VERDICT, MarkedRows, Rows, StraightRows
+from stages.sql import Sql as Statement
 from stages.stage import Stage, apply_stage
 
 if TYPE_CHECKING:
@@ -150,6 +155,42 @@ def test_both_stages_together_change_nothing(spark: SparkSession, path: str) -> 
     back = apply_stage(Unclaim(path=path), claimed)
     assert back.schema == frame.schema
     assert sorted(map(str, back.frame.collect())) == sorted(map(str, frame.collect()))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(
+    ("between", "asks"),
+    [
+        ([], False),
+        ([Filter("id > 0"), Require("id > 0"), Rename({"v": "w"}), Cast({"id": "string"}), Drop(["id"])], False),
+        ([WithColumns({"v": "concat(v, '')"})], True),
+        ([Select(["id", "v as w", "upper(v) as x"])], True),
+        ([Cast({"b": "string"})], True),
+        ([Statement("select * from rows")], True),
+    ],
+    ids=["at once", "as they were", "replaced", "computed", "cast", "a statement"],
+)
+def test_values_that_are_known_to_be_small_are_not_looked_at_again(
+    spark: SparkSession, path: str, marked: bool, between: list[Stage], asks: bool
+) -> None:
+    """What a stage between them made is looked at."""
+    frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
+    rows: Any = enter(frame, claims=False) if marked else straight(frame)
+    rows = apply_stage(make_claim(path), rows)
+    for stage in between:
+        rows = apply_stage(stage, rows)
+    assert (apply_stage(Unclaim(path=path), rows) is not rows) is asks
+
+
+@pytest.mark.spark
+def test_a_stage_that_rows_may_skip_leaves_no_column_known(spark: SparkSession, path: str) -> None:
+    """A reference in a row that skipped `claim` is found by `unclaim`."""
+    frame = spark.createDataFrame([(1, "a"), (2, f"{PREFIX}x")], "id int, v string")
+    for rows in (enter(frame, claims=False), straight(frame)):
+        claimed = apply_stage(replace(make_claim(path), when="id = 1"), rows)
+        with pytest.raises(Exception, match=LARGE):
+            apply_stage(Unclaim(path=path), claimed).frame.collect()
 
 
 @pytest.mark.spark
