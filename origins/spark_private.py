@@ -333,7 +333,13 @@ def list_context_settings() -> dict[str, str]:
     """The settings of the classic Spark of this process; none where there is none. Imports nothing."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     active = context._active_spark_context if context is not None else None
-    return dict(active.getConf().getAll()) if active is not None else {}
+    if active is not None and active not in _OF_CONTEXTS:
+        _OF_CONTEXTS[active] = dict(active.getConf().getAll())
+    return dict(_OF_CONTEXTS[active]) if active is not None else {}
+
+
+_OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
+"""The settings of each context. They never change, and each of them costs three calls of the JVM."""
 
 
 def delete_folder(spark: SparkSession, folder: str) -> None:

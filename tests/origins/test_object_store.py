@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
 from origins import object_store
 from origins.object_store import (
@@ -164,6 +165,31 @@ def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) ->
         "aws_secret_access_key": "word",
         "aws_region": "eu-west-1",
     }
+
+
+def test_a_spark_is_asked_for_its_settings_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them costs calls of the JVM, and every request to a store needs them."""
+    asked: list[str] = []
+
+    class Context:
+        def __init__(self, region: str) -> None:
+            self.region = region
+
+        def getConf(self) -> Context:  # noqa: N802 -- pyspark's name
+            return self
+
+        def getAll(self) -> list[tuple[str, str]]:  # noqa: N802
+            asked.append(self.region)
+            return [(f"{S3A}endpoint.region", self.region)]
+
+    def find_region() -> str:
+        return (get_options("s3://b/a") or {})["aws_region"]
+
+    first, second = Context("eu-west-1"), Context("eu-west-3")
+    monkeypatch.setattr(SparkContext, "_active_spark_context", first)
+    assert [find_region(), find_region()] == ["eu-west-1"] * 2
+    monkeypatch.setattr(SparkContext, "_active_spark_context", second)
+    assert (find_region(), asked) == ("eu-west-3", ["eu-west-1", "eu-west-3"])
 
 
 @pytest.mark.parametrize(
