@@ -66,6 +66,8 @@ class Written:
     """None if the number is unknown."""
     bytes: int | None = None
     version: int | None = None
+    mark: tuple[int, int] | str | None = field(default=None, compare=False)
+    """What tells that version's file from any other of its number, where the write itself has learned it."""
 
 
 LANE = "{lane}"

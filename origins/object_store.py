@@ -434,7 +434,7 @@ class ObjectStore:
 
         with self._name_errors("written"):
             try:
-                return self._client.put(key, content, mode="create", use_multipart=False)["e_tag"] or ""
+                return _read_tag(self._client.put(key, content, mode="create", use_multipart=False)["e_tag"])
             except AlreadyExistsError:
                 return None
 
@@ -465,7 +465,7 @@ class ObjectStore:
             pages = self._client.list(folder, offset=after, chunk_size=_PAGE, return_arrow=True)
             tables = [pa.table(page) for page in pages]
         columns = [(each["path"].to_pylist(), each["e_tag"].to_pylist()) for each in tables]
-        return {key: tag or "" for keys, tags in columns for key, tag in zip(keys, tags, strict=True)}
+        return {key: _read_tag(tag) for keys, tags in columns for key, tag in zip(keys, tags, strict=True)}
 
     def copy_new(self, key: str, target: str) -> bool:
         """Copy an object within the store if none has the new key; false where one has. Raises `FileNotFoundError`
@@ -563,13 +563,14 @@ def open_bucket(url: str) -> ObjectStore:
     return open_store(StoreUrl(f"{parts.scheme}://{parts.netloc}", getattr(url, "settings", {})))
 
 
-def open_store(url: StoreUrl) -> ObjectStore:
-    """The objects below a URL. A process has one of these for each URL, whose connections stay open."""
+def open_store(url: str) -> ObjectStore:
+    """The objects below a URL, with the access as it is now: credentials may be renewed while a run lasts. A process
+    has one of these for each URL and access, whose connections stay open."""
     return _open_store(url, tuple(sorted((get_options(url) or {}).items())))
 
 
 @functools.lru_cache(maxsize=64)
-def _open_store(url: StoreUrl, options: tuple[tuple[str, str], ...]) -> ObjectStore:
+def _open_store(url: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
     return ObjectStore(url)
 
 
@@ -590,6 +591,11 @@ def _read_page(page: Any) -> list[StoredObject]:
     modified = pc.cast(found["last_modified"].cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
     columns = (found["path"].to_pylist(), modified.to_pylist(), found["size"].to_pylist())
     return [StoredObject(*each) for each in zip(*columns, strict=True)]
+
+
+def _read_tag(tag: str | None) -> str:
+    """A tag as every answer has it: Azure quotes it in some answers."""
+    return (tag or "").strip('"')
 
 
 def _describe_object(found: Any) -> StoredObject:

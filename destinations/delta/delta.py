@@ -195,7 +195,7 @@ class OpenDelta(OpenDestination):
             raise
         if mode == "merge" and written.version is None:
             return Written(rows=rows.frame().count())  # nothing in the table had to change: no commit counts the rows
-        self._own.note(table.log, written.version, labels)
+        self._own.note(table.log, written.version, labels, written.mark)
         return written
 
     def confirm(self) -> None:

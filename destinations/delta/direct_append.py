@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import stat
@@ -19,20 +20,21 @@ import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
-from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, open_to_readers
+from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, count_rows, open_to_readers
 from destinations.delta.lock import SparkCommits
+from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 from origins.names import quote_name
-from origins.object_store import PROBE, ObjectStore, StoreError, canonicalise, get_options
+from origins.object_store import PROBE, StoreError, canonicalise, get_options, open_store
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -71,6 +73,10 @@ class DirectTable:
     commits: SparkCommits = field(default_factory=SparkCommits)
     """What is kept out while a version is taken."""
     _known: LogHead | None = None
+    _probed: bool = False
+    """Whether the place keeps two writers apart, as far as that has been looked for."""
+    _landed: bool = False
+    """Whether this process commits here, and its last commit has landed."""
     _closed: bool = False
     """Whether it was found to be no plain table, or not worth it."""
     _stagings: list[_Staging] = field(default_factory=list)
@@ -93,13 +99,14 @@ class DirectTable:
             if self._refresh_head() is None:
                 return False
             try:
+                self._doubt_newest()
                 with self._hold_commits():
                     self.place.mark(properties)
             except (DeltaError, OSError):
                 return False
             return True
 
-    def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> None:
+    def commit(self, began: LogHead, files: Sequence[FileBody], tag: str, check: Callable[[], None]) -> Written:
         """Add these files of the table's place, as `DirectWrite.commit` does."""
 
         def reach_and_check() -> None:
@@ -107,9 +114,14 @@ class DirectTable:
             check()
 
         with self._lock:
-            self._known = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
-            if self._known.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
-                _write_checkpoint(self.place)
+            self._doubt_newest()
+            self._landed = False
+            self._known = head = self.place.append(began, files, tag, reach_and_check, self._hold_commits)
+            self._landed = True
+            if head.version % int(began.configuration.get("delta.checkpointInterval") or _INTERVAL) == 0:
+                write_checkpoint(self.place)
+        rows, size = count_rows(files), sum(file["size"] for file in files)
+        return Written(rows=rows, bytes=size, version=head.version, mark=head.file)
 
     def stage(self, rows: DataFrame, schema: str) -> Sequence[FileBody]:
         """Have Spark write the rows, which have these columns, as files below the table's place."""
@@ -127,12 +139,21 @@ class DirectTable:
             staging.version = max(staging.version, version)
         return files
 
+    def doubt_newest(self) -> None:
+        """Have the next write look at the log: Spark may be about to change what the table is."""
+        with self._lock:
+            self._doubt_newest()
+
     def close(self) -> None:
-        """Leave behind no more than the table needs."""
+        """Leave behind no more than the table needs, and a log that is quickly read."""
         with self._lock:
             for staging in self._stagings:
                 self.place.clear_staging(staging.folder, self._kept)
             self._stagings.clear()
+            if self._landed and self._known is not None:
+                with contextlib.suppress(StoreError, ValueError):  # the next opening reads more of the log
+                    if self.place.is_long(self._known.version):
+                        write_checkpoint(self.place)
 
     def keep(self, names: Collection[str]) -> None:
         """These files may be in the table."""
@@ -142,17 +163,22 @@ class DirectTable:
     def _hold_commits(self) -> AbstractContextManager[None]:
         return self.commits.hold(self.place.folder) if isinstance(self.place, FolderPlace) else contextlib.nullcontext()
 
+    def _doubt_newest(self) -> None:
+        if self._known is not None:
+            self._known = replace(self._known, seen=-math.inf)
+
     def _refresh_head(self) -> LogHead | None:
         from deltalake.exceptions import DeltaError
 
         if self._closed or UNUSABLE.search(self.place.name):
             return None
         try:
-            if self._known is None:
+            if not self._probed:
                 self._closed = not self.place.is_kept_apart()
             self._known = self.place.find_head(self._known)
+            self._probed = True
         except StoreError as error:
-            if self._known is not None or error.is_away:
+            if self._probed or error.is_away:
                 raise  # the store fails now; Spark would write there without a condition
             self._closed = True
         except (DeltaError, OSError):
@@ -196,18 +222,20 @@ class DirectWrite:
         table = rows.select([mine[name.lower()] for name in schema.names]).rename_columns(schema.names).cast(schema)
         return table if all(map(_is_in_time, table.columns)) else None
 
-    def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> None:
+    def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before."""
         name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-        with self._commit_files([name], tag, check) as folder:
+
+        def make(folder: Path) -> None:
             write([rows], rows.schema, self._began.schema, folder / name)
 
-    def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> None:
+        return self._commit_files([name], make, tag, check)
+
+    def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """The same with files, which are then in the table's folder under other names."""
         files = name_for_table(found)
-        with self._commit_files(list(files), tag, check) as folder:
-            bring(files, folder)
+        return self._commit_files(list(files), lambda folder: bring(files, folder), tag, check)
 
     @property
     def stages(self) -> bool:
@@ -223,21 +251,22 @@ class DirectWrite:
         fitted = rows.select(*[F.col(quote_name(names[name.lower()])).alias(name) for name in columns])
         return self._way.stage(fitted, self._began.schema)
 
-    def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> None:
+    def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append them, as `commit` does."""
         with self._keep_unless_unused([unquote(file["path"]) for file in files]) as note_passed:
-            self._way.commit(self._began, files, tag, lambda: note_passed(check))
+            return self._way.commit(self._began, files, tag, lambda: note_passed(check))
 
-    @contextlib.contextmanager
-    def _commit_files(self, names: Sequence[str], tag: str, check: Callable[[], None]) -> Iterator[Path]:
-        """Commit the files with these names, which are made in the given folder."""
+    def _commit_files(
+        self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
+    ) -> Written:
+        """Commit the files with these names, which `make` makes in a folder."""
         place = self._way.place
         with self._keep_unless_unused(names) as note_passed:
             with place.stage() as folder:
-                yield folder
+                make(folder)
                 described = describe_files({name: folder / name for name in names}, json.loads(self._began.schema))
                 place.publish(folder, names)
-            self._way.commit(self._began, described, tag, lambda: note_passed(check))
+            return self._way.commit(self._began, described, tag, lambda: note_passed(check))
 
     @contextlib.contextmanager
     def _keep_unless_unused(self, names: Sequence[str]) -> Iterator[Callable[[Callable[[], None]], None]]:
@@ -325,7 +354,7 @@ def _is_plain(head: LogHead, table_id: str) -> bool:
     return plain and deep and head.id == table_id and head.file is not None
 
 
-def _write_checkpoint(place: TablePlace) -> None:
+def write_checkpoint(place: TablePlace) -> None:
     """Sum up the log, and take away what is long past its time. Where that fails, whoever opens the table reads more of
     the log, until it is done again."""
     from deltalake.exceptions import DeltaError
@@ -435,7 +464,7 @@ def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> b
     from deltalake.exceptions import DeltaError
 
     try:
-        store = ObjectStore(url)
+        store = open_store(url)
         store.check_put_if_new()
         if any(key != PROBE for page in store.list_pages() for key in page):
             return False

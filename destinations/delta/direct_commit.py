@@ -155,6 +155,10 @@ class TablePlace(ABC):
     def discard(self, names: Sequence[str]) -> None:
         """Take such files away again, also where they are not there yet."""
 
+    def is_long(self, version: int) -> bool:
+        """Whether the log up to this version costs the next opening more than a checkpoint of it costs."""
+        return False
+
     stages: ClassVar[bool] = False
     """Whether Spark writes files below it that this process commits."""
 
@@ -179,7 +183,7 @@ class TablePlace(ABC):
         check: Callable[[], None],
         held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
-        """Commit files that are in place, as the function `append` does."""
+        """Commit files that are in place, as the function `append` does; the table at the version that they took."""
 
     @abstractmethod
     def mark(self, properties: Mapping[str, str]) -> None:
@@ -365,7 +369,7 @@ def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     now = int(time.time() * 1000)
     metrics = {
         "numFiles": len(files),
-        "numOutputRows": sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files),
+        "numOutputRows": count_rows(files),
         "numOutputBytes": sum(file["size"] for file in files),
     }
     info = {
@@ -382,6 +386,11 @@ def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
     }
     lines = [{"commitInfo": info}, *({"add": file} for file in files)]
     return "".join(f"{json.dumps(line, ensure_ascii=False, separators=(',', ':'))}\n" for line in lines)
+
+
+def count_rows(files: Sequence[FileBody]) -> int:
+    """How many rows these files have, by their own statistics."""
+    return sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files)
 
 
 def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:

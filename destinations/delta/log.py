@@ -19,17 +19,17 @@ from dataclasses import field
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from destinations.delta.direct_append import UNUSABLE
-from destinations.delta.direct_commit import LogHead, Mark, Overwritten, describe_batches, identify_file
-from destinations.delta.store_commit import format_key
+from destinations.delta.direct_commit import LogHead, Mark, Overwritten, describe_batches, identify_file, read_clock
+from destinations.delta.store_commit import SURE, format_key
 from destinations.destination import BatchLabel, Label, Written
 from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
-from origins.object_store import ObjectStore, StoreError
+from origins.object_store import ObjectStore, StoreError, open_store
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ class TableLog(ABC):
 
 class OwnLog(TableLog):
     """One whose versions this process tells from each other."""
+
+    sure: ClassVar[float] = 0.0
+    """For so many seconds a look at the versions is taken for what is there."""
 
     @property
     @abstractmethod
@@ -248,19 +251,21 @@ class OwnCommits:
 
     _known: dict[int, tuple[Sequence[Label], Mark | None]] = field(default_factory=dict)
     """By their numbers: the labels that each carries, and what tells its file from any other of that name."""
+    _looked: float = -math.inf
+    """When it was looked at them last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def any(self) -> bool:
         return bool(self._known)
 
-    def note(self, log: TableLog, version: int | None, labels: Sequence[Label]) -> None:
-        """A write under these labels has taken this version. Raises `Overwritten` if somebody replaced it since, which
-        in a store the next look tells."""
+    def note(self, log: TableLog, version: int | None, labels: Sequence[Label], mark: Mark | None = None) -> None:
+        """A write under these labels has taken this version, whose file has the mark if that is known. Raises
+        `Overwritten` if somebody replaced it since, which in a store the next look tells."""
         if not isinstance(log, OwnLog) or version is None:
             return
-        file = log.identify([version]).get(version) if isinstance(log, LocalLog) else None
-        if file is not None and not log.carries(version, labels[0].key):
+        file = log.identify([version]).get(version) if isinstance(log, LocalLog) else mark
+        if isinstance(log, LocalLog) and file is not None and not log.carries(version, labels[0].key):
             raise _overwritten_error(log, version, labels)
         with self._lock:
             self._known[version] = labels, file
@@ -269,20 +274,27 @@ class OwnCommits:
 
     def check(self, log: TableLog, newest: int | None = None) -> None:
         """Raises `Overwritten`, once for each, if one of these versions is another file now, and does not carry its
-        label; asks only for so many of the `find_newest` ones. A version that is gone was cleaned away."""
-        if not isinstance(log, OwnLog) or not self._known:
+        label. A version that is gone was cleaned away. With `newest` it asks for so many of the newest ones, and only
+        where the last look is too old."""
+        if not isinstance(log, OwnLog):
             return
         with self._lock:
+            now = read_clock()
+            if newest is not None and now - self._looked < log.sure:
+                return
+            self._looked = now
+            if not self._known:
+                return
             known = list(itertools.islice(reversed(self._known.items()), newest))
             there = log.identify([version for version, _ in known])
             for version, (labels, before) in known:
-                now = there.get(version)
-                if now in (before, None):
+                found = there.get(version)
+                if found in (before, None):
                     continue
                 if not log.carries(version, labels[0].key):
                     del self._known[version]
                     raise _overwritten_error(log, version, labels)
-                self._known[version] = labels, now
+                self._known[version] = labels, found
 
 
 def _overwritten_error(log: OwnLog, version: int, labels: Sequence[Label]) -> Overwritten:
@@ -342,6 +354,8 @@ class SparkLog(TableLog):
 class StoreLog(OwnLog):
     """The log of a table in an object store, as this process reads it. What it cannot read Spark reads."""
 
+    sure: ClassVar[float] = SURE
+
     table: str
     url: str
     metadata: MetadataBody
@@ -356,7 +370,7 @@ class StoreLog(OwnLog):
     def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
         """Without a Spark to ask, raises `StoreError` for what this process cannot read."""
         upto: float = math.inf
-        store = ObjectStore(self.url)  # with the access as it is now: credentials may be renewed while a run lasts
+        store = open_store(self.url)
         try:
             for version in _list_versions(store, after):
                 content = store.read(format_key(version)).decode()
@@ -374,11 +388,11 @@ class StoreLog(OwnLog):
     def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
         first = min(versions)
         after = format_key(first - 1) if first else "_delta_log/"
-        tags = ObjectStore(self.url).list_tags("_delta_log", after)
+        tags = open_store(self.url).list_tags("_delta_log", after)
         return {version: tags[format_key(version)] for version in versions if format_key(version) in tags}
 
     def carries(self, version: int, key: str) -> bool:
-        found = ObjectStore(self.url).read_object(format_key(version))
+        found = open_store(self.url).read_object(format_key(version))
         return found is not None and _parse_commit(version, io.StringIO(found[1].decode())).carries(key)
 
     @property

@@ -27,7 +27,7 @@ from destinations.delta.direct_commit import (
     read_clock,
 )
 from origins.delta_actions import ActionBody, FileBody
-from origins.object_store import ObjectStore, StoreError, get_options, make_store_error, open_delta_table
+from origins.object_store import ObjectStore, StoreError, get_options, make_store_error, open_delta_table, open_store
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
 _IDLE = 5
 """So often a store may refuse a version that it does not have, as it may while another request is under way."""
-_SURE = 5.0
-"""For so many seconds the newest version that was read is taken for what it was."""
+SURE = 5.0
+"""For so many seconds what a listing of a table's log showed is taken for what it is: only then it is listed again. A
+commit needs no look, for its own condition tells of every version that others took."""
 _NEVER = 1_000_000_000
 """So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
+_LONG = 10
+"""So many versions behind a checkpoint are worth another one: opening the table makes two requests for each."""
+_ACTIONS = 1_000
+"""For so many actions in a checkpoint it takes one version more."""
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
 
 
@@ -56,8 +61,7 @@ class StorePlace(TablePlace):
 
     @property
     def store(self) -> ObjectStore:
-        """With the access as it is now: credentials may be renewed while a run lasts."""
-        return ObjectStore(self.url)
+        return open_store(self.url)
 
     def open(self) -> DeltaTable:
         table = open_delta_table(self.url)
@@ -66,10 +70,12 @@ class StorePlace(TablePlace):
         return table
 
     def find_head(self, known: LogHead | None) -> LogHead:
+        if known is not None and known.file is not None and read_clock() - known.seen <= SURE:
+            return known
         later = None if known is None else self._advance(known)
         if later is not None:
             return later
-        return self._open_head()[1]
+        return self.open_head()[1]
 
     def is_kept_apart(self) -> bool:
         self.store.check_put_if_new()
@@ -134,17 +140,18 @@ class StorePlace(TablePlace):
         held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
-        if read_clock() - began.seen > _SURE:  # the table may have been deleted, and its next version is free then
+        if read_clock() - began.seen > SURE:  # the table may have been deleted, and its next version is free then
             head = self._advance_or_raise(head)
         idle = 0
         while idle < _IDLE:
             check()
             taken = store.take(format_key(head.version + 1), content)
             if taken is not None:
-                return replace(head, version=head.version + 1, file=taken or None, seen=read_clock())
+                return replace(head, version=head.version + 1, file=taken or None)
             later = self._advance_or_raise(head)
-            if any(store.holds(format_key(each), content) for each in range(head.version + 1, later.version + 1)):
-                return later  # a refused request was carried out after all
+            for version in range(head.version + 1, later.version + 1):
+                if store.holds(format_key(version), content):  # a refused request was carried out after all
+                    return replace(head, version=version, file=None)
             idle = 0 if later.version > head.version else idle + 1
             head = later
         raise StoreError(
@@ -154,7 +161,7 @@ class StorePlace(TablePlace):
 
     def mark(self, properties: Mapping[str, str]) -> None:
         store = self.store
-        table, head = self._open_head()  # the table's own way to set them keeps all threads waiting for the store
+        table, head = self.open_head()  # the table's own way to set them keeps all threads waiting for the store
         known = table.metadata()
         body = {
             "id": str(known.id),
@@ -180,8 +187,13 @@ class StorePlace(TablePlace):
                 raise FileExistsError(f"{self.url} has a newer version.")
             head = later
 
-    def _open_head(self) -> tuple[DeltaTable, LogHead]:
-        """The table, and its newest version."""
+    def is_long(self, version: int) -> bool:
+        found = self.store.read_object("_delta_log/_last_checkpoint")
+        last: Mapping[str, int] = json.loads(found[1]) if found else {}
+        return version - last.get("version", -1) >= max(_LONG, last.get("size", 0) // _ACTIONS)
+
+    def open_head(self) -> tuple[DeltaTable, LogHead]:
+        """The table, and its newest version. Raises as `open` does."""
         seen, table = read_clock(), self.open()
         version = table.version()
         return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly, writes_to_stores_plainly
-from destinations.delta.direct_commit import FolderPlace
+from destinations.delta.direct_commit import FolderPlace, LogHead
 from destinations.delta.lock import get_commits, hold_making_lock, hold_table
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
@@ -24,7 +24,7 @@ from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import PROBE, ObjectStore, StoreError, explain_store_words, open_delta_table
+from origins.object_store import PROBE, StoreError, explain_store_words, open_delta_table, open_store
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class TargetTable:
     version: int
     """The newest version that was seen."""
     _short: DirectTable | None = None
+    _head: LogHead | None = None
+    """Its newest version, as it was found in a store."""
 
     @cached_property
     def schema(self) -> StructType:
@@ -134,6 +136,8 @@ class TargetTable:
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
         """Let no other process of ours commit to it, where Spark itself does not see to that."""
+        if self._short is not None:
+            self._short.doubt_newest()
         place = self._locked_place
         return contextlib.nullcontext() if place is None else hold_table(place, patience)
 
@@ -192,7 +196,7 @@ class TargetTable:
             self._short = DirectTable(FolderPlace(self.log.folder), self.id, commits, _closed=not plain)
         elif self._short is None and isinstance(self.log, StoreLog):
             plain = writes_plainly(spark) and writes_to_stores_plainly(spark)
-            self._short = DirectTable(StorePlace(self.log.url), self.id, _closed=not plain)
+            self._short = DirectTable(StorePlace(self.log.url), self.id, _known=self._head, _closed=not plain)
         return self._short
 
     def close(self) -> None:
@@ -322,36 +326,30 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
     from deltalake.exceptions import DeltaError
 
     try:
-        found = open_delta_table(url)
-    except DeltaError:
+        _, head = StorePlace(url).open_head()
+    except (DeltaError, FileNotFoundError):
         return None
     except StoreError as error:
         if error.is_away:
             raise  # Spark would wait for the same store, for minutes
         return None
-    if found is None:
-        return None
-    metadata, described = found.metadata(), found.schema().to_json()
-    body: MetadataBody = {
-        "id": str(metadata.id),
-        "configuration": metadata.configuration,
-        "schemaString": described,
-    }
+    body: MetadataBody = {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
     return TargetTable(
         name=name,
-        id=body["id"],
+        id=head.id,
         location=url,
-        properties=metadata.configuration,
-        described=described,
+        properties=head.configuration,
+        described=head.schema,
         log=StoreLog(name, url, body),
-        version=found.version(),
+        version=head.version,
+        _head=head,
     )
 
 
 def is_empty_store(url: str) -> bool:
     """Whether there surely is nothing below this URL."""
     try:
-        return all(key == PROBE for page in ObjectStore(url).list_pages() for key in page)
+        return all(key == PROBE for page in open_store(url).list_pages() for key in page)
     except StoreError:
         return False
 

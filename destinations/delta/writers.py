@@ -278,7 +278,7 @@ def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) 
 
 
 def _commit_here(
-    append: PendingAppend, commit: Callable[[Callable[[], None]], None], *, waits: bool = False
+    append: PendingAppend, commit: Callable[[Callable[[], None]], Written], *, waits: bool = False
 ) -> Written | None:
     """Commit without Spark; None where a thread of this process commits through Spark, unless this `waits` for it.
     Whether it landed, if it raises, the table's log says."""
@@ -287,17 +287,14 @@ def _commit_here(
         if not held:
             return None
         try:
-            commit(deadline.check if deadline else lambda: None)
+            written = commit(deadline.check if deadline else lambda: None)
         except (Late, Overwritten):
             raise
         except Exception:
-            landed = table.find_written(append.spark, append.key, before)
-            if landed.version is None:
+            written = table.find_written(append.spark, append.key, before)
+            if written.version is None:
                 raise
-            return landed
-    written = table.find_written(append.spark, append.key, before)
-    if written.version is None:
-        raise Overwritten(table.location, before + 1, "rows of this run")
+    table.version = max(table.version, written.version or 0)
     return written
 
 

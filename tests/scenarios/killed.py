@@ -13,6 +13,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from destinations.delta.delta import OpenDelta
+from destinations.dlq import DLQ
 from runners.model.events import Event
 from runners.model.planned_batch import PlannedBatch
 from runners.pipeline import Pipeline
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
 
 
 def main(file: str, at: str, number: int, what: str = "") -> None:
-    """Die at the event called `at` of batch `number`; or right behind its write, with `Written`; or, with `Sifted`, in
-    the middle of the search for its rows at which stages raise."""
+    """Die at the event called `at` of batch `number`; or, with `Written`, right behind its write into a table, beside
+    which the DLQ may have been written or not; or, with `Sifted`, in the middle of the search for its rows at which
+    stages raise."""
     pipeline = Pipeline.load(file)
 
     def die() -> None:
@@ -43,7 +45,8 @@ def main(file: str, at: str, number: int, what: str = "") -> None:
         @wraps(write)
         def write_and_die(*args: Any) -> Any:
             written = write(*args)
-            if at == "Written" and args[3][0].batch.number == number:
+            label = args[3][0]
+            if at == "Written" and label.batch.number == number and label.destination != DLQ:
                 die()
             return written
 

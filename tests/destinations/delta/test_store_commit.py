@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
 
 from destinations.conformance import make_label
+from destinations.delta import log as table_log
 from destinations.delta import store_commit
 from destinations.delta.direct_append import DirectTable, DirectWrite
 from destinations.delta.direct_commit import MetadataChanged, Overwritten
@@ -20,6 +23,7 @@ from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
 from destinations.delta.store_commit import StorePlace, format_key
 from destinations.delta.table import TargetTable
 from origins.object_store import ObjectStore, StoreError, StoreUrl
+from tests.stores.azure import Azure
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_client
 
@@ -67,16 +71,30 @@ def list_data(s3: S3) -> list[str]:
 
 
 def test_others_read_what_was_appended_and_go_on_from_there(s3: S3, url: StoreUrl) -> None:
-    """Each append is one file with rows and one version, and costs five requests at most."""
+    """Each append is one file with rows and one version, and costs these two requests."""
     direct = open_direct(s3, url)
     begin(direct).commit(make_rows(1), "tag 1")
     s3.proxy.reset_counts()
     begin(direct).commit(make_rows(2), "tag 2")
-    assert s3.proxy.count() == {"LIST": 1, "PUT": 2}
+    assert s3.proxy.count() == {"PUT": 2}
     write_deltalake(str(url), make_rows(3), mode="append", storage_options=s3.storage_options)
     begin(direct).commit(make_rows(4), "tag 4")
     newest = open_behind(s3, url).history()[0]
     assert (ids(s3, url), newest["userMetadata"], newest["operation"]) == ([1, 2, 3, 4], "tag 4", "WRITE")
+
+
+def test_a_listing_names_a_version_as_its_commit_did_on_azure_too(
+    azure: Azure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the table is not read again, only its log is listed."""
+    monkeypatch.setattr(store_commit, "SURE", -1.0)
+    url = StoreUrl(azure.make_url("orders"), azure.spark_settings)
+    made = DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=azure.storage_options)
+    direct = DirectTable(StorePlace(url), str(made.metadata().id))
+    begin(direct).commit(make_rows(1), "tag 1")
+    azure.proxy.reset_counts()
+    begin(direct).commit(make_rows(2), "tag 2")
+    assert azure.proxy.count() == {"LIST": 2, "PUT": 2}
 
 
 def test_a_commit_that_is_held_up_takes_a_later_version_than_the_one_that_passed_it(s3: S3, url: StoreUrl) -> None:
@@ -99,8 +117,8 @@ def test_a_commit_whose_answer_was_lost_is_there_once(s3: S3, url: StoreUrl, eff
     """Also one that a store refused that has no such version."""
     write = begin(open_direct(s3, url))
     fault = s3.proxy.add(Fault(effect, "PUT", SECOND))
-    write.commit(make_rows(1), "tag")
-    assert (fault.hits, ids(s3, url)) == (1, [1])
+    written = write.commit(make_rows(1), "tag")
+    assert (fault.hits, written.rows, written.version, ids(s3, url)) == (1, 1, 1, [1])
     assert open_behind(s3, url).version() == 1
 
 
@@ -154,6 +172,33 @@ def test_behind_a_fence_a_write_that_began_before_fails(
     assert ids(s3, url) == left
 
 
+def test_a_write_that_begins_behind_the_failed_one_lands(s3: S3, url: StoreUrl) -> None:
+    """A run that fails for another's change of the table tries again, and sees the table anew."""
+    direct = open_direct(s3, url)
+    begin(direct).commit(make_rows(1), "tag 1")
+    fence(s3, url)
+    with pytest.raises(MetadataChanged):
+        begin(direct).commit(make_rows(2), "tag 2")
+    begin(direct).commit(make_rows(2), "tag 2")
+    assert ids(s3, url) == [1, 2]
+
+
+@pytest.mark.parametrize("by", ["this process", "its Spark"])
+def test_a_write_behind_a_change_of_this_run_lands_at_once(s3: S3, url: StoreUrl, by: str) -> None:
+    """Whether this process fences the table or has Spark do it."""
+    direct = open_direct(s3, url)
+    table = TargetTable("orders", direct.id, str(url), {}, "{}", StoreLog("orders", url, {}), 0, direct)
+    begin(direct).commit(make_rows(1), "tag 1")
+    changes: dict[str, Callable[[], object]] = {
+        "this process": lambda: direct.mark({"wherry.fence": "mine"}),
+        "its Spark": lambda: fence(s3, url),
+    }
+    with table.hold_commits() if by == "its Spark" else nullcontext():
+        changes[by]()
+    begin(direct).commit(make_rows(2), "tag 2")
+    assert ids(s3, url) == [1, 2]
+
+
 def test_a_commit_that_is_held_up_fails_where_a_fence_came_in_between(s3: S3, url: StoreUrl) -> None:
     """The run that was taken over brings nothing, however late its request comes."""
     write = begin(open_direct(s3, url))
@@ -202,13 +247,33 @@ def test_a_table_with_more_demands_than_files_goes_another_way(s3: S3) -> None:
 def test_a_version_that_another_writer_replaced_is_noticed(s3: S3, url: StoreUrl) -> None:
     """By the label that it lacks, once."""
     label, log, own = make_label(), StoreLog("orders", url, {}), OwnCommits()
-    begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
-    own.note(log, 1, [label])
+    written = begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
+    own.note(log, written.version, [label], written.mark)
     own.check(log)
     make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"orders/{format_key(1)}", Body=b'{"commitInfo": {}}\n')
     with pytest.raises(Overwritten, match="version 1"):
         own.check(log)
     own.check(log)
+
+
+def test_a_run_looks_at_its_versions_after_some_seconds_and_not_before_each_write(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look is one listing, for the commit itself has told the file of its version."""
+    now, label, log, own = 100.0, make_label(), StoreLog("orders", url, {}), OwnCommits()
+    monkeypatch.setattr(table_log, "read_clock", lambda: now)
+    own.check(log, 50)
+    written = begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
+    own.note(log, written.version, [label], written.mark)
+    s3.proxy.reset_counts()
+    own.check(log, 50)
+    assert s3.proxy.count() == {}
+    now += store_commit.SURE
+    own.check(log, 50)
+    assert s3.proxy.count() == {"LIST": 1}
+    make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"orders/{format_key(1)}", Body=b'{"commitInfo": {}}\n')
+    with pytest.raises(Overwritten, match="version 1"):
+        own.check(log)
 
 
 def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
@@ -226,11 +291,39 @@ def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
     assert ids(s3, url) == [*range(15)]
 
 
+def test_a_run_leaves_a_log_that_is_quickly_read(s3: S3, url: StoreUrl) -> None:
+    """A checkpoint, if ten versions came since the last one. A run without rows does not even look."""
+    direct = open_direct(s3, url)
+    for number in range(10):
+        begin(direct).commit(make_rows(number), f"tag {number}")
+    direct.close()
+    s3.proxy.reset_counts()
+    assert StorePlace(url).open_head()[1].version == 10
+    assert sum(s3.proxy.count().values()) <= 15
+    begin(direct).commit(make_rows(10), "tag 10")
+    s3.proxy.reset_counts()
+    direct.close()
+    assert s3.proxy.count() == {"GET": 1}
+    s3.proxy.reset_counts()
+    idle = open_direct(s3, url)
+    begin(idle)
+    s3.proxy.reset_counts()
+    idle.close()
+    assert (s3.proxy.count(), ids(s3, url)) == ({}, [*range(11)])
+
+
+def test_a_large_table_gets_a_checkpoint_more_seldom(s3: S3, url: StoreUrl) -> None:
+    """It has all its files."""
+    last = json.dumps({"version": 0, "size": 30_000}).encode()
+    make_client(s3.behind).put_object(Bucket=s3.bucket, Key="orders/_delta_log/_last_checkpoint", Body=last)
+    assert [StorePlace(url).is_long(version) for version in (10, 29, 30)] == [False, False, True]
+
+
 def test_a_late_append_to_a_table_that_was_deleted_fails(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its next version is free then, and would stand in a log without a beginning."""
-    monkeypatch.setattr(store_commit, "_SURE", -1.0)
+    monkeypatch.setattr(store_commit, "SURE", -1.0)
     write = begin(open_direct(s3, url))
     client = make_client(s3.behind)
     for found in client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/")["Contents"]:
@@ -243,14 +336,15 @@ def test_a_late_append_to_a_table_that_was_deleted_fails(
 def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file shows that the version is this run's own."""
-    tries: list[str] = []
+    """The file shows that the version is this run's own, also below another writer's."""
+    behind, tries = {**s3.storage_options, "aws_endpoint": s3.behind}, list[str]()
 
     def refuse_first(store: ObjectStore, key: str, content: bytes) -> str | None:
         tries.append(key)
-        taken = store.create(key, content)
-        return None if len(tries) == 1 else taken
+        store.create(key, content)
+        write_deltalake(str(url), make_rows(2), mode="append", storage_options=behind)
+        return None
 
     monkeypatch.setattr(ObjectStore, "take", refuse_first)
-    begin(open_direct(s3, url)).commit(make_rows(1), "tag")
-    assert (len(tries), open_behind(s3, url).version(), ids(s3, url)) == (1, 1, [1])
+    written = begin(open_direct(s3, url)).commit(make_rows(1), "tag")
+    assert (len(tries), written.version, open_behind(s3, url).version(), ids(s3, url)) == (1, 1, 2, [1, 2])

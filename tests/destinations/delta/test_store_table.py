@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ from destinations.destination import BatchLabel, DestinationError
 from origins.object_store import StoreUrl
 from tests.stores.fault_proxy import Fault
 from tests.stores.s3 import S3
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAME = "delta.`table`"
 
@@ -64,6 +68,16 @@ def test_it_is_found_with_its_columns_and_its_newest_version(url: StoreUrl) -> N
     """Without Spark."""
     table = find(url)
     assert (table.version, table.schema.simpleString(), table.location) == (2, "struct<id:bigint>", url)
+
+
+def test_its_first_write_does_not_open_it_again(s3: S3, url: StoreUrl) -> None:
+    """It only tries whether the store keeps two writers apart."""
+    table = find(url)
+    s3.proxy.reset_counts()
+    direct = table.get_direct_table(cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={}))))
+    assert direct is not None
+    assert direct.begin() is not None
+    assert s3.proxy.count() == {"PUT": 2}
 
 
 def test_its_versions_say_which_batches_they_brought(s3: S3, url: StoreUrl) -> None:

@@ -18,7 +18,7 @@ import pytest
 from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.delta.direct_append import DirectTable, _list_types, _write_checkpoint
+from destinations.delta.direct_append import DirectTable, _list_types, write_checkpoint
 from destinations.delta.direct_commit import FolderPlace, Overwritten, append
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
@@ -525,7 +525,7 @@ def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path
         assert engine(orders) != "wherry"
         assert brought(spark, orders, rows) == "wherry"
         orders.fence(spark, "token")
-        _write_checkpoint(FolderPlace(tmp_path / "orders"))
+        write_checkpoint(FolderPlace(tmp_path / "orders"))
         (tmp_path / "kept").mkdir()
         Delta(path=str(tmp_path / "kept")).open().ensure_place(spark, rows.schema)
     finally:
