@@ -3,12 +3,17 @@ milliseconds on a disk, and some requests at a store."""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import os
 import re
 import tempfile
+import time
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,14 +21,18 @@ from arro3.core import Array, RecordBatchReader, Table
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from destinations.delta.direct_append import UNUSABLE
-from origins.lazy import pa
-from origins.object_store import ObjectStore, StoreError, StoreUrl, describe_store_error, get_options, is_store_away
+from destinations.delta.direct_append import UNUSABLE, write_checkpoint
+from destinations.delta.direct_commit import format_commit, read_clock
+from destinations.delta.store_commit import StorePlace, format_key
+from origins.delta_actions import FileBody
+from origins.lazy import pa, pq
+from origins.object_store import StoreError, StoreUrl, describe_store_error, get_options, is_store_away, open_store
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
     BODIES,
     ENTRIES,
     KEPT_DAYS,
+    MOST,
     SETTLED,
     Columns,
     LedgerError,
@@ -69,7 +78,7 @@ class DeltaLedger(TableLedger["LocalTable"]):
     def _remember(self, settled: Sequence[Settled]) -> None:
         self._settled.refresh()
         numbers = [batch.number for batch in settled]
-        near = self._settled.rows(f"number >= {min(numbers)} and number <= {max(numbers)}")
+        near = self._settled.rows(min(numbers), max(numbers))
         known = {row["plan"] for row in near}
         new = {batch.plan: to_row(batch) for batch in settled if batch.plan not in known}
         if new:
@@ -87,6 +96,10 @@ PROPERTIES = {
 """The log is kept short, because every commit lists it; the seconds are for its readers."""
 _KEPT_LOG = "interval 7 days"
 """How long the log is kept in an object store. A commit there lists only what is newer than the last checkpoint."""
+STORE_CHECKPOINT_EVERY = 20
+"""The same in an object store, where each commit since the last one costs the opening two requests."""
+_READERS = 8
+"""So many files of a store are read at a time."""
 _READING = (DeltaError, OSError, StoreError)
 
 
@@ -100,6 +113,8 @@ class TableHome(ABC):
 
     properties: Mapping[str, str] = PROPERTIES
     """Those of a table that is made there."""
+    sure: float = 0.0
+    """For so many seconds the newest version that was read is surely not below a log that was cleaned up since."""
 
     @abstractmethod
     def may_be_there(self) -> bool:
@@ -114,8 +129,16 @@ class TableHome(ABC):
         """The names in the table's log; those of versions up to `after` may be missing."""
 
     @abstractmethod
-    def read_rows(self, found: ArrowStreamExportable) -> Iterator[Row]:
-        """The rows that a scan finds there."""
+    def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
+        """The rows of the table whose value of the column is from `first` to `last`."""
+
+    def append(self, rows: Table, column: str, version: int) -> bool | None:
+        """Add the rows, which have their least and their highest value in this column, as this version of the table;
+        whether no other writer has it. None where `deltalake` does that."""
+        return None
+
+    def sum_up(self, version: int) -> None:
+        """Write a checkpoint behind a version that was appended, if it is time."""
 
     @abstractmethod
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
@@ -161,11 +184,8 @@ class DiskHome(TableHome):
     def list_log(self, after: int) -> Iterable[str]:
         return os.listdir(self.path / "_delta_log")
 
-    def read_rows(self, found: ArrowStreamExportable) -> Iterator[Row]:
-        """Without pyarrow, which takes 0.1 s to import. arro3 keeps Python's lock for the short time of a read."""
-        for batch in RecordBatchReader.from_stream(found):
-            columns = [column.to_pylist() for column in batch.columns]
-            yield from (dict(zip(batch.column_names, row, strict=True)) for row in zip(*columns, strict=True))
+    def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
+        return _scan_rows(table.scan(predicate=f"{column} >= {first} and {column} <= {last}"))
 
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if reading:
@@ -181,7 +201,12 @@ class DiskHome(TableHome):
 class StoreHome(TableHome):
     """A folder of an object store."""
 
-    properties: Mapping[str, str] = {**PROPERTIES, "delta.logRetentionDuration": _KEPT_LOG}
+    properties: Mapping[str, str] = {
+        **PROPERTIES,
+        "delta.checkpointInterval": str(STORE_CHECKPOINT_EVERY),
+        "delta.logRetentionDuration": _KEPT_LOG,
+    }
+    sure = 3.0  # a log that came from a folder is kept for five seconds
 
     def __init__(self, url: StoreUrl) -> None:
         self.url = url
@@ -190,17 +215,48 @@ class StoreHome(TableHome):
         return True
 
     def check(self) -> None:
-        ObjectStore(self.url).check_put_if_new()
+        open_store(self.url).check_put_if_new()
 
     def list_log(self, after: int) -> Iterable[str]:
-        store = ObjectStore(self.url)
-        for page in store.list_pages("_delta_log", after=f"_delta_log/{after:020}.z"):
+        for page in open_store(self.url).list_pages("_delta_log", after=f"_delta_log/{after:020}.z"):
             yield from (key.rpartition("/")[2] for key in page)
 
-    def read_rows(self, found: ArrowStreamExportable) -> Iterator[Row]:
-        """With pyarrow, which lets other threads go on while the store answers."""
-        for batch in pa.RecordBatchReader.from_stream(found):
-            yield from batch.to_pylist()
+    def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
+        """By one request for each file that may have such rows, several at a time: they are small, and `deltalake`
+        makes four requests for each."""
+        files = [
+            path
+            for batch in RecordBatchReader.from_stream(table.get_add_actions(flatten=True))
+            for path, least, highest in zip(
+                *(batch.column(name).to_pylist() for name in ("path", f"min.{column}", f"max.{column}")), strict=True
+            )
+            if (highest is None or highest >= first) and (least is None or least <= last)
+        ]
+        with ThreadPoolExecutor(_READERS) as pool:
+            for content in pool.map(open_store(self.url).read, files):
+                for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
+                    yield from (row for row in batch.to_pylist() if first <= row[column] <= last)
+
+    def append(self, rows: Table, column: str, version: int) -> bool:
+        """By two requests, of which the second is the condition; `deltalake` makes seven."""
+        store, name, content = open_store(self.url), f"part-00000-{uuid.uuid4()}-c000.snappy.parquet", io.BytesIO()
+        pq.write_table(pa.table(rows), content)
+        store.put_new(name, content.getvalue())
+        numbers = rows.column(column).to_pylist()
+        stats = {"minValues": {column: min(numbers)}, "maxValues": {column: max(numbers)}, "nullCount": {column: 0}}
+        added = FileBody(
+            path=name,
+            partitionValues={},
+            size=content.tell(),
+            modificationTime=int(time.time() * 1000),
+            dataChange=True,
+            stats=json.dumps({"numRecords": len(numbers), **stats}),
+        )
+        return store.take(format_key(version), format_commit([added], "", version - 1).encode()) is not None
+
+    def sum_up(self, version: int) -> None:
+        if version % STORE_CHECKPOINT_EVERY == 0:
+            write_checkpoint(StorePlace(self.url))
 
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
         if isinstance(error, StoreError):
@@ -211,6 +267,13 @@ class StoreHome(TableHome):
 
     def is_away(self, error: Exception) -> bool:
         return error.is_away if isinstance(error, StoreError) else is_store_away(error)
+
+
+def _scan_rows(found: ArrowStreamExportable) -> Iterator[Row]:
+    """The rows of a scan, without pyarrow, which takes 0.1 s to import."""
+    for batch in RecordBatchReader.from_stream(found):
+        columns = [column.to_pylist() for column in batch.columns]
+        yield from (dict(zip(batch.column_names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def find_home(path: Path | StoreUrl) -> TableHome:
@@ -230,29 +293,37 @@ class LocalTable(LedgerTable):
         fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
         self._schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         self._table: DeltaTable | None = None
+        self._appended = -1
+        """The newest version that this process added without the opened table, which lags behind."""
+        self._looked = -math.inf
+        """When the newest version was known last."""
         self._probed = False
 
     @property
     def version(self) -> int | None:
-        """The version that was read; None where there is no table."""
-        return None if self._table is None else self._table.version()
+        """The version that was read, or added since; None where there is no table."""
+        return None if self._table is None else max(self._table.version(), self._appended)
 
     def refresh(self) -> None:
         for left in (2, 1, 0):
+            now = read_clock()
             try:
                 if self._table is None:
                     self._table = self._open_table()
                 else:
                     self._table.update_incremental()
+                self._looked = now
                 return
             except _READING as error:
-                self._table = None
+                self._table, self._appended = None, -1
                 # until the last try it may have been a log file that was cleaned up while it was read
                 if not left or self.home.is_away(error):
                     raise self._unreadable_error(error) from error
 
-    def rows(self, condition: str) -> Iterable[Row]:
-        return () if self._table is None else self._read_rows(self._table.scan(predicate=condition))
+    def rows(self, first: int = 0, last: int = MOST) -> Iterable[Row]:
+        if self._table is None:
+            return ()
+        return self._explain_errors(self.home.read_rows(self._table, next(iter(self.columns)), first, last))
 
     def find_highest(self, column: str) -> int:
         """The same for the table's first column, by the files' own account."""
@@ -271,24 +342,41 @@ class LocalTable(LedgerTable):
             if not self._probed:
                 self.home.check()
                 self._probed = True
-            version = self._table.version() + 1
-            write_deltalake(
-                self._table,
-                self._make_table(rows),
-                mode=mode,
-                commit_properties=_ONCE,
-                post_commithook_properties=PostCommitHookProperties(
-                    create_checkpoint=True, cleanup_expired_logs=version % CHECKPOINT_EVERY == 0
-                ),
-            )
-            landed = self._table.version() == version and not self._has_checkpoint_above(version)
+            version = max(self._table.version(), self._appended) + 1
+            landed = self._append(rows, version) if mode == "append" else None
+            if landed is None:
+                landed = self._write(self._table, rows, mode, version)
+            if landed and (now := read_clock()) - self._looked >= self.home.sure:
+                landed, self._looked = not self._has_checkpoint_above(version), now
+            if landed:
+                self.home.sum_up(version)
         except Exception as error:  # whatever it was, it may have landed
             reason, hint = self.home.explain(error, reading=False)
             message = f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}."
             raise LedgerError(message, hint=hint, is_away=self.home.is_away(error)) from error
         if not landed:
-            self._table = None
+            self._table, self._appended = None, -1
             raise LedgerError(f"Another process wrote the ledger at {self.path} at the same time.")
+
+    def _append(self, rows: Sequence[Row], version: int) -> bool | None:
+        landed = self.home.append(self._make_table(rows), next(iter(self.columns)), version)
+        if landed:
+            self._appended = version
+        return landed
+
+    def _write(
+        self, table: DeltaTable, rows: Sequence[Row], mode: Literal["append", "overwrite"], version: int
+    ) -> bool:
+        write_deltalake(
+            table,
+            self._make_table(rows),
+            mode=mode,
+            commit_properties=_ONCE,
+            post_commithook_properties=PostCommitHookProperties(
+                create_checkpoint=True, cleanup_expired_logs=version % CHECKPOINT_EVERY == 0
+            ),
+        )
+        return table.version() == version
 
     def remove(self, condition: str) -> None:
         self.refresh()
@@ -296,6 +384,7 @@ class LocalTable(LedgerTable):
             self._table.delete(condition)
 
     def count_files(self) -> int:
+        self.refresh()
         return 0 if self._table is None else len(self._table.file_uris())
 
     def optimize(self) -> None:
@@ -313,9 +402,9 @@ class LocalTable(LedgerTable):
             [Array([row[name] for row in rows], schema.field(name).type) for name in self.columns], schema=schema
         )
 
-    def _read_rows(self, found: ArrowStreamExportable) -> Iterator[Row]:
+    def _explain_errors(self, rows: Iterable[Row]) -> Iterator[Row]:
         try:
-            yield from self.home.read_rows(found)
+            yield from rows
         except Exception as error:  # arro3 has no type of its own for a file that it cannot read
             raise self._unreadable_error(error) from error
 
@@ -336,7 +425,7 @@ class LocalTable(LedgerTable):
             if options is None:
                 raise
             return None
-        self.check_columns(table.schema().to_json(), lambda: self._read_rows(table.scan(["format"])))
+        self.check_columns(table.schema().to_json(), lambda: self._explain_errors(_scan_rows(table.scan(["format"]))))
         return table
 
     def _create_table(self) -> DeltaTable:

@@ -81,6 +81,8 @@ KEPT_DAYS = 7
 Columns = Mapping[str, str]
 """The columns of a table, in order, with their types as Delta and Spark write them in JSON."""
 Row = dict[str, Any]
+MOST = 2**63 - 1
+"""No number of an entry or a batch is higher."""
 ENTRIES: Columns = {
     "seq": "long",
     "kind": "string",
@@ -120,8 +122,8 @@ class LedgerTable(ABC):
         """Read the newest version. Raises `LedgerError` if it is not one of our tables, or newer than we are."""
 
     @abstractmethod
-    def rows(self, condition: str) -> Iterable[Row]:
-        """The rows for which the condition holds, in no order."""
+    def rows(self, first: int = 0, last: int = MOST) -> Iterable[Row]:
+        """The rows whose first column is from `first` to `last`, in no order."""
 
     @abstractmethod
     def find_highest(self, column: str) -> int:
@@ -205,7 +207,7 @@ class TableLedger(Ledger, Generic[Table]):
     def history(self) -> Iterator[Settled]:
         with self._lock:
             self._settled.refresh()
-            return (to_settled(self.place, row) for row in self._settled.rows("true"))
+            return (to_settled(self.place, row) for row in self._settled.rows())
 
     @property
     def place(self) -> str:
@@ -249,11 +251,11 @@ class TableLedger(Ledger, Generic[Table]):
 
     def _read_rows(self, after: int) -> list[Row]:
         self._entries.refresh()
-        return sorted(self._entries.rows(f"seq > {int(after)}"), key=lambda row: row["seq"])
+        return sorted(self._entries.rows(after + 1), key=lambda row: row["seq"])
 
-    def _read_bodies(self, condition: str) -> Iterable[Row]:
+    def _read_bodies(self, first: int, last: int) -> Iterable[Row]:
         self._bodies.refresh()
-        return self._bodies.rows(condition)
+        return self._bodies.rows(first, last)
 
     def _tidy(self, first: int) -> None:
         """Remove the bodies of entries before `first`; once in `FILES` compactions put the history together and sweep.
@@ -326,8 +328,8 @@ def split_bodies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     return kept, [{name: row[name] for name in BODIES} for row in large]
 
 
-def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[Row]]) -> list[Row]:
-    """The entries with their whole bodies; `look` gives bodies in the table beside that meet a condition.
+def join_bodies(place: str, rows: Iterable[Row], look: Callable[[int, int], Iterable[Row]]) -> list[Row]:
+    """The entries with their whole bodies; `look` gives bodies in the table beside from one number to another.
 
     Raises `LedgerError` when one is not there.
     """
@@ -335,7 +337,7 @@ def join_bodies(place: str, rows: Iterable[Row], look: Callable[[str], Iterable[
     beside = [row["seq"] for row in listed if row["body"] == BESIDE]
     if not beside:
         return listed
-    bodies = {(row["seq"], row["id"]): row["body"] for row in look(f"seq >= {min(beside)} and seq <= {max(beside)}")}
+    bodies = {(row["seq"], row["id"]): row["body"] for row in look(min(beside), max(beside))}
     whole = []
     for row in listed:
         body = bodies.get((row["seq"], row["id"])) if row["body"] == BESIDE else row["body"]

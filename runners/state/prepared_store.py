@@ -22,7 +22,7 @@ from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore, StoreUrl, open_store
 from origins.quick_dataclass import dataclass
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
@@ -241,8 +241,7 @@ class UrlStore(PreparedStore):
 
     @property
     def _objects(self) -> ObjectStore:
-        """With the access as it is now: credentials may be renewed while a run lasts."""
-        return ObjectStore(self.url)
+        return open_store(self.url)
 
 
 @dataclass(frozen=True)

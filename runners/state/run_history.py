@@ -164,19 +164,24 @@ class RunHistory(History):
 
     def write(self, rows: Sequence[RunRow]) -> None:
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
+        from deltalake.exceptions import TableNotFoundError
 
         from runners.state.delta_ledger import find_home
 
         options = get_options(self.path)
+        try:
+            table = DeltaTable(str(self.path), storage_options=options)
+        except TableNotFoundError:
+            table = None
         write_deltalake(
-            str(self.path),
+            table or str(self.path),
             _make_table(rows),
             mode="append",
             configuration=dict(find_home(self.path).properties),
             storage_options=options,
             post_commithook_properties=PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True),
         )
-        table = DeltaTable(str(self.path), storage_options=options)
+        table = table or DeltaTable(str(self.path), storage_options=options)
         if len(table.file_uris()) > FILES:
             old = f"started_at < {_moment_sql(max(row.started_at for row in rows) - self.retain)}"
             self._archive(table, old)

@@ -17,6 +17,7 @@ from runners.state.ledger import (
     BODIES,
     ENTRIES,
     KEPT_DAYS,
+    MOST,
     SETTLED,
     Columns,
     LedgerError,
@@ -91,7 +92,10 @@ class CatalogTable(LedgerTable):
     def refresh(self) -> None:
         """Spark reads the newest version each time."""
 
-    def rows(self, condition: str) -> list[Row]:
+    def rows(self, first: int = 0, last: int = MOST) -> list[Row]:
+        return self._select_rows(f"{next(iter(self.columns))} BETWEEN {int(first)} AND {int(last)}")
+
+    def _select_rows(self, condition: str) -> list[Row]:
         try:
             table = self._read_table()
             return [] if table is None else [row.asDict() for row in table.filter(condition).collect()]
@@ -100,11 +104,11 @@ class CatalogTable(LedgerTable):
         except list_spark_errors() as error:
             if classify(error).is_session_lost:
                 reconnect(self.spark)
-                return self.rows(condition)
+                return self._select_rows(condition)
             raise LedgerError(f"The ledger {self.name} cannot be read: {summarise_error(error)}.") from error
 
     def find_highest(self, column: str) -> int:
-        rows = self.rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
+        rows = self._select_rows(f"{column} = (SELECT max({column}) FROM {self.name})") if self._exists() else []
         return max((row[column] for row in rows), default=0)
 
     def commit(self, rows: Sequence[Row], condition: str, *, instead: bool = False) -> None:

@@ -39,7 +39,7 @@ def table() -> CatalogTable:
 
 def test_what_is_read_is_read_once_more_in_another_session(reconnected: list[object]) -> None:
     """Reading twice is reading once."""
-    assert table().rows("true") == []
+    assert table().rows() == []
     assert len(reconnected) == 1
 
 

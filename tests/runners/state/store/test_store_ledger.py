@@ -5,16 +5,21 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from origins.object_store import ObjectStore, StoreUrl
-from runners.model.entry import Entry
-from runners.state.delta_ledger import CHECKPOINT_EVERY, DeltaLedger
+from runners.model.entry import Entry, Settled
+from runners.state import delta_ledger
+from runners.state import ledger as table_ledger
+from runners.state.delta_ledger import CHECKPOINT_EVERY, STORE_CHECKPOINT_EVERY, DeltaLedger, StoreHome
 from runners.state.ledger import Conflict, Ledger, LedgerError
-from tests.runners.state.ledger.conformance import LedgerConformance
+from tests.runners.state.ledger.conformance import NOWHERE, LedgerConformance
 from tests.stores.azure import Azure
 from tests.stores.fault_proxy import Effect, Fault, Kind
-from tests.stores.s3 import S3, make_bucket, make_spark_settings
+from tests.stores.s3 import S3, make_bucket, make_client, make_spark_settings
 
 
 class TestStoreLedger(LedgerConformance):
@@ -50,6 +55,69 @@ def test_reading_makes_nothing(s3: S3, url: StoreUrl) -> None:
     assert {request.kind for request in s3.proxy.list_requests()} <= {"LIST", "GET", "HEAD"}
 
 
+def test_an_append_is_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file, and the version that it takes. Some seconds after the last look the log is listed too."""
+    ledger, now = DeltaLedger(url), 100.0
+    monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
+    append(ledger, "a")
+    s3.proxy.reset_counts()
+    append(ledger, "b", after=1)
+    assert s3.proxy.count() == {"PUT": 2}
+    now += StoreHome.sure
+    append(ledger, "c", after=2)
+    append(ledger, "d", after=3)
+    assert s3.proxy.count() == {"PUT": 6, "LIST": 1}
+    assert list_ids(DeltaLedger(url)) == ["a", "b", "c", "d"]
+
+
+def test_opening_a_ledger_is_one_request_for_each_append_and_few_for_the_log(s3: S3, url: StoreUrl) -> None:
+    """A checkpoint sums up the log before it is long."""
+    ledger = DeltaLedger(url)
+    for number in range(2 * STORE_CHECKPOINT_EVERY):
+        append(ledger, str(number), after=number)
+    s3.proxy.reset_counts()
+    assert len(DeltaLedger(url).read()) == 2 * STORE_CHECKPOINT_EVERY
+    rows = [request for request in s3.proxy.list_requests() if "/ledger/part-" in request.key]
+    log = [request for request in s3.proxy.list_requests() if "/ledger/_delta_log/" in request.key]
+    assert (len(rows), len(log) <= 15) == (2 * STORE_CHECKPOINT_EVERY, True)
+
+
+def test_a_writer_that_slept_past_a_checkpoint_lands_nothing(
+    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its version is free again, for the log was cleaned up, and no table has what is written there."""
+    now, sleeper, other = 100.0, DeltaLedger(url), DeltaLedger(url)
+    monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
+    append(sleeper, "a")
+    for number in range(1, STORE_CHECKPOINT_EVERY + 1):
+        append(other, str(number), after=number)
+    client = make_client(s3.behind)
+    for number in range(STORE_CHECKPOINT_EVERY):
+        client.delete_object(Bucket=s3.bucket, Key=f"state/ledger/_delta_log/{number:020}.json")
+    now += StoreHome.sure
+    with pytest.raises(Conflict):
+        append(sleeper, "late", after=1)
+    assert "late" not in list_ids(DeltaLedger(url))
+
+
+def test_an_append_by_an_older_version_of_wherry_is_seen(s3: S3, url: StoreUrl) -> None:
+    """It commits by `deltalake`, and each of the two refuses what the other was quicker with."""
+    ledger = DeltaLedger(url)
+    append(ledger, "a")
+    assert list_ids(ledger) == ["a"]
+    older = DeltaTable(str(url), storage_options=s3.storage_options)
+    entry = older.to_pyarrow_table().to_pylist()[0]
+    rows = pa.Table.from_pylist([{**entry, "seq": 2, "id": "b"}], pa.schema(older.schema().to_arrow()))
+    once = CommitProperties(max_commit_retries=0)
+    write_deltalake(older, rows, mode="append", commit_properties=once)
+    with pytest.raises(Conflict):
+        append(ledger, "late", after=1)
+    append(ledger, "c", after=2)
+    with pytest.raises(CommitFailedError):
+        write_deltalake(older, rows, mode="append", commit_properties=once)
+    assert list_ids(DeltaLedger(url)) == ["a", "b", "c"]
+
+
 def test_an_append_whose_answer_was_lost_has_landed(s3: S3, url: StoreUrl) -> None:
     """The entries' own ids tell; nothing is there twice."""
     ledger = DeltaLedger(url)
@@ -62,7 +130,7 @@ def test_an_append_whose_answer_was_lost_has_landed(s3: S3, url: StoreUrl) -> No
 def test_a_ledger_goes_on_with_credentials_that_were_renewed(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the store refuses the old ones, the environment is asked for new ones."""
+    """An append asks the environment for them. A table that is open asks once the store refuses the old ones."""
     given = {key: value for key, value in url.settings.items() if not key.endswith((".access.key", ".secret.key"))}
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
@@ -73,7 +141,7 @@ def test_a_ledger_goes_on_with_credentials_that_were_renewed(
     refused = s3.proxy.add(Fault("forbid", times=2))
     append(ledger, "b", after=1)
     signed = [request.headers["authorization"].partition("Credential=")[2][:4] for request in s3.proxy.list_requests()]
-    assert (refused.hits, signed[0], signed[-1]) == (2, "old/", "new/")
+    assert (refused.hits, signed[0], signed.count("old/"), signed[-1]) == (2, "new/", 1, "new/")
     assert list_ids(ledger) == ["a", "b"]
 
 
@@ -134,6 +202,19 @@ def test_a_version_that_is_not_seen_yet_is_not_replaced(s3: S3, url: StoreUrl) -
         append(DeltaLedger(url), "late", after=1)
     s3.proxy.clear()
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
+
+
+def test_the_history_stays_in_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small ones are put together there too, and each batch is in it once."""
+    monkeypatch.setattr(table_ledger, "FILES", 3)
+    ledger = DeltaLedger(url)
+    append(ledger, "a")
+    for end in range(1, 8):
+        batch = Settled(lane="0", number=end, plan=f"p{end}", run="r", at="", span=NOWHERE, counts={})
+        ledger.compact(Entry(kind="snapshot"), [batch], after=end)
+    history = DeltaTable(f"{url}_history", storage_options=s3.storage_options)
+    assert len(history.file_uris()) <= 3
+    assert sorted(each.number for each in DeltaLedger(url).history()) == [*range(1, 8)]
 
 
 def test_a_versioned_bucket_is_a_store_like_any(s3: S3) -> None:
