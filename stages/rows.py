@@ -87,7 +87,6 @@ class Rows(ABC):
     """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
     """Takes what a stage, by its name, found out about the batch that it judged."""
-
     one_by_one: bool = False
     """Whether Spark gets every expression by itself, and so says of each what is wrong with it."""
 
@@ -115,11 +114,7 @@ class Rows(ABC):
 
     def column(self, name: str) -> Column:
         """A column by its name, with any characters; in the case of letters that the rows have."""
-        return F.col(self.sql_name(name))
-
-    def sql_name(self, name: str) -> SqlText:
-        """The column as SQL."""
-        return SqlText(quote_name(self.spell_name(name)))
+        return F.col(quote_name(self.spell_name(name)))
 
     def spell_name(self, name: str) -> str:
         """The name as the rows spell it; itself when they have no such column."""
