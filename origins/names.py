@@ -51,8 +51,8 @@ def unquote_name(name: str) -> str:
 
 
 def quote_text(value: str) -> str:
-    """The value as a SQL string literal."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """The value as a SQL string literal, in which Spark sees no variable such as `${name}`."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
 
 
 def quote_in_hex(value: str) -> str:

@@ -67,8 +67,11 @@ _MEANING = {
 }
 """What decides what a definition means; the same on every Spark."""
 
-_ROOM = {"spark.sql.analyzer.maxIterations": "1000"}
-"""Room for long lines of stages: Spark Connect analyses all of them at once. A Spark that refuses it keeps its own."""
+_WANTED = {
+    "spark.sql.analyzer.maxIterations": "1000",  # Spark Connect analyses a long line of stages at once
+    "spark.sql.variable.substitute": "false",  # a column `${a}` keeps its name in SQL
+}
+"""What a Spark may refuse, which then keeps its own."""
 
 _STORES = tuple(
     f"{package}.{name}LogStore"
@@ -206,7 +209,7 @@ def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSessio
     settings = {**_MEANING, "spark.sql.session.timeZone": time_zone}
     for key, value in settings.items():
         _insist(session, key, value)
-    for key, value in _ROOM.items():
+    for key, value in _WANTED.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
             settings[key] = value

@@ -143,6 +143,16 @@ def test_a_plain_row_is_plain_json(spark: SparkSession) -> None:
     )
 
 
+def test_a_name_that_looks_like_a_variable_stays(spark: SparkSession) -> None:
+    """Spark puts no setting, and nothing of the environment, in its place."""
+    from pyspark.sql import functions as F
+
+    names = ["${spark.app.name}", "${env:PATH}", "a${b}", "${"]
+    frame = spark.range(1).select(*[F.lit(name).alias(name) for name in names])
+    (row,) = there_and_back(frame).collect()
+    assert row.after.asDict() == {name: name for name in names}
+
+
 def test_text_that_is_not_such_a_row_raises(spark: SparkSession) -> None:
     """A payload that was changed by hand is an error, never a row of NULLs."""
     from pyspark.sql.types import LongType, StructType

@@ -58,7 +58,8 @@ def codes_of_rows() -> set[str]:
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).glob("**/*.py")]
     sources = [file.read_text() for file in files if file.name != "conformance.py"]
     told = (
-        r"""reason\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |^[A-Z]+_CODE = "([A-Z_]+)\""""
+        r"""reason(?:_sql)?\("([A-Z_]+)"|Rule\(code="([A-Z_]+)"|'code', '([A-Z_]+)'|"(REQUIRE)": |"""
+        r"""^[A-Z]+_CODE = "([A-Z_]+)\""""
     )
     return {code for source in sources for found in re.findall(told, source, re.MULTILINE) for code in found if code}
 
