@@ -148,28 +148,22 @@ class RunEnded:
     """The last offset of each lane."""
 
 
-def describe_rest(event: BatchRests) -> str:
-    """The sentence that a person reads of it."""
-    batch = event.batch
-    why = str(event.error).splitlines()[0]
-    return f"batch {batch.number} of lane {batch.lane} will be tried again in {event.seconds:.1f} s: {why}"
-
-
-def describe_exceeded(event: LimitExceeded) -> str:
-    """The sentence that a person reads of it."""
-    batch = event.batch
-    return f"batch {batch.number} of lane {batch.lane} exceeds dlq.limits.{event.limit}: {event.message}"
-
-
-def describe_fallen(event: DlqFellBack) -> str:
-    """The sentence that a person reads of it."""
-    batch, why = event.batch, str(event.error).splitlines()[0]
-    refused = format_count(event.rows, "refused row goes", "refused rows go")
-    return f"batch {batch.number} of lane {batch.lane}: {refused} to the fallback, since the DLQ failed: {why}"
-
-
 Event: TypeAlias = (
     "RunStarted | BatchPlanned | BatchResumed | BatchDecided | LimitExceeded | BatchRests | DlqFellBack | BatchSettled"
     " | BatchCancelled | Noticed | RunStopping | RunEnded"
 )
 Listener: TypeAlias = Callable[[Event], None]
+
+
+def describe_warning(event: Event) -> str:
+    """The sentence that a person reads at once of an event that they may have to act on; nothing of another event."""
+    if not isinstance(event, BatchRests | LimitExceeded | DlqFellBack):
+        return ""
+    which = f"batch {event.batch.number} of lane {event.batch.lane}"
+    if isinstance(event, LimitExceeded):
+        return f"{which} exceeds dlq.limits.{event.limit}: {event.message}"
+    why = str(event.error).splitlines()[0]
+    if isinstance(event, BatchRests):
+        return f"{which} will be tried again in {event.seconds:.1f} s: {why}"
+    refused = format_count(event.rows, "refused row goes", "refused rows go")
+    return f"{which}: {refused} to the fallback, since the DLQ failed: {why}"

@@ -18,17 +18,7 @@ from runners.model.causes import Causes
 from runners.model.comparison import CanaryReport
 from runners.model.error_kinds import is_disk_full
 from runners.model.errors import tell_full_disk, wrap_file_error
-from runners.model.events import (
-    BatchRests,
-    BatchSettled,
-    DlqFellBack,
-    Event,
-    LimitExceeded,
-    Noticed,
-    describe_exceeded,
-    describe_fallen,
-    describe_rest,
-)
+from runners.model.events import BatchSettled, Event, Noticed, describe_warning
 from runners.model.masking import without
 from runners.model.planned_batch import StageCountBody
 from runners.model.text import format_batches, format_count, format_repr, summarise_error
@@ -290,14 +280,10 @@ class RunReportBuilder:
             self.spent = add_times(self.spent, event.seconds, before.seconds if before else {})
             if event.owed:
                 self.settled[event.batch.plan] = event
-        elif isinstance(event, BatchRests) and len(self.notices) < MOST_NOTICES:
-            self.notices.append(describe_rest(event))
-        elif isinstance(event, DlqFellBack) and len(self.notices) < MOST_NOTICES:
-            self.notices.append(describe_fallen(event))
-        elif isinstance(event, LimitExceeded) and len(self.notices) < MOST_NOTICES:
-            self.notices.append(describe_exceeded(event))
-        elif isinstance(event, Noticed) and len(self.notices) < MOST_NOTICES:
-            self.notices.append(f"{event.origin}: {event.message}")
+            return
+        notice = f"{event.origin}: {event.message}" if isinstance(event, Noticed) else describe_warning(event)
+        if notice and len(self.notices) < MOST_NOTICES:
+            self.notices.append(notice)
 
     def _add(self, event: BatchSettled, before: BatchSettled | None) -> None:
         counts = event.counts

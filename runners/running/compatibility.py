@@ -8,7 +8,7 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ
@@ -23,13 +23,33 @@ from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import PipelineState
 from runners.model.planned_batch import PlannedBatch
 from runners.model.spec import PipelineSpec
-from runners.state.journal import Journal
+from runners.state.journal import Journal, find_newest_label
 from runners.state.ledger import LedgerError
 from runners.state.progress import apply_entries
 from stages.mask import Mask
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 Recognises = Callable[[str], bool]
 """Whether the state knows this origin or destination, also from another place. What is stored there decides."""
+
+
+def make_recogniser(
+    pipeline: PipelineSpec, destinations: Mapping[str, Destination], journal: Journal, spark: SparkSession
+) -> Recognises:
+    """What looks at a place for what the state knows of it."""
+    state, origins = journal.state, pipeline.origins_by_name
+
+    def recognise(name: str) -> bool:
+        if name in origins:
+            lanes = [lane for lane in state.lanes if pipeline.owns(origins[name], lane)]
+            return origins[name].is_still(spark, [state.lanes[lane].offset for lane in lanes])
+        called = name if name in state.identities else destinations[name].was or ""
+        known = state.identities.get(called)
+        return known is not None and destinations[name].is_still(spark, known, find_newest_label(journal, called))
+
+    return recognise
 
 
 def check_layout(

@@ -4,17 +4,18 @@ are replayed."""
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from origins.batch import Json
-from origins.errors import list_spark_errors
+from origins.errors import WherryError, list_spark_errors
 from origins.nack import parse_columns
 from origins.quick_dataclass import dataclass
 from runners.model.error_kinds import classify
 from runners.model.errors import Refusal
-from runners.model.text import format_count
+from runners.model.text import format_count, summarise_error
 from runners.state.journal import Journal, list_decided
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from runners.state.prepared_store import PreparedStore
 
 _COLUMNS = "id string, original string"
+
+log = logging.getLogger("wherry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,13 @@ class GivenRows:
         if not store.put(f"{self.name}-0", rows, parse_columns(_COLUMNS)):
             store.write(f"{self.name}-0", spark.createDataFrame([tuple(each.values()) for each in rows], _COLUMNS))
         return self
+
+    def remove(self, store: PreparedStore, spark: SparkSession) -> None:
+        """Remove them from the store. What goes wrong in here is tried again by the next run."""
+        try:
+            store.remove(spark, self.name)
+        except list_spark_errors(WherryError) as error:
+            log.warning("the corrected rows of this replay are still in the state: %s", summarise_error(error))
 
     def load(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
         """The rows that the store has. Raises `Refusal` where it has not all of them."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from destinations.dead_letters import count_dead_letters, query_dlq
-from destinations.destination import Destination
+from destinations.destination import Destination, DestinationError
 from origins.quick_dataclass import dataclass
 from runners.model.errors import BudgetExceeded
 from runners.state.journal import Journal, list_decided
@@ -36,10 +36,18 @@ class RefusedBudget:
         return BudgetExceeded(self._waiting, self.limit) if self._waiting > self.limit else None
 
 
-def count_waiting_rows(dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
-    """How many refused rows wait, in the DLQ and in its fallback."""
-    fallen, refused = sum(journal.state.fallen.values()), count_dead_letters(dlq, spark) or 0
-    return fallen + (count_undecided(refused, dlq, spark, journal) if refused else 0)
+def count_waiting_rows(
+    dlq: Destination, spark: Callable[[], SparkSession], journal: Journal, *, has_fallback: bool
+) -> int:
+    """How many refused rows wait, in the DLQ and in its fallback; in a DLQ that is broken none, if it has one."""
+    fallen = sum(journal.state.fallen.values())
+    try:
+        refused = count_dead_letters(dlq, spark) or 0
+        return fallen + (count_undecided(refused, dlq, spark, journal) if refused else 0)
+    except DestinationError:
+        if not has_fallback:
+            raise
+        return fallen
 
 
 def count_undecided(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:

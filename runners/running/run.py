@@ -12,13 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from destinations.dead_letters import CopiedDlq, FallibleDlq
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, Destination, DestinationError, OpenDestination
+from destinations.destination import Deadline, Destination, OpenDestination
 from destinations.discard import Discard
 from destinations.dlq import DLQ, FALLBACK, FILTERED
 from origins.batch import JSON, Batch
-from origins.errors import WherryError, list_errors, list_spark_errors
+from origins.errors import WherryError, list_errors
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.spark_private import find_jvm_number
@@ -36,17 +35,13 @@ from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
 from runners.model.errors import Paused, WorkCancelled, tell_full_disk
 from runners.model.events import (
-    BatchRests,
-    DlqFellBack,
     Event,
     LimitExceeded,
     Listener,
     Noticed,
     RunEnded,
     RunStarted,
-    describe_exceeded,
-    describe_fallen,
-    describe_rest,
+    describe_warning,
 )
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
@@ -58,9 +53,16 @@ from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
 from runners.running.choice import count_causes_of_run
-from runners.running.compatibility import OperatorOverrides, Recognises, check_layout, resolve_names, start_over, waive
+from runners.running.compatibility import (
+    OperatorOverrides,
+    check_layout,
+    make_recogniser,
+    resolve_names,
+    start_over,
+    waive,
+)
 from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
-from runners.running.given_rows import NONE_GIVEN, find_given
+from runners.running.given_rows import GivenRows, find_given
 from runners.running.merge_fallback import FallbackMerge
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
 from runners.running.redo import Redo
@@ -83,7 +85,7 @@ from runners.spark.session import (
 )
 from runners.spark.warm import begin_use, end_use
 from runners.state.background_writer import BackgroundWriter
-from runners.state.journal import Journal, Lease, find_newest_label, list_decided
+from runners.state.journal import Journal, Lease, list_decided
 from runners.state.location import StateLocation, check_lasting, check_pipeline
 from runners.state.process_locks import (
     StateLock,
@@ -98,10 +100,10 @@ from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
 from runners.state.store_patience import PatientLedger, StorePatience
 from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
-from runners.ways.dlq_copies import open_copies
+from runners.ways.dlq_copies import open_dlq
 from runners.ways.large_values import sweep_stores
 from runners.ways.stage_chain import name_destinations
-from runners.ways.task_executor import TaskExecutor, sample_failure
+from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
 
 if TYPE_CHECKING:
@@ -188,7 +190,9 @@ class PipelineRun:
         self.merged: FallbackMerge | None = None
         """What it has brought back, where it was to do that."""
         self.patience = StorePatience(
-            make_policy(self.pipeline.run_options.retry), self.clock, is_forced=self._is_forced
+            make_policy(self.pipeline.run_options.retry),
+            self.clock,
+            is_forced=lambda: self.dispatcher is not None and self.dispatcher.forced,
         )
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
@@ -261,8 +265,8 @@ class PipelineRun:
                     self._drop_filtered(spark)
                     self._sweep_claims(journal, spark)
                 self._release(journal, report)
-                if journal.state.replay is None:
-                    self._drop_given_rows(spark)
+                if journal.state.replay is None and self.replay is not None and self.replay.fix.rows:
+                    self.replay.fix.rows.remove(self.place.store(), spark)
         facts = report.json()
         herald.tell(make_end_facts(facts, self.clock.now().isoformat()))
         if scribe is not None:
@@ -408,7 +412,8 @@ class PipelineRun:
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
         self.opened = {name: each.open() for name, each in ends.items()}
         journal.ledger = PatientLedger(journal.ledger, self.patience)
-        self.opened = {**self.opened, **self._open_dlq(self.opened[DLQ])}
+        copies = [each.discreet(self.pipeline.protection) for each in self.pipeline.dlq.copies]
+        self.opened = {**self.opened, **open_dlq(self.opened[DLQ], self.fallback, copies, self.ruling.assume)}
         budget = self.budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
@@ -469,7 +474,7 @@ class PipelineRun:
             if raised or dispatcher.forced:
                 runner.cancel()
             elif errors:
-                self.snapshot = self._sample_failure(runner, spark, errors[0])
+                self.snapshot = runner.describe_failure(spark, errors[0], options.snapshot)
             crew.close()
             raised += runner.confirm()
             runner.close()
@@ -479,32 +484,14 @@ class PipelineRun:
             return "failed", errors
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
 
-    def _open_dlq(self, kept: OpenDestination) -> Mapping[str, OpenDestination]:
-        """The DLQ and its fallback, if it has one, as this run has them open."""
-        fallback, copies = self.fallback, open_copies(self.pipeline.dlq, self.pipeline.protection)
-        ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
-        if not copies:
-            return ends
-        dlq = CopiedDlq(kept=ends[DLQ], copies=copies, assume=self.ruling.assume)
-        if fallback is None:
-            return {DLQ: dlq}
-        return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
-
     def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
         """What limits the refused rows that wait. Nothing limits a run that plans no new batch."""
-        limit = self.pipeline.dlq.budget
+        limit, has_fallback = self.pipeline.dlq.budget, self.fallback is not None
         if limit is None or self.replay is not None or self.finish:
             return None
-
-        def count() -> int:
-            try:
-                return count_waiting_rows(self.dlq, lambda: spark, journal)
-            except DestinationError:
-                if self.fallback is None:
-                    raise
-                return sum(journal.state.fallen.values())  # the DLQ is broken, and the run goes on without it
-
-        return RefusedBudget(limit, count)
+        return RefusedBudget(
+            limit, lambda: count_waiting_rows(self.dlq, lambda: spark, journal, has_fallback=has_fallback)
+        )
 
     def _check_budget(self, source: BatchPlanner | None) -> None:
         """Raises `BudgetExceeded` where batches may wait, and too many refused rows do."""
@@ -519,19 +506,8 @@ class PipelineRun:
     def _tell_origin(self, committed: Callable[[Batch], None], batch: Batch) -> None:
         self.patience.outlast(lambda: committed(batch))
 
-    def _is_forced(self) -> bool:
-        return self.dispatcher is not None and self.dispatcher.forced
-
     def _is_stopping(self) -> bool:
         return self.dispatcher is not None and bool(self.dispatcher.asked_to_stop or self.dispatcher.stopping)
-
-    def _sample_failure(self, runner: TaskExecutor, spark: SparkSession, error: Exception) -> Mapping[str, JSON] | None:
-        """What the run was doing when a batch failed: its refused rows if it was they, else its first ones."""
-        batch, most = getattr(error, "batch", None), self.pipeline.run_options.snapshot
-        if batch is None or not most:
-            return None
-        rows = getattr(error, "rows", None) or runner.sample(spark, batch, most)
-        return sample_failure(batch, getattr(error, "stage", None), rows[:most])
 
     def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from what is open to what waits
         """First the batches that an earlier run left open, then what waits."""
@@ -545,9 +521,8 @@ class PipelineRun:
         if dispatcher.stopping or self.finish:
             self._merge_fallback(journal, dispatcher, spark)
             return
-        check_layout(
-            self.pipeline, self.destinations, journal.state, self.ruling, self._make_recogniser(journal, spark)
-        )
+        recognises = make_recogniser(self.pipeline, self.destinations, journal, spark)
+        check_layout(self.pipeline, self.destinations, journal.state, self.ruling, recognises)
         opening = RunOpening(
             pipeline=self.pipeline,
             run=self.id,
@@ -592,7 +567,7 @@ class PipelineRun:
         if source is not None:
             source = self._choose_past(source, journal, spark)
         if source is not None and self.replay is not None:
-            self._take_given_rows(runner, spark)
+            self._take_given_rows(self.replay.fix.rows, runner, spark)
             with runner.cancel_planning():
                 chosen, runner.reading.fix = self.replay.make_source(
                     source, opening.lines, self.destinations, self.dlq, journal, spark
@@ -613,24 +588,14 @@ class PipelineRun:
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)
 
-    def _take_given_rows(self, runner: TaskExecutor, spark: SparkSession) -> None:
+    def _take_given_rows(self, rows: GivenRows, runner: TaskExecutor, spark: SparkSession) -> None:
         """Keep the rows that a person corrected in the state before the first of them is planned, and read these."""
-        rows = self.replay.fix.rows if self.replay is not None else NONE_GIVEN
         if rows and isinstance(self.dlq, Delta):
             kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
             runner.reading.origins = {
                 **runner.reading.origins,
                 REPLAY: DeadLetterRows(dlq=self.dlq, corrected=kept.texts),
             }
-
-    def _drop_given_rows(self, spark: SparkSession) -> None:
-        """Remove them when no row waits for them any more. What goes wrong in here is tried again by the next run."""
-        rows = self.replay.fix.rows if self.replay is not None else NONE_GIVEN
-        if rows:
-            try:
-                self.place.store().remove(spark, rows.name)
-            except list_spark_errors(WherryError) as error:
-                log.warning("the corrected rows of this replay are still in the state: %s", summarise_error(error))
 
     def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
         """Bring the refused rows back that wait in the fallback, where this run is to do that."""
@@ -655,23 +620,6 @@ class PipelineRun:
         if self.redo is not None:
             return self.redo.make_source(source, self.pipeline, journal, spark)
         return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
-
-    def _make_recogniser(self, journal: Journal, spark: SparkSession) -> Recognises:
-        """Who tells by what lies there whether an origin or a destination is the one that the state knows."""
-        state = journal.state
-        origins = self.pipeline.origins_by_name
-
-        def recognise(name: str) -> bool:
-            if name in origins:
-                lanes = [lane for lane in state.lanes if self.pipeline.owns(origins[name], lane)]
-                return origins[name].is_still(spark, [state.lanes[lane].offset for lane in lanes])
-            called = name if name in state.identities else self.destinations[name].was or ""
-            known = state.identities.get(called)
-            return known is not None and self.destinations[name].is_still(
-                spark, known, find_newest_label(journal, called)
-            )
-
-        return recognise
 
     def _join_company(self, journal: Journal) -> LaneCoordination | None:
         """The others with whom the lanes are shared."""
@@ -825,9 +773,5 @@ def _waited_for_spark(error: Exception) -> bool:
 
 def _log_warning(event: Event) -> None:
     """Whoever waits for a run wants to know why it waits, and hears of limits at once."""
-    if isinstance(event, BatchRests):
-        log.warning("%s", describe_rest(event))
-    elif isinstance(event, LimitExceeded):
-        log.warning("%s", describe_exceeded(event))
-    elif isinstance(event, DlqFellBack):
-        log.warning("%s", describe_fallen(event))
+    if warning := describe_warning(event):
+        log.warning("%s", warning)

@@ -1,17 +1,17 @@
-"""The copies of a DLQ: which of its rows each gets, behind stages of its own."""
+"""The DLQ as a run has it open, with its fallback and its copies, which get its rows behind stages of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import DlqCopy, dlq_schema
-from destinations.destination import Destination
-from destinations.dlq import Dlq
+from destinations.dead_letters import CopiedDlq, DlqCopy, FallibleDlq, dlq_schema
+from destinations.destination import Destination, OpenDestination
+from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch
 from origins.batch_rows import BatchRows, FrameRows
-from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 from runners.ways.stage_chain import SAMPLE_LABELS, StageChain, apply_chain, make_labels
@@ -23,9 +23,17 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-def open_copies(dlq: Dlq, protection: Protection) -> list[DlqCopy]:
-    """The copies of a DLQ, for one run."""
-    return [_open_copy(each.discreet(protection).as_copy()) for each in dlq.copies]
+def open_dlq(
+    kept: OpenDestination, fallback: Destination | None, copies: Sequence[Destination], assume: str
+) -> Mapping[str, OpenDestination]:
+    """The DLQ, which is open, and its fallback, if it has one; both with the copies."""
+    ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
+    if not copies:
+        return ends
+    dlq = CopiedDlq(kept=ends[DLQ], copies=[_open_copy(each.as_copy()) for each in copies], assume=assume)
+    if fallback is None:
+        return {DLQ: dlq}
+    return {DLQ: dlq, FALLBACK: replace(dlq, kept=ends[FALLBACK], is_fallback=True)}
 
 
 def _open_copy(destination: Destination) -> DlqCopy:

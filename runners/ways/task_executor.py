@@ -245,6 +245,15 @@ class TaskExecutor:
         hear = {name: each for name, each in self.origins.items() if each.listens}
         return {name: tell_origin(origin) for name, origin in hear.items()}
 
+    def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
+        """The batch in which the run failed, with its refused rows if it was they, else with its first ones; masked."""
+        batch: Batch | None = getattr(error, "batch", None)
+        if batch is None or not most:
+            return None
+        rows = getattr(error, "rows", None) or self.sample(spark, batch, most)
+        known = {"lane": batch.lane, "number": batch.number, "of": batch.span.label}
+        return {**known, "stage": getattr(error, "stage", None), "rows": [_cut_value(row) for row in rows[:most]]}
+
     def sample(self, spark: SparkSession, batch: Batch, most: int) -> list[JSON]:
         """Some rows of a batch as they are read, masked; none where they cannot be read. A batch that needed no Spark
         passed no stage, so its rows explain nothing."""
@@ -422,17 +431,6 @@ def _list_written(outcome: Outcome) -> Iterable[str]:
 
 LONGEST = 200
 """So many characters of a text are kept."""
-
-
-def sample_failure(batch: Batch, stage: str | None, rows: Sequence[JSON]) -> dict[str, JSON]:
-    """What is kept of the batch; the rows are masked already."""
-    return {
-        "lane": batch.lane,
-        "number": batch.number,
-        "of": batch.span.label,
-        "stage": stage,
-        "rows": [_cut_value(row) for row in rows],
-    }
 
 
 def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: Protection) -> list[JSON]:
