@@ -87,7 +87,8 @@ def enclose(sql: str) -> SqlText | None:
         depth += (mark in "([{") - (mark in ")]}")
         if depth < 0 or mark in "'\"`":
             return None
-    return None if depth else SqlText(f"({sql}\n)")
+    goes_on = sql.endswith("\\")  # a comment that ends so takes the next line too
+    return None if depth or goes_on else SqlText(f"({sql}\n)")
 
 
 def list_columns(sql: str) -> list[str]:

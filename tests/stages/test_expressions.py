@@ -207,7 +207,7 @@ def test_an_expression_in_brackets_means_the_same(sql: str) -> None:
     assert enclose(sql) == f"({sql}\n)"
 
 
-@pytest.mark.parametrize("sql", ["a) or (b", "f(a", "a]", "'a", "`a", '"a', "a -- x\n)"])
+@pytest.mark.parametrize("sql", ["a) or (b", "f(a", "a]", "'a", "`a", '"a', "a -- x\n)", "a -- x\\"])
 def test_an_expression_that_would_leave_its_brackets_stays_alone(sql: str) -> None:
     """Spark then says what is wrong with it."""
     assert enclose(sql) is None
