@@ -361,19 +361,18 @@ class _FilesRows(BatchRows):
         place = f"named_struct('part', {_PART}, 'block', 0L, 'row', {_ROW}) as {PLACE}"
         return TableRows(self.spark, rows, columns).frame().selectExpr(*map(quote_name, self.schema.names), place)
 
-    @property
+    @cached_property
     def _table(self) -> pa.Table | None:
         return None if self.places or self._tables is None else pa.concat_tables(self._tables.values())
 
     @cached_property
     def _tables(self) -> Mapping[str, pa.Table] | None:
         """The rows of each file, read in this process; None where Spark has to read one of them."""
-        (batch, *others) = self.batches
-        few = sum(file.size for file in list_files(batch.span.parts)) <= SMALL
-        reader = self.origin.make_reader(self._place)
-        if others or not few or self.origin.metadata or not self._is_here or not reader.parses_here(self._names):
+        batch, *others = self.batches
+        planned, reader = list_files(batch.span.parts), self.origin.make_reader(self._place)
+        few = not others and sum(file.size for file in planned) <= SMALL
+        if not few or self.origin.metadata or not self._is_here or not reader.parses_here(self._names, self.schema):
             return None
-        planned = list_files(batch.span.parts)
         found = self._place.read(planned)
         if found is None:
             return None

@@ -14,7 +14,7 @@ from origins.files.csv_header import Header, match_header, read_header
 from origins.files.csv_in_process import PLAIN_OPTIONS, parse_csv, parse_text
 from origins.files.csv_rows import CsvRows
 from origins.files.file_scan import METADATA, FileScan, check_folders, from_folder, read_folder_columns
-from origins.files.json_in_process import all_plain, none_is_odd, parse_rows
+from origins.files.json_in_process import all_plain, list_kinds, none_is_odd, parse_rows
 from origins.files.json_lines import JsonRescue, is_more, judge_json, judge_json_text, judge_surplus, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.listing import PACKED
@@ -54,12 +54,13 @@ class FileRows(FileScan):
             frames.append(frame)
         return reduce(lambda one, other: one.unionByName(other), frames)
 
-    def parses_here(self, names: Sequence[str]) -> bool:
-        """Whether `parse_here` may give the rows of such files, if they are few."""
+    def parses_here(self, names: Sequence[str], schema: T.StructType) -> bool:
+        """Whether `parse_here` may give rows with such columns of these files, if they are few."""
         odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
         given = dict(self.options.items() - complete_options(self.format, {}).items())
         plain = given.keys() <= (PLAIN_OPTIONS if self.format == "csv" else set())
-        return plain and not self.changes.rescues and not odd
+        simple = self.format not in ("json", "csv") or list_kinds(schema) is not None
+        return plain and simple and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
         """The rows of one file in this process, without `added` and `metadata` columns; None where Spark reads them."""
@@ -67,8 +68,8 @@ class FileRows(FileScan):
         def zone() -> str:
             return str(spark.conf.get("spark.sql.session.timeZone"))
 
-        wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         if self.format == "json":
+            wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
             return parse_rows(content, schema, extra=wrong.asks_extra, missing=wrong.asks_missing, zone=zone)
         if self.format == "csv":
             return parse_csv(content, schema, self.options, header=self.has_header, zone=zone)
