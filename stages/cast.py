@@ -46,17 +46,16 @@ class Cast(Stage):
         kinds = {each.name: each.dataType for each in rows.schema}
         exactly = rows.on_error == "keep"
         tried, put, wrong = {}, {}, []
-        for index, (given, kind) in enumerate(self.columns.items()):
-            name, after = rows.spell_name(given), f"{HIDDEN}{index}"
-            before, old = quote_name(name), kinds[name]
-            tried[after] = SqlText(_cast_column(before, old, kind.strip(), exactly=exactly))
+        wanted = {rows.spell_name(name): kind.strip() for name, kind in self.columns.items()}
+        for index, (name, kind) in enumerate(wanted.items()):
+            before, old, after = quote_name(name), kinds[name], f"{HIDDEN}{index}"
+            tried[after] = SqlText(_cast_column(before, old, kind, exactly=exactly))
             put[name] = after
-            is_lost = _is_lost(before, old, kind.strip(), after)
-            wrong.append(f"CASE WHEN {is_lost} THEN {_make_message(name, kind.strip(), before)} END")
-        reason = make_reason_sql("CAST", f"concat_ws('; ', {', '.join(wrong)})")
-        return rows.attempt(
-            tried, SqlText(f"CASE WHEN coalesce({', '.join(wrong)}) IS NOT NULL THEN {reason} END"), put
-        )
+            message = _make_message(name, kind, before)
+            wrong.append(f"CASE WHEN {_is_lost(before, old, kind, after)} THEN {message} END")
+        every = ", ".join(wrong)
+        reason = make_reason_sql("CAST", f"concat_ws('; ', {every})")
+        return rows.attempt(tried, SqlText(f"CASE WHEN coalesce({every}) IS NOT NULL THEN {reason} END"), put)
 
 
 def _make_message(name: str, kind: str, value: str) -> str:

@@ -238,7 +238,7 @@ class Rows(ABC):
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
-    def ask_claims(self: R, needed: str, columns: Collection[str] = ()) -> R:
+    def ask_claims(self: R, needed: str, columns: Collection[str]) -> R:
         """The same rows. The query raises `LARGE` where the condition, as SQL, is true for a live one; the batch then
         begins again with `claims`. The values of `columns` are `small` if it does not raise."""
         small = () if ASIDE in self.kept else columns
@@ -517,7 +517,7 @@ class MarkedRows(Rows):
     def _make_nack(self, code: str, message: str) -> str:
         schema = self.schema
         row = encode_payload({name: quote_name(name) for name in self.names}, schema)
-        original = encode_struct_sql("" if self.untouched else ORIGINAL, self.original_schema)
+        original = encode_struct("" if self.untouched else ORIGINAL, self.original_schema)
         schemas = quote_text(schema.json()), quote_text(self.original_schema)
         who = [quote_text(name) if name is not None else "NULL" for name in (self.stage, self.destination)]
         return _make_nack_sql((*who, code, message, row, schemas[0], original, schemas[1]))
@@ -581,13 +581,8 @@ def make_struct(names: Sequence[str]) -> SqlText:
     return SqlText(f"named_struct({fields})")
 
 
-def encode_struct(column: str, schema: str) -> Column:
-    """The struct column as the text that the DLQ keeps; without a name, the columns of these fields."""
-    return F.expr(encode_struct_sql(column, schema))
-
-
-def encode_struct_sql(column: str, schema: str) -> str:
-    """The same as SQL."""
+def encode_struct(column: str, schema: str) -> str:
+    """SQL for the struct column as the text that the DLQ keeps; without a name, for the columns of these fields."""
     fields = _parse_schema(schema)
     values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)

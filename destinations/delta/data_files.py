@@ -63,11 +63,14 @@ class AdoptableFiles:
         return AdoptableFiles(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))
 
 
+def make_file_name(number: int = 0, suffix: str = ".snappy.parquet") -> str:
+    """A name that no other data file has, as Spark writes such names; `number` tells those of one commit apart."""
+    return f"part-{number:05}-{uuid.uuid4()}-c000{suffix}"
+
+
 def name_for_table(found: AdoptableFiles) -> dict[str, Path]:
     """The files by the names that they get in a table's folder, where no others have them."""
-    return {
-        f"part-{at:05}-{uuid.uuid4()}-c000{''.join(file.suffixes[-2:])}": file for at, file in enumerate(found.files)
-    }
+    return {make_file_name(at, "".join(file.suffixes[-2:])): file for at, file in enumerate(found.files)}
 
 
 def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileBody]:

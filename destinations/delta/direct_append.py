@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from destinations.delta.data_files import AdoptableFiles, bring, describe_files, name_for_table, write
+from destinations.delta.data_files import AdoptableFiles, bring, describe_files, make_file_name, name_for_table, write
 from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, count_rows, open_to_readers
 from destinations.delta.lock import SparkCommits
 from destinations.destination import Written
@@ -225,7 +225,7 @@ class DirectWrite:
     def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
         has if `check` raises, the last thing that is done before."""
-        name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+        name = make_file_name()
 
         def make(folder: Path) -> None:
             write([rows], rows.schema, self._began.schema, folder / name)

@@ -33,7 +33,7 @@ from runners.ways.row_outcomes import count_by_spark
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from stages.expect.expect import Expect
 from stages.expect.expectation_results import list_failures
-from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct, make_struct
+from stages.rows import REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -240,7 +240,7 @@ class BatchTrial:
         steps = {name: own for name, own in self.line.branches.items() if own}
         self.sections[-1].filters.update({name: f"{FILTERED}{index}" for index, name in enumerate(steps)})
 
-        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Column | str]]:
+        def own(rows: MarkedRows, name: str) -> tuple[MarkedRows, Mapping[str, Expression]]:
             filters = self.sections[-1].filters[name]
             return self._apply_steps(rows, steps[name], filters), {filters: FILTERED_BY}
 
@@ -264,7 +264,7 @@ class BatchTrial:
             F.col(STATE).alias("state"),
             *[F.col(name) for name in filters],
             *[F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")],
-            *[encode_struct(note.column, note.schema).alias(note.column) for note in section.notes],
+            *[F.expr(encode_struct(note.column, note.schema)).alias(note.column) for note in section.notes],
             "nth",
             "alike",
             F.array(*self._arrival_order()).alias("arrival"),
@@ -279,7 +279,7 @@ class BatchTrial:
             return [{**row, "alike": 1, "files": self._list_files(row["arrival"][0])} for row in refused]
         first, filters = section.notes[0], list(section.filters.values())
         why = [F.col(VERDICT)[name].alias(name) for name in ("code", "message", "row")]
-        read = encode_struct(first.column, first.schema).alias(first.column)
+        read = F.expr(encode_struct(first.column, first.schema)).alias(first.column)
         part = F.col(PLACE)["part"].alias("part")
         rows = frame.where(F.col(STATE) < 0).select(F.col(STATE).alias("state"), *filters, *why, read, part)
         return group_refusals(rows, ["state", "code", *filters], ["message", "row", first.column])

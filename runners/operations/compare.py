@@ -28,7 +28,7 @@ from runners.ways.batch_source import list_columns, strip_lane_prefix
 from runners.ways.bisect_rows import RowErrorIsolator, split_runs
 from runners.ways.deciding import FILTERED_BY, pass_branches
 from runners.ways.stage_chain import StageChain, apply_chain, make_labels
-from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, MarkedRows, encode_struct, make_struct
+from stages.rows import ORIGINAL, REFUSED_BY_ORIGIN, STATE, VERDICT, Expression, MarkedRows, encode_struct, make_struct
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -129,7 +129,7 @@ class _Walk:
     def encode_row(self, name: str, of: str = "") -> Column:
         """The row of a destination as text; of the column with the outcome, where that is named."""
         column = f"{_ROW}{self.find_number(name)}"
-        return encode_struct(f"{of}.{column}" if of else column, self.schemas[name].json())
+        return F.expr(encode_struct(f"{of}.{column}" if of else column, self.schemas[name].json()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +358,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
         rows = replace(rows, frame=frame, kept=(*rows.kept, *columns))
     steps = {(at, name): own for at, (name, own) in enumerate(chain.branches.items()) if own}
 
-    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Column | str]]:
+    def own(rows: MarkedRows, which: tuple[int, str]) -> tuple[MarkedRows, Mapping[str, Expression]]:
         at, name = which
         passed = apply_chain(rows, _never_stop(steps[which]), pins, checked=True)
         schemas[name] = passed.schema
@@ -451,7 +451,7 @@ class _RowQuery:
             for side, column, walk in (("old", _OLD, self.old), ("new", _NEW, self.new))
         ]
         why = [verdict[name].alias(name) for name in ("stage", "message", "row")]
-        read = encode_struct(ORIGINAL, self.read).alias("read")
+        read = F.expr(encode_struct(ORIGINAL, self.read)).alias("read")
         rows = self.walked.where(F.col(_ID).isin(*ids)).select(F.col(_ID).alias("id"), read, *shown, *why)
         return {row["id"]: row for row in rows.collect()}
 

@@ -203,7 +203,7 @@ class RefusedRow:
             Window.partitionBy(F.lit(0)).orderBy(order, F.col(PLACE)["block"], F.col(PLACE)["row"])
         )
         columns = [name for name in list_columns(batch) if name in frame.columns]
-        row = encode_struct("", frame.select(*columns).schema.json())
+        row = F.expr(encode_struct("", frame.select(*columns).schema.json()))
         raw = F.col(REFUSED)["raw"] if REFUSED in frame.columns else F.lit(None).cast("string")
         near = frame.select(nth.alias(at), F.col(PLACE)["part"].alias("part"), raw.alias("raw"), row.alias("row"))
         near = near.where(F.col(at).between(self.position - BESIDE, self.position + BESIDE))

@@ -10,7 +10,6 @@ import os
 import re
 import tempfile
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from arro3.core import Array, RecordBatchReader, Table
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from destinations.delta.data_files import make_file_name
 from destinations.delta.direct_append import UNUSABLE, write_checkpoint
 from destinations.delta.direct_commit import format_commit, read_clock
 from destinations.delta.store_commit import StorePlace, format_key
@@ -239,7 +239,7 @@ class StoreHome(TableHome):
 
     def append(self, rows: Table, column: str, version: int) -> bool:
         """By two requests, of which the second is the condition; `deltalake` makes seven."""
-        store, name, content = open_store(self.url), f"part-00000-{uuid.uuid4()}-c000.snappy.parquet", io.BytesIO()
+        store, name, content = open_store(self.url), make_file_name(), io.BytesIO()
         pq.write_table(pa.table(rows), content)
         store.put_new(name, content.getvalue())
         numbers = rows.column(column).to_pylist()

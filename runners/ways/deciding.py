@@ -29,6 +29,7 @@ from runners.ways.row_outcomes import (
 )
 from runners.ways.stage_chain import PlacedStage, StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
+from stages.expressions import SqlText
 from stages.rows import (
     NOTE,
     ORIGINAL,
@@ -36,13 +37,15 @@ from stages.rows import (
     REFUSED_BY_ORIGIN,
     STATE,
     VERDICT,
+    Expression,
     MarkedRows,
     make_struct,
+    name_column,
     select_columns,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 B = TypeVar("B")
@@ -52,7 +55,7 @@ Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int
 COMMON = HIDDEN + "common"
 BEFORE = HIDDEN + "before"
 """The columns and the state that every branch begins with."""
-FILTERED_BY = f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)"
+FILTERED_BY = SqlText(f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)")
 """SQL for the step by which a row was filtered behind a destination's own steps; 0 for none."""
 
 
@@ -284,10 +287,10 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
         return rows.frame.selectExpr(*verdict_columns(), *rows.notes, live)
 
-    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Column | str]]:
+    def own(rows: MarkedRows, index: int) -> tuple[MarkedRows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
-        live = f"if({STATE} = 0, {make_struct(branch.names)}, NULL)"
-        beside: dict[str, Column | str] = {f"b{index}": live, f"f{index}": FILTERED_BY}
+        live = SqlText(f"if({STATE} = 0, {make_struct(branch.names)}, NULL)")
+        beside: dict[str, Expression] = {f"b{index}": live, f"f{index}": FILTERED_BY}
         if rows.keeps_filtered:
             kept = F.col(VERDICT).withField("destination", F.lit(destinations[index]))
             beside[f"k{index}"] = F.when(F.expr(f"{FILTERED_BY} != 0"), kept)
@@ -303,10 +306,10 @@ def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON])
 def pass_branches(
     rows: MarkedRows,
     branches: Iterable[B],
-    own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Column | str]]],
+    own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]],
 ) -> MarkedRows:
     """The rows behind every branch, each of which begins with the common columns: `own` gives them
-    behind one branch, and what is kept of that beside them, of which text is SQL."""
+    behind one branch, and what is kept of that beside them."""
     names = rows.names
     frame = rows.frame.selectExpr("*", make_struct(names).name(COMMON), f"{STATE} AS {BEFORE}")
     rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
@@ -322,10 +325,7 @@ def pass_branches(
             f"{state} AS {STATE}",
             f"{state} AS {BEFORE}",
             *[name for name in branch.kept if name != BEFORE],
-            *[
-                f"{column} AS {name}" if isinstance(column, str) else column.alias(name)
-                for name, column in beside.items()
-            ],
+            *[name_column(column, name) for name, column in beside.items()],
             *[f"{COMMON}[{quote_text(name)}] AS {quote_name(name)}" for name in names],
         )
         rows = replace(rows, frame=frame, kept=(*branch.kept, *beside))

@@ -133,12 +133,12 @@ def warm(place: Path, turns: int) -> Taken:
     taken: dict[str, list[float]] = {name: [] for name in (WARM_RUN, WARM_PREVIEW, NEXT_RUN, NEXT_PREVIEW)}
     try:
         for command in ("run", "preview"):
-            _time_command(command, file)
+            _time_command(command, file, "--quiet")
         for turn in range(turns):
             for name, pause in ((WARM_RUN, 5), (NEXT_RUN, 0), (WARM_PREVIEW, 5), (NEXT_PREVIEW, 0)):
                 land(place / "landing", 1, first=2 * turn + (name == NEXT_RUN) + 1)
                 time.sleep(pause)
-                taken[name].append(_time_command("run" if name in (WARM_RUN, NEXT_RUN) else "preview", file))
+                taken[name].append(_time_command("run" if name in (WARM_RUN, NEXT_RUN) else "preview", file, "--quiet"))
     finally:
         subprocess.run([*WHERRY, "warm", "stop"], check=True, capture_output=True)
         del os.environ["WHERRY_WARM"]
@@ -192,8 +192,7 @@ def _write_cases(file: Path, *, rows: int, files: int = 0) -> tuple[str, str]:
 def _time_command(command: str, file: str, *options: str) -> float:
     """Seconds of a command as a person types it."""
     began = time.perf_counter()
-    quiet = [] if options else ["--quiet"]
-    subprocess.run([*WHERRY, command, file, *options, *quiet], check=True, capture_output=True)
+    subprocess.run([*WHERRY, command, file, *options], check=True, capture_output=True)
     return time.perf_counter() - began
 
 
