@@ -21,25 +21,28 @@ from destinations.destination import (
     Label,
     Misfit,
     OpenDestination,
+    ReadBack,
     Unsure,
     Written,
     make_other_place_error,
 )
-from destinations.kafka.messages import CSV_OPTIONS, MessageColumns, TopicLimits
+from destinations.kafka.messages import CSV_OPTIONS, JSON_OPTIONS, MessageColumns, TopicLimits
 from destinations.kafka.producer import OWN, OutgoingMessage, ProducerFenced, Sender
 from origins.batch_rows import BatchRows, TableRows
 from origins.crash_points import reach
 from origins.errors import OriginError, list_spark_errors
 from origins.json_shape import check_shape
 from origins.kafka.avro import AvroCoding
-from origins.kafka.client import Cluster
+from origins.kafka.client import Cluster, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding
+from origins.kafka.rows import KafkaRows, MessageFormat
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, read_schema_file
+from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from stages.stage import Stage
@@ -152,6 +155,35 @@ class Kafka(Destination):
     def cluster(self) -> Cluster:
         """The brokers, as the client reaches them."""
         return Cluster.of(self.servers, self.options)
+
+    @property
+    def read_back(self) -> ReadBack | None:
+        """None unless the value of a message is a JSON object with all columns."""
+        is_whole = self.format == "json" and not (self.value or self.headers or self.partition)
+        return self._read_rows if is_whole and self.topic else None
+
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        def find_ranges() -> Mapping[Partition, tuple[int, int]]:
+            ends = self.cluster.list_ends(self.cluster.find_topics([str(self.topic)], None))
+            return {each: (known.first, known.end) for each, known in ends.items()}
+
+        rows = KafkaRows(
+            format=MessageFormat(name="raw", load=lambda: AvroCoding(schemas={}, header=True)),
+            cluster=self.cluster,
+            options=self.options,
+            columns=schema.json(),
+            check=find_ranges,
+            spark=spark,
+            places=False,
+        )
+        with _explain():
+            messages = rows.load_messages()
+        keys = ", ".join(quote_text(label.key) for label in labels)
+        mine = f"exists(headers, h -> h.key = 'wherry.batch' and cast(h.value as string) in ({keys}))"
+        parsed = F.from_json(F.col("value").cast("string"), schema, {**JSON_OPTIONS, "mode": "FAILFAST"})
+        return messages.where(mine).select(parsed.alias("row")).select("row.*")
 
     def as_copy(self) -> Kafka:
         return replace(self, shortens=True)

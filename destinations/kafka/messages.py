@@ -32,7 +32,9 @@ CSV_OPTIONS = {
 """The options of Spark's writer for CSV that a definition may give."""
 _OVERHEAD = 1_000
 """So many bytes of a message are what Kafka and Wherry add to a row, at most."""
-_JSON = quote_map({**TIMES, "timeZone": "UTC", "ignoreNullFields": "false"})
+JSON_OPTIONS: Mapping[str, str] = {**TIMES, "timeZone": "UTC"}
+"""How a JSON value writes timestamps."""
+_JSON = quote_map({**JSON_OPTIONS, "ignoreNullFields": "false"})
 _VALUE = HIDDEN + "value"
 """The column that has a value in Avro or Protobuf, or why there is none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
@@ -218,17 +220,19 @@ class MessageColumns:
         elif column is not None:
             most = _look_up({name: limit.bytes for name, limit in limits.items()}, column)
             partitions = _look_up({name: limit.partitions for name, limit in limits.items()}, column)
-            yield Rule(code="TOPIC", holds=f"{partitions} is not null", says="Kafka has no such topic", shows=[column])
+            there = f"{partitions} is not null"
+            yield Rule(code="TOPIC", holds=there, reason="Kafka has no such topic", shows=[column])
         for name in self.options.headers:
             if isinstance(self._get_type(name), T.ArrayType):
                 named = f"coalesce(not exists({quote_name(name)}, e -> e.key is null), true)"
-                yield Rule(code="HEADER", holds=named, says="a header has no name", shows=[name])
+                yield Rule(code="HEADER", holds=named, reason="a header has no name", shows=[name])
         if partition is not None:
             at = quote_name(partition)
             inside = f"({at} is null or ({at} >= 0 and {at} < {partitions}))"
-            yield Rule(code="PARTITION", holds=inside, says="the topic has no such partition", shows=[partition])
-        shown, says = [*([column] if column else []), *key], "the message is larger than the topic's max.message.bytes"
-        yield Rule(code="TOO_LARGE", holds=f"{self.size} <= {most}", says=says, shows=shown)
+            yield Rule(code="PARTITION", holds=inside, reason="the topic has no such partition", shows=[partition])
+        shown = [*([column] if column else []), *key]
+        reason = "the message is larger than the topic's max.message.bytes"
+        yield Rule(code="TOO_LARGE", holds=f"{self.size} <= {most}", reason=reason, shows=shown)
 
     def _list_used(self) -> Iterator[tuple[str, str]]:
         options = self.options

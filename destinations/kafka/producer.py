@@ -54,7 +54,10 @@ class Sender:
 
     cluster: Cluster
     transactional_id: str = ""
-    """With it a batch is one transaction. Whoever opens a sender with the same id ends the transactions of others."""
+    """The id of its transactions; each batch is one transaction.
+
+    A new sender with the same id ends the transactions of the others.
+    """
     largest: Sequence[int] = ()
     """How many bytes each topic takes at once, as far as that is known."""
     _producer: Producer = field(init=False, repr=False)
@@ -188,8 +191,8 @@ class Sender:
         from confluent_kafka import KafkaError
 
         known = error.args[0]
-        said = "; ".join(dict.fromkeys([known.str(), *self._words[-2:]]))
-        text = f"Kafka at {self.cluster.servers} did not {what}: {said}."
+        reasons = "; ".join(dict.fromkeys([known.str(), *self._words[-2:]]))
+        text = f"Kafka at {self.cluster.servers} did not {what}: {reasons}."
         fenced = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001 -- its public name
         fatal = bool(self.transactional_id) and known.code() == KafkaError._FATAL  # noqa: SLF001 -- as well
         if known.code() in fenced or fatal:

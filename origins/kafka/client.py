@@ -200,16 +200,16 @@ class Cluster:
         """Tell a consumer group that it has read up to these offsets, exclusive."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
-        told = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
+        positions = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
         with self._explain(f"commit the offsets of the group {group}"):
-            wanted = ConsumerGroupTopicPartitions(group, told)
+            wanted = ConsumerGroupTopicPartitions(group, positions)
             try:
                 for answer in _make_admin(self).alter_consumer_group_offsets([wanted]).values():
-                    told = self._wait(answer).topic_partitions
+                    positions = self._wait(answer).topic_partitions
             except KafkaException as error:
                 self._explain_group(group, error.args[0], error)
                 raise
-            for each in told:
+            for each in positions:
                 if each.error is not None:
                     self._explain_group(group, each.error, KafkaException(each.error))
                     raise KafkaException(each.error)

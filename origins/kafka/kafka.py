@@ -6,21 +6,28 @@ import importlib
 import json
 import re
 import time
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from datetime import datetime, timezone
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from origins.batch import Batch, Json, Limits, Span
 from origins.batch_rows import BatchRows
 from origins.errors import OriginError
 from origins.files.options import check_options, complete_options
-from origins.json_shape import check_shape
 from origins.kafka.avro import AvroCoding
 from origins.kafka.client import Cluster, Ends, Partition
 from origins.kafka.formats import CODED, FORMATS, Coding, make_fit
+from origins.kafka.offsets import (
+    describe_positions,
+    find_lane,
+    parse_position,
+    read_positions,
+    read_ranges,
+    read_schemas,
+    read_topic_ids,
+    spread_rows,
+)
 from origins.kafka.rows import HEADERS, METADATA, KafkaRows, MessageFormat
 from origins.kafka.schema_registry import SchemaRegistry, check_coding, explain_coding, make_digest, read_schema_file
 from origins.lazy import T
@@ -125,7 +132,7 @@ class Kafka(Origin):
             raise ValueError("read: expected new, since a topic has no end, got 'whole'")
         if self.pattern is not None:
             _check_pattern(self.pattern)
-        _parse_position("start", self.start)
+        parse_position("start", self.start)
         for name in _OWN:
             if name in self.options:
                 raise ValueError(f"options: expected settings other than {name}, which Wherry sets itself")
@@ -161,10 +168,10 @@ class Kafka(Origin):
 
     def check_offset(self, lane: str, offset: Json) -> None:
         if isinstance(offset, str):
-            _parse_position("offset", offset)
+            parse_position("offset", offset)
             return
         try:
-            known = _read_positions(offset)
+            known = read_positions(offset)
         except (ValueError, OriginError):
             known = {}
         if not known or any(at < 0 for _, at in known.values()):
@@ -183,7 +190,7 @@ class Kafka(Origin):
 
     def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
         try:
-            known = {each.topic: topic for offset in offsets for each, (topic, _) in _read_positions(offset).items()}
+            known = {each.topic: topic for offset in offsets for each, (topic, _) in read_positions(offset).items()}
             there = self.cluster.find_topics(self.names, self.pattern)
         except (OriginError, ValueError):
             return False
@@ -216,7 +223,7 @@ class Kafka(Origin):
         named = {self.start, *(offset for offset in offsets.values() if isinstance(offset, str))} - {"earliest"}
         begins = {"earliest": {each: known.first for each, known in ends.items()}}
         for position in sorted(named):
-            moment = _parse_position("start", position)
+            moment = parse_position("start", position)
             at = {} if moment is None else cluster.list_offsets_at(topics, moment)
             begins[position] = {
                 each: offset if (offset := at.get(each, -1)) >= 0 else known.end for each, known in ends.items()
@@ -271,11 +278,11 @@ class Kafka(Origin):
         )
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        return [str(each) for each in _read_ranges(batch.span.parts)]
+        return [str(each) for each in read_ranges(batch.span.parts)]
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
         if self.commit_group is not None:
-            positions = {each: offset for each, (_, offset) in _read_positions(batch.span.end).items()}
+            positions = {each: offset for each, (_, offset) in read_positions(batch.span.end).items()}
             if positions:
                 self.cluster.commit(self.commit_group, positions)
 
@@ -315,7 +322,7 @@ class Kafka(Origin):
         registry = self.schemas
         if registry is None:
             return read_schema_file(self)
-        pinned, found = _read_schemas(batch.span.parts), {}
+        pinned, found = read_schemas(batch.span.parts), {}
         for number, digest in sorted(pinned.items()):
             found[number] = registry.get_schema(number)
             if make_digest(found[number]) != digest:
@@ -345,7 +352,7 @@ class Kafka(Origin):
 
     def check_ranges(self, batch: Batch) -> Mapping[Partition, tuple[int, int]]:
         """The offsets of a batch. Raises `OriginError` where some are no longer what was planned."""
-        ranges, ids = _read_ranges(batch.span.parts), _read_ids(batch.span.parts)
+        ranges, ids = read_ranges(batch.span.parts), read_topic_ids(batch.span.parts)
         there = self.cluster.list_ends(self.cluster.find_topics(list(ids), None)) if ids else {}
         for each, (first, end) in ranges.items():
             known = there.get(each)
@@ -381,7 +388,7 @@ class KafkaBacklog(Backlog):
         waiting = {each: end - begins[each] for each, end in self._list_ends(lane).items() if end > begins[each]}
         named = start if isinstance(start, str) else self.origin.start if start is None else "earliest"
         if named != "earliest" or (isinstance(start, str) and not waiting):
-            label = f"nothing before {_describe(begins)}" if begins else "nothing"
+            label = f"nothing before {describe_positions(begins)}" if begins else "nothing"
             return Span(start=start, end=self._make_offset(start, begins), label=label)
         if not waiting:
             return None
@@ -392,7 +399,7 @@ class KafkaBacklog(Backlog):
         ]
         pinned = {str(n): known for each in taken for n, known in self.schemas.get(each.topic, {}).items()}
         parts += [{"schemas": pinned}] if self.origin.registry else []
-        label = _describe({each: (begins[each], after[each]) for each in sorted(taken)})
+        label = describe_positions({each: (begins[each], after[each]) for each in sorted(taken)})
         full = limits.rows is not None and sum(taken.values()) >= limits.rows
         return Span(start=start, end=self._make_offset(start, after), parts=tuple(parts), label=label, full=full)
 
@@ -417,7 +424,7 @@ class KafkaBacklog(Backlog):
     def find_gaps(self, lane: str, start: Json) -> list[str]:
         """What was deleted behind this offset before it was read; a sentence each."""
         found = []
-        for each, (topic, offset) in sorted(_read_positions(start).items()):
+        for each, (topic, offset) in sorted(read_positions(start).items()):
             now = self.ends.get(each)
             if now is None:
                 if offset and each.topic in self.origin.names:
@@ -446,7 +453,7 @@ class KafkaBacklog(Backlog):
         if start is None or isinstance(start, str):
             begins = self.begins[self.origin.start if start is None else start]
             return {each: begins.get(each, self.ends[each].first) for each in self._list_ends(lane)}
-        known, positions = _read_positions(start), {}
+        known, positions = read_positions(start), {}
         for each, end in self._list_ends(lane).items():
             now = self.ends[each]
             topic, offset = known.get(each, (now.id, now.first))
@@ -456,7 +463,7 @@ class KafkaBacklog(Backlog):
 
     def _make_offset(self, start: Json, positions: Mapping[Partition, int]) -> Json:
         """The offset that says these positions; and what was known of partitions that are not there."""
-        known = {each: at for each, at in _read_positions(start).items() if each.topic not in self._topics}
+        known = {each: at for each, at in read_positions(start).items() if each.topic not in self._topics}
         known |= {each: (self.ends[each].id, offset) for each, offset in positions.items()}
         offset: dict[str, dict[str, Any]] = {}
         for each, (topic, at) in sorted(known.items()):
@@ -479,24 +486,6 @@ def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partiti
     known = [made[each] for each in waiting if each in made]
     seconds = max(0.0, time.time() - min(known)) if known else None
     return Lag(rows=rows, seconds=seconds if waiting else 0.0)
-
-
-def find_lane(partition: Partition, lanes: int) -> int:
-    """The lane of a partition. It never depends on other partitions."""
-    return (zlib.crc32(partition.topic.encode()) + partition.number) % lanes
-
-
-def spread_rows(waiting: Mapping[Partition, int], most: int | None) -> Mapping[Partition, int]:
-    """How many rows a batch takes of each partition, in proportion to what waits there, and `most` in all."""
-    total = sum(waiting.values())
-    if most is None or total <= most:
-        return dict(waiting)
-    shares = {each: rows * most // total for each, rows in waiting.items()}
-    rest = most - sum(shares.values())
-    by_remainder = sorted(waiting, key=lambda each: (-(waiting[each] * most % total), each))
-    for each in by_remainder[:rest]:
-        shares[each] += 1
-    return {each: share for each, share in shares.items() if share}
 
 
 def _check_format(origin: Kafka) -> None:
@@ -535,77 +524,6 @@ def _check_pattern(pattern: str) -> None:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"pattern: expected a regular expression, got {pattern!r} ({error})") from error
-
-
-def _parse_position(option: str, position: str) -> float | None:
-    """The moment that is meant, in seconds since 1970; None for `earliest` and `latest`. Raises ValueError."""
-    if position in ("earliest", "latest"):
-        return None
-    try:
-        moment = datetime.fromisoformat(position.replace("Z", "+00:00"))
-    except ValueError as error:
-        raise ValueError(
-            f"{option}: expected earliest, latest or a time such as 2026-01-31T06:00:00Z, got {position!r}"
-        ) from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def _read_positions(offset: Json) -> Mapping[Partition, tuple[str, int]]:
-    """The topic's id and the next offset of each partition, as an offset says them."""
-    if offset is None or isinstance(offset, str):
-        return {}
-    if not isinstance(offset, Mapping):
-        raise ValueError(f"expected a mapping of topics, got {json.dumps(offset)}")
-    found = {}
-    for topic, known in offset.items():
-        shape = check_shape(_Positions, known)
-        for number, at in shape["next"].items():
-            found[Partition(topic, int(number))] = (shape.get("id", ""), at)
-    return found
-
-
-class _Next(TypedDict):
-    next: Mapping[str, int]
-
-
-class _Positions(_Next, total=False):
-    """What an offset says of a topic."""
-
-    id: str
-
-
-def _read_ranges(parts: Sequence[Json]) -> Mapping[Partition, tuple[int, int]]:
-    """The first offset and the end, exclusive, of each partition of a span."""
-    return {Partition(topic, number): (first, end) for topic, number, first, end, _ in _list_ranges(parts)}
-
-
-def _read_ids(parts: Sequence[Json]) -> Mapping[str, str]:
-    """The ids of a span's topics."""
-    return {topic: known for topic, _, _, _, known in _list_ranges(parts)}
-
-
-def _list_ranges(parts: Sequence[Json]) -> Sequence[tuple[str, int, int, int, str]]:
-    return [check_shape(tuple[str, int, int, int, str], part) for part in parts if not isinstance(part, Mapping)]
-
-
-def _read_schemas(parts: Sequence[Json]) -> Mapping[int, str]:
-    """The schemas that were there when a span was planned: by id, what tells each from another one."""
-    pinned = [check_shape(_Schemas, part)["schemas"] for part in parts if isinstance(part, Mapping)]
-    return {int(number): digest for each in pinned for number, digest in each.items()}
-
-
-class _Schemas(TypedDict):
-    schemas: Mapping[str, str]
-
-
-def _describe(positions: Mapping[Partition, Any]) -> str:
-    """The offsets of a few partitions, as a person would name them."""
-    texts = []
-    for each, at in sorted(positions.items())[:3]:
-        first, end = at if isinstance(at, tuple) else (at, at + 1)
-        texts.append(f"{each} offset {first}" if end - first == 1 else f"{each} offsets {first} to {end - 1}")
-    others = len(positions) - 3
-    return ", ".join(texts) + (f" and {others} more partition{'s' * (others != 1)}" if others > 0 else "")
 
 
 def _make_headers_type() -> T.DataType:

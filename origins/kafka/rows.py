@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -62,9 +63,9 @@ class MessageFormat:
     """How the value of a message becomes columns."""
 
     name: str
-    metadata: Sequence[str]
+    metadata: Sequence[str] = ()
     """The columns that are facts about the message."""
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(default_factory=dict)
     """How CSV is written, as Spark's reader knows it."""
     load: Callable[[], Coding]
     """What decodes Avro and Protobuf."""
@@ -101,14 +102,17 @@ class KafkaRows(BatchRows):
         packs = _PACKED if self.format.name in CODED else 1
         return sum(packs * len(each.value() or b"") + len(each.key() or b"") for each in self._messages)
 
+    def load_messages(self) -> DataFrame:
+        """Return the messages with all their properties."""
+        return self._load_by_spark() if self._messages is None else self._load_here(self._messages)
+
     @cached_property
     def _frame(self) -> DataFrame:
         name = self.format.name
         metadata = {each: METADATA[each][1] for each in self.format.metadata}
         if name in CODED:
             return self._decode(metadata)
-        raw = self._load_by_spark() if self._messages is None else self._load_here(self._messages)
-        raw = raw.withColumn(PLACE, F.expr(_PLACE))
+        raw = self.load_messages().withColumn(PLACE, F.expr(_PLACE))
         if name == "json":
             return self._parse_json(raw, metadata)
         if name == "csv":

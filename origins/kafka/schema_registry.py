@@ -137,9 +137,9 @@ class SchemaRegistry:
 
     def _explain(self, status: int, path: str) -> OriginError:
         if status in (401, 403):
-            told = "a token" if self.token else f"the user {self.username}" if self.username else "no user"
+            credentials = "a token" if self.token else f"the user {self.username}" if self.username else "no user"
             return OriginError(
-                f"The schema registry at {self.url} did not accept {told} (HTTP {status}).",
+                f"The schema registry at {self.url} did not accept {credentials} (HTTP {status}).",
                 hint="Check `username` and `password`, or `token`, of `registry`.",
             )
         return OriginError(

@@ -25,6 +25,7 @@ from origins.kafka.kafka import Kafka as KafkaOrigin
 from origins.memory import Memory
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
+from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchRests, Event
 from runners.model.spec import BatchOptions, RetryOptions, RunOptions
@@ -32,6 +33,7 @@ from runners.operations.validate import explain
 from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment, run
+from tests.destinations.dlq.test_dead_letters import check_read_back
 from tests.kafka.broker import Broker, make_options
 from tests.kafka.test_kafka_destination import make, read_headers, read_messages, read_values
 
@@ -270,6 +272,40 @@ def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSe
     assert headers["wherry.batch"].endswith("/dlq")
     assert (headers["wherry.code"], headers["wherry.stage"]) == ("PARSE", "origin")
     assert headers["wherry.message"] == letter["message"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("once", [False, True])
+def test_refused_rows_wait_in_kafka_until_a_merge(
+    kafka: Broker, spark: SparkSession, tmp_path: Path, once: bool
+) -> None:
+    """Though the first run dies behind the write to the topic, which has messages of others too, each row comes back
+    once."""
+    source, refused = kafka.make_topic(), kafka.make_topic(2)
+    kafka.send(source, ['{"id": 1}', "poison", '{"id": "x"}'])
+    kafka.send(refused, ["of others"])
+    options = f'servers: "{kafka.servers}", topic: {refused}, exactly_once: {once}, transactional_id: {refused}'.lower()
+    dlq = f"on_failure: fallback\n  fallback:\n    kafka: {{{options}}}"
+    pipeline = Pipeline.load(write_letters(tmp_path, kafka, source, dlq))
+    blocked = tmp_path / ".wherry/orders/dlq"
+    blocked.parent.mkdir(parents=True)
+    blocked.touch()
+    with watch_points(CrashInjector("before-settle", end=None)):
+        assert pipeline.run(check=False).status == "failed"
+    assert pipeline.run().fallback == 2
+    assert len(read_messages(kafka, refused)) == (3 if once else 5)
+    blocked.unlink()
+    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 2)
+    assert [letter["code"] for letter in pipeline.dead_letters()] == ["PARSE", "PARSE"]
+    assert (pipeline.audit().balanced, pipeline.merge_dead_letters().rows) == (True, 0)
+
+
+@pytest.mark.spark
+def test_a_topic_gives_refused_rows_back_as_they_were(kafka: Broker, spark: SparkSession) -> None:
+    """The messages of others stay out."""
+    topic = kafka.make_topic(2)
+    kafka.send(topic, ["of others"])
+    check_read_back(spark, Kafka(servers=kafka.servers, topic=topic, key="id"))
 
 
 @pytest.mark.spark

@@ -18,7 +18,8 @@ from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
 from origins.kafka.client import Ends, Partition
-from origins.kafka.kafka import Kafka, KafkaBacklog, find_lane, spread_rows
+from origins.kafka.kafka import Kafka, KafkaBacklog
+from origins.kafka.offsets import find_lane, spread_rows
 from origins.kafka.protobuf import ProtobufCoding
 from origins.kafka.rows import translate_options
 from origins.nack import REFUSED

@@ -1,0 +1,102 @@
+"""The offsets and the spans of Kafka, as the ledger keeps them, and which partitions and rows a batch takes."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, TypedDict
+
+from origins.batch import Json
+from origins.json_shape import check_shape
+from origins.kafka.client import Partition
+
+
+def parse_position(option: str, position: str) -> float | None:
+    """The moment that is meant, in seconds since 1970; None for `earliest` and `latest`. Raises ValueError."""
+    if position in ("earliest", "latest"):
+        return None
+    try:
+        moment = datetime.fromisoformat(position.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise ValueError(
+            f"{option}: expected earliest, latest or a time such as 2026-01-31T06:00:00Z, got {position!r}"
+        ) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+
+
+def read_positions(offset: Json) -> Mapping[Partition, tuple[str, int]]:
+    """The topic's id and the next offset of each partition, as an offset says them."""
+    if offset is None or isinstance(offset, str):
+        return {}
+    if not isinstance(offset, Mapping):
+        raise ValueError(f"expected a mapping of topics, got {json.dumps(offset)}")
+    found = {}
+    for topic, known in offset.items():
+        shape = check_shape(_Positions, known)
+        for number, at in shape["next"].items():
+            found[Partition(topic, int(number))] = (shape.get("id", ""), at)
+    return found
+
+
+class _Next(TypedDict):
+    next: Mapping[str, int]
+
+
+class _Positions(_Next, total=False):
+    """What an offset says of a topic."""
+
+    id: str
+
+
+def read_ranges(parts: Sequence[Json]) -> Mapping[Partition, tuple[int, int]]:
+    """The first offset and the end, exclusive, of each partition of a span."""
+    return {Partition(topic, number): (first, end) for topic, number, first, end, _ in _list_ranges(parts)}
+
+
+def read_topic_ids(parts: Sequence[Json]) -> Mapping[str, str]:
+    """The ids of a span's topics."""
+    return {topic: known for topic, _, _, _, known in _list_ranges(parts)}
+
+
+def _list_ranges(parts: Sequence[Json]) -> Sequence[tuple[str, int, int, int, str]]:
+    return [check_shape(tuple[str, int, int, int, str], part) for part in parts if not isinstance(part, Mapping)]
+
+
+def read_schemas(parts: Sequence[Json]) -> Mapping[int, str]:
+    """The schemas that were there when a span was planned: by id, what tells each from another one."""
+    pinned = [check_shape(_Schemas, part)["schemas"] for part in parts if isinstance(part, Mapping)]
+    return {int(number): digest for each in pinned for number, digest in each.items()}
+
+
+class _Schemas(TypedDict):
+    schemas: Mapping[str, str]
+
+
+def describe_positions(positions: Mapping[Partition, Any]) -> str:
+    """The offsets of a few partitions, as a person would name them."""
+    texts = []
+    for each, at in sorted(positions.items())[:3]:
+        first, end = at if isinstance(at, tuple) else (at, at + 1)
+        texts.append(f"{each} offset {first}" if end - first == 1 else f"{each} offsets {first} to {end - 1}")
+    others = len(positions) - 3
+    return ", ".join(texts) + (f" and {others} more partition{'s' * (others != 1)}" if others > 0 else "")
+
+
+def find_lane(partition: Partition, lanes: int) -> int:
+    """The lane of a partition. It never depends on other partitions."""
+    return (zlib.crc32(partition.topic.encode()) + partition.number) % lanes
+
+
+def spread_rows(waiting: Mapping[Partition, int], most: int | None) -> Mapping[Partition, int]:
+    """How many rows a batch takes of each partition, in proportion to what waits there, and `most` in all."""
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return dict(waiting)
+    shares = {each: rows * most // total for each, rows in waiting.items()}
+    rest = most - sum(shares.values())
+    by_remainder = sorted(waiting, key=lambda each: (-(waiting[each] * most % total), each))
+    for each in by_remainder[:rest]:
+        shares[each] += 1
+    return {each: share for each, share in shares.items() if share}
