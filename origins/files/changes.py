@@ -66,8 +66,11 @@ class Changes:
 
     @staticmethod
     def of(kind: str, policies: Mapping[str, str], *, given: bool) -> Changes:
-        """What a definition says, completed. A schema that is `given` names the columns that are wanted; one that
-        grows, or that is told from all files of parquet, has columns that some of them have not."""
+        """Return the definition's policies, completed.
+
+        A `given` schema names the wanted columns. Some files may lack columns of a schema that grows, or of a schema
+        from all parquet files.
+        """
         defaults = {"extra": "ignore"} if given else {}
         if kind == "json" or policies.get("extra") == "evolve" or (kind == "parquet" and not given):
             defaults["missing"] = "evolve"

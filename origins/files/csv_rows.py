@@ -125,7 +125,7 @@ class CsvVerdict:
 
     @property
     def _miscount_message(self) -> str:
-        """SQL for what is said of a line with too few or too many fields."""
+        """SQL for the message about a line with too few or too many fields."""
         expected, found = len(self.header.columns), count_fields_sql(quote_name(CORRUPT), self.options)
         fields = f"{found}, if({found} = 1, ' field', ' fields')"
         has = f"concat('this line has ', {fields}, ', and {expected} were expected')"

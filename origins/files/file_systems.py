@@ -88,9 +88,9 @@ class OpenFileSystem(FileSystem):
 
     @abstractmethod
     def read(self, root: str, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]]:
-        """What is in these files, and which file each was while it was read; without missing ones.
+        """Return the content of these files, and which file each was during the read; without missing files.
 
-        One that was another file at any moment of that is told as that other one.
+        If a file was another file at any moment of the read, the result names that other file.
         """
 
     @abstractmethod

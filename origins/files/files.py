@@ -30,11 +30,11 @@ from origins.files.options import FORMATS, check_options, complete_options
 from origins.files.scan_small import SMALL
 from origins.lazy import T, pa
 from origins.names import HIDDEN, is_one_disk, quote_name
-from origins.object_store import StoreError, canonicalise, is_store_url
 from origins.origin import BATCH, PLACE, Backlog, Origin, Progress
 from origins.quantities import check_seconds, parse_seconds
 from origins.quick_dataclass import dataclass
 from origins.schema import check_schema, parse_schema
+from origins.store_access import StoreError, canonicalise, is_store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -401,7 +401,7 @@ class _FilesRows(BatchRows):
 
     @property
     def _is_here(self) -> bool:
-        return self._place.is_read_here and is_one_disk(self.spark)
+        return self._place.is_read_here and (is_one_disk(self.spark) or not self._place.local)
 
     @cached_property
     def _place(self) -> FilePattern:

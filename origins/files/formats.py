@@ -33,9 +33,11 @@ class FileRows(FileScan):
     """A reader of files of one format."""
 
     def read(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, *, places: bool) -> DataFrame:
-        """The rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, `PLACE` if asked for.
+        """Return the rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, and `PLACE` with
+        `places`.
 
-        Why a line is refused is said in full only with `places`: a batch that raises at the first one needs no more.
+        Only with `places` the reason of a refused line is complete: a batch that raises at the first refused line
+        needs no more.
         """
         frames = []
         for keys, group in self._group_by_folders(names, schema).items():

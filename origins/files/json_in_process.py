@@ -94,14 +94,16 @@ def split_lines(text: str) -> list[str]:
 
 
 def _parse_objects(text: str, number: type[float | Decimal]) -> Sequence[Mapping[str, Json]]:
-    def parsed(written: str) -> float | Decimal:
+    def parse_number(written: str) -> float | Decimal:
         if len(written) > _DIGITS:
             raise _Unlike
         return number(written)
 
     if text.startswith("\ufeff") or ("\\u" in text and has_half(text)):
         raise _Unlike
-    read = json.JSONDecoder(object_pairs_hook=_make_object, parse_float=parsed, parse_constant=_raise_unlike).decode
+    read = json.JSONDecoder(
+        object_pairs_hook=_make_object, parse_float=parse_number, parse_constant=_raise_unlike
+    ).decode
     rows = [read(line) for line in split_lines(text) if line.strip(" \t")]
     if any(type(row) is not dict for row in rows):
         raise _Unlike

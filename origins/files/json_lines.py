@@ -1,4 +1,4 @@
-"""Lines of JSON as text: what they hold, when one is no row, what is said about it, and what is kept of it."""
+"""Lines of JSON as text: their content, when a line is no row, the message about it, and what the DLQ keeps of it."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ PARSED = HIDDEN + "parsed"
 """The column with what was parsed of a line."""
 _ROW = HIDDEN + "row"
 _WRONG = HIDDEN + "wrong"
+"""The column with what is wrong with a line's keys; empty where nothing is, and NULL for a line that is plain."""
 _AGAIN = HIDDEN + "again"
 _LARGE = r"[eE]\+?[0-9]{2}|[0-9]{39}"
 """What stands in every number that is too large for a `float`."""
@@ -92,8 +93,10 @@ def is_more(wrong: JsonChanges) -> str:
     line, options = quote_name(LINE), wrong.options
     if is_whole(options):
         line = _parsed_text_sql(options)
-    others = [is_other_value(line, column, options) for column in _parse_fields(wrong)]
-    return " or ".join([has_more(options), is_no_text(options), *others, f"{_refusal_sql(wrong)} is not null"])
+    infinite = [_is_made_infinite(line, column, options) for column in _parse_fields(wrong)]
+    cut = [_is_cut_value(line, column, options) for column in _parse_fields(wrong)]
+    odd = any_of([has_more(options), is_no_text(options), *cut, f"{_refusal_sql(wrong)} is not null"])
+    return any_of([f"not ({_is_plain(wrong, line)}) and ({odd})", *infinite])
 
 
 def is_no_text(options: Mapping[str, str]) -> str:
@@ -108,27 +111,45 @@ def is_no_text(options: Mapping[str, str]) -> str:
 def is_other_value(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
     """SQL that is true where Spark's parser makes another value of a column than stands on the line: an infinite one
     of a number, or one without control characters. `value` is what was parsed, if that is known."""
-    kind, parts = column.dataType, []
+    return any_of([_is_made_infinite(line, column, options, value), _is_cut_value(line, column, options)])
+
+
+def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
+    """SQL that is true where Spark's parser makes an infinite value of a number; "false" without floats."""
+    kind = column.dataType
 
     def infinite(at: str) -> str:
         return any_inside(at, kind, lambda each, of: is_infinite(each) if _is_float(of) else "false")
 
-    def cut(at: str, of: T.DataType) -> str:
-        return f"{at} rlike {quote_text(CONTROL)}" if of.typeName() in _TIMES else "false"
+    if infinite(_AGAIN) == "false":
+        return "false"
+    may = infinite(value) if value else f"{line} rlike {quote_text(_LARGE)}"
+    without = f"regexp_replace({line}, {quote_text(_LITERAL)}, 'null')"
+    again = value_under_key_sql(without, column.name, sql_type(kind), options)
+    return f"(({may}) and coalesce(exists(array({again}), {_AGAIN} -> {infinite(_AGAIN)}), false))"
 
-    if infinite(_AGAIN) != "false":
-        may = infinite(value) if value else f"{line} rlike {quote_text(_LARGE)}"
-        without = f"regexp_replace({line}, {quote_text(_LITERAL)}, 'null')"
-        again = value_under_key_sql(without, column.name, sql_type(kind), options)
-        parts.append(f"(({may}) and coalesce(exists(array({again}), {_AGAIN} -> {infinite(_AGAIN)}), false))")
-    if any_inside(_AGAIN, kind, cut) != "false":
-        may = f"{line} rlike {quote_text(_MAY_BE_CUT)}"
-        if "allowunquotedcontrolchars" not in options:
-            may = f"(contains({line}, {_BACKSLASH}) or contains({line}, {_DELETE})) and {may}"
-        as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(kind)), options)
-        found = any_inside(_AGAIN, kind, cut)
-        parts.append(f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))")
-    return any_of(parts)
+
+def _is_cut_value(line: str, column: T.StructField, options: Mapping[str, str]) -> str:
+    """SQL that is true where Spark's parser cuts control characters off a time; "false" for a column without times."""
+    found = any_inside(_AGAIN, column.dataType, _is_cut)
+    if found == "false":
+        return "false"
+    may = f"{line} rlike {quote_text(_MAY_BE_CUT)}"
+    if "allowunquotedcontrolchars" not in options:
+        may = f"(contains({line}, {_BACKSLASH}) or contains({line}, {_DELETE})) and {may}"
+    as_text = value_under_key_sql(line, column.name, sql_type(_times_as_text(column.dataType)), options)
+    return f"({may} and coalesce(exists(array({as_text}), {_AGAIN} -> {found}), false))"
+
+
+def _is_cut(value: str, kind: T.DataType) -> str:
+    return f"{value} rlike {quote_text(CONTROL)}" if kind.typeName() in _TIMES else "false"
+
+
+def _is_plain(wrong: JsonChanges, line: str, parsed: str | None = None) -> str:
+    """SQL that is true only for a line, if it is JSON, with one object, the right keys, and no value that was cut."""
+    is_plain = wrong.is_plain_sql(line, parsed)
+    may_be_cut = any(_is_cut_value(line, each, wrong.options) != "false" for each in wrong.schema)
+    return f"{is_plain} and not contains({line}, {_DELETE})" if may_be_cut else is_plain
 
 
 def as_written(line: str, column: T.StructField, value: str) -> str:
@@ -170,7 +191,7 @@ def judge_json_text(wrong: JsonChanges) -> Verdict:
     """The verdict on what was `parse_lines`."""
     line, options = quote_name(LINE), wrong.options
     is_read = "true" if is_whole(options) else f"({PARSED}.{CORRUPT} is null or {is_array(line)})"
-    is_change = f"{_WRONG} is not null and not ({_is_broken(options)})"
+    is_change = f"coalesce({_WRONG} <> '', false) and not ({_is_broken(options)})"
     why = (
         f"case when {is_no_text(options)} then {quote_text(NO_TEXT)} "
         f"when {is_read} and {has_more(options)} then {quote_text(surplus_message(options))} "
@@ -235,13 +256,16 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
     frame = lines.withColumn(PARSED, F.when(F.expr(ONCE), value))
     if not keep_blank:
         frame = frame.where(f"{PARSED} is not null")
-    frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {_refusal_sql(wrong)} end"))
     line, row = quote_name(LINE), PARSED
-    told_of = _parsed_text_sql(options) if is_whole(options) else quote_name(LINE)
-    others = [
-        is_other_value(told_of, each, options, f"{PARSED}.{quote_name(each.name)}") for each in _parse_fields(wrong)
-    ]
-    is_bad = " or ".join([_is_broken(options), f"{_WRONG} is not null", _is_inexact(schema, options), *others])
+    refusal = f"if({_is_plain(wrong, line, PARSED)}, null, coalesce({_refusal_sql(wrong)}, ''))"
+    frame = frame.withColumn(_WRONG, F.expr(f"case when {ONCE} then {refusal} end"))
+    told_of = _parsed_text_sql(options) if is_whole(options) else line
+    values = {f"{PARSED}.{quote_name(each.name)}": each for each in _parse_fields(wrong)}
+    infinite = [_is_made_infinite(told_of, each, options, value) for value, each in values.items()]
+    cut = [_is_cut_value(told_of, each, options) for each in values.values()]
+    odd = any_of([_is_broken(options), f"{_WRONG} <> ''", *cut])
+    unread = f"{PARSED}.{CORRUPT} is not null"
+    is_bad = any_of([unread, f"{_WRONG} is not null and ({odd})", _is_inexact(schema, options), *infinite])
     frame = frame.withColumn(CORRUPT, F.expr(f"case when {is_bad} then {line} end"))
     if is_whole(options):
         rows = f"if({CORRUPT} is null, {PARSED}.{_ROW}, array(null))"
@@ -296,7 +320,7 @@ _NO_OBJECT = HIDDEN + "no_object"
 _MISFITS = HIDDEN + "misfits"
 _PATHS = HIDDEN + "paths"
 _KEPT = HIDDEN + "kept"
-_NOTHING = "cast(array() as array<struct<name: string, wider: boolean, said: string>>)"
+_NOTHING = "cast(array() as array<struct<name: string, wider: boolean, message: string>>)"
 _SAID = quote_text("this line is not one JSON object")
 _LARGE_NUMBER = (
     r"(?<=[:\[,\s])(-?[0-9.]*[eE]\+?[0-9]{2}[0-9]*|-?[0-9]{39}[0-9.eE+-]*|[+-]?(?:Infinity|INF)|NaN)(?=\s*[,\]}])"
@@ -364,7 +388,7 @@ class JsonRescue:
     def make_verdict(self) -> Verdict:
         line, takes = quote_name(LINE), ("rescue",)
         bad = [kind for kind in ("wider", "other") if getattr(self._changes, kind) not in takes]
-        messages = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.said), '; ')"
+        messages = f"array_join(transform({_filter_kinds_sql(bad)}, each -> each.message), '; ')"
         refuses = str(self._changes.corrupt not in takes).lower()
         stop = [kind for kind in ("wider", "other") if getattr(self._changes, kind) == "stop"]
         ends = str(self._changes.corrupt == "stop").lower()
@@ -393,7 +417,7 @@ class JsonRescue:
             alone = f"from_json({line}, {quote_text(own)}, {as_map(self._options)}).{CORRUPT} is not null"
             is_lost = f"{alone} or {_is_inexact_part(column)} or {self._is_other(column)}"
             value = as_written(line, column, value_under_key_sql(line, column.name, "string", self._options))
-            kind = f"'wider', {fits_wider_number(column, value)}, 'said', {describe_misfit(column, value)}"
+            kind = f"'wider', {fits_wider_number(column, value)}, 'message', {describe_misfit(column, value)}"
             items.append(f"if({is_lost}, named_struct('name', {quote_text(column.name)}, {kind}), null)")
         return f"filter(array({', '.join(items)}), each -> each is not null)"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from origins.files.bad_lines import as_map
+from origins.files.bad_lines import any_of, as_map
 from origins.files.changes import Changes
 from origins.files.options import is_whole
 from origins.lazy import T
@@ -34,12 +34,15 @@ _KEY_END = '":'
 _SPACED = ("'", '" ', '"\t', '"\r', '"\n')
 """What is in every text in which a key is not in double quotes, or has a blank behind it."""
 _FEW_NAMES = 16
+_BACKSLASH, _SINGLE = "\\", "'"
+_DEFAULT = "EXISTS_DEFAULT"
+"""Where the schema says what parsers make of a column that a line has not."""
 
 
 def has_tail(value: str, options: str, *, whole_file: bool) -> str:
-    """SQL that is true for a line with more on it than one object; for a whole file, than one object or one array.
+    """SQL that is true for a line with more than one object; for a whole file, with more than one object or one array.
 
-    It is never NULL. What is no JSON at all may or may not be said to have a tail.
+    It is never NULL. For text that is no JSON the answer is undefined.
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
@@ -122,6 +125,18 @@ def _contains_sql(line: str, text: str) -> str:
     """SQL that looks for a rare last character first, since a search stops wherever the first one is."""
     found = f"contains({line}, {quote_text(text)})"
     return found if text[-1] in " '" else f"contains({line}, {quote_text(text[-1])}) and {found}"
+
+
+def _is_one_flat_object(line: str, found: str) -> str:
+    """SQL that is true only for an object without objects inside it, alone on its line, whose members are as many as
+    were `found`: there are no more members than commas, and one. Nothing is escaped in such a line.
+
+    The last piece between commas is the only one with a brace, and so no other piece is equal to it.
+    """
+    before = f"cast(substring(cast({line} as binary), 1, octet_length({line}) - 1) as string)"
+    is_alone = f"startswith({line}, '{{') and endswith({line}, '}}') and not contains({before}, '}}')"
+    pieces = f"find_in_set(substring_index({line}, ',', -1), {line})"
+    return f"{is_alone} and not contains({line}, {quote_text(_BACKSLASH)}) and {pieces} = {found}"
 
 
 def keys_sql(line: str, options: Mapping[str, str]) -> str:
@@ -241,6 +256,37 @@ class JsonChanges:
         policies = {self.changes.wider, self.changes.other, self.changes.corrupt}
         return self.changes.rescues or not (is_whole(self.options) or policies <= {"nack", "evolve"})
 
+    def is_plain_sql(self, line: str, parsed: str | None = None) -> str:
+        """SQL that is true only for a line whose object has the right keys, each of them once, and which has nothing
+        behind the object, and no escapes; if it is JSON at all. It costs a fraction of the exact checks.
+
+        A column of `parsed` that is not NULL proves its key. The text proves the others, since a name between quotes
+        and before a colon is a key where nothing is escaped, and no quote is a single one.
+        """
+        columns = self.schema.fields
+        proving = [each.name for each in columns if parsed is not None and _DEFAULT not in each.metadata]
+        has_parts = any(isinstance(each.dataType, T.StructType | T.ArrayType | T.MapType) for each in columns)
+        if has_parts or not self._is_usual or len(columns) - len(proving) > _FEW_NAMES:
+            return "false"
+        has_value = {name: f"{parsed}.{quote_name(name)} is not null" for name in proving}
+        keys = [(each.name, quote_text(f'"{each.name}{_KEY_END}')) for each in columns]
+        is_there = [any_of([has_value.get(name, "false"), f"contains({line}, {key})"]) for name, key in keys]
+        found = " + ".join(f"cast({each} as int)" for each in is_there)
+        all_there = " and ".join(has_value.values()) if len(proving) == len(columns) else "false"
+        parts = [
+            _is_one_flat_object(line, found),
+            any_of([all_there, f"not contains({line}, {quote_text(_SINGLE)})"]),
+            f"is_valid_utf8({line})",
+            f"{found} = {len(columns)}" if self.asks_missing else "true",
+        ]
+        return " and ".join(f"({part})" for part in parts if part != "true")
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether JSON is read as text of UTF-8, a line each, and without more liberties than by default."""
+        odd = self.options.keys() & {"encoding", "multiline"}
+        return not odd and not any(name.startswith("allow") for name in self.options)
+
     @property
     def only_keys(self) -> bool:
         """Whether only extra keys are rescued, so that nothing is to be taken apart where there are none."""
@@ -277,7 +323,7 @@ class JsonChanges:
     def first_in_file_sql(self, line: str, found: str) -> str:
         """What is `found` of a line, for a whole file: of the first of its objects in which something is."""
         objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
-        return f"get(filter(transform({objects}, object -> {found}), said -> said is not null), 0)"
+        return f"get(filter(transform({objects}, object -> {found}), message -> message is not null), 0)"
 
     def _may_be_refused(self, line: str) -> str:
         """SQL that is true for every line whose keys may be wrong: Spark compiles it, but for a message it does not."""

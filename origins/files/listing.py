@@ -40,9 +40,9 @@ from origins.files.file_systems import (
 )
 from origins.files.stored_files import StoredFiles
 from origins.json_shape import check_shape
-from origins.object_store import StoreError, StoreUrl, is_store_url
 from origins.origin import Backlog
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreError, StoreUrl, is_store_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,10 +81,10 @@ class FilePattern:
 
     @property
     def _files(self) -> OpenFileSystem | None:
-        return None if not self.changes and StoredFiles.is_left_to_spark(self.root) else self._reached
+        return None if not self.changes and StoredFiles.is_left_to_spark(self.root) else self._file_system
 
     @cached_property
-    def _reached(self) -> OpenFileSystem | None:
+    def _file_system(self) -> OpenFileSystem | None:
         return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
@@ -137,10 +137,10 @@ class FilePattern:
         *,
         may_be_gone: bool = False,
     ) -> list[File]:
-        """What is there now, in order. Raises `OriginError` when the root is not there, or cannot be listed.
+        """Return what is there now, in order. Raises `OriginError` if the root is missing or cannot be listed.
 
-        A file that is `known` is not looked at where this machine has it: it is told as it is known. What fits the
-        pattern and is no regular file, or cannot be looked at, is no file: `pass_over` gets its name, and why. With
+        A `known` file on this machine is not looked at again: the result has it as it is known. What fits the pattern
+        but is no regular file, or cannot be read, is left out: `pass_over` gets its name and the reason. With
         `may_be_gone` it is no error that a store has no file there.
         """
 
@@ -155,8 +155,11 @@ class FilePattern:
         return {file.name: file for file in self._ask(spark, lambda files: files.stat(self.root, names))}
 
     def read(self, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]] | None:
-        """What is in these files, and which files they were while they were read, without missing ones; None where
-        this process has no access after all. One that was another at any moment of that is told as that other one."""
+        """Return the content of these files, and which file each was during the read; without missing files.
+
+        It is None if this process has no access after all. If a file was another file at any moment of the read, the
+        result names that other file.
+        """
         try:
             found = self.files.read(self.root, planned)
         except StoreError as error:

@@ -89,7 +89,8 @@ class ParquetRows:
             if key not in judged:
                 judged[key] = replace(self._judge_file(spark, name, found), nanos=nanos)
             groups.setdefault(judged[key], []).append(name)
-        frames = [self._read_group(spark, footer, names) for footer, names in groups.items()]
+        alike = len(groups) == 1
+        frames = [self._read_group(spark, footer, names, alike=alike) for footer, names in groups.items()]
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: T.StructType) -> DataFrame:
@@ -160,11 +161,13 @@ class ParquetRows:
             return Footer(f"the file {' and '.join(wrong)}" if wrong else "", kept, types.json())
         return Footer()
 
-    def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str]) -> DataFrame:
+    def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str], *, alike: bool) -> DataFrame:
+        """The rows of the files with this footer. They need no verdict if all files are `alike` and no value is bad."""
         if not footer.types:
             rows = self._load(spark, footer, names, self.schema)
             given = dict(zip(self.schema.names, self.schema.names, strict=True))
-            return self.files.select_columns(rows, given, self._judge_nanos(footer, self.schema, _GOOD), self.places)
+            verdict = self._judge_nanos(footer, self.schema, _GOOD)
+            return self.files.select_columns(rows, given, None if alike and verdict is _GOOD else verdict, self.places)
         found = T.StructType.fromJson(json.loads(footer.types))
         if footer.wrong:
             whole = self._load(spark, footer, names, found)

@@ -13,9 +13,9 @@ from origins.schema import sql_type
 
 
 def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Where a type that was found is not as is wanted: the kind of change, the path, and what is said of it.
+    """Yield where a found type differs from the wanted type: the kind of change, the path, and the message.
 
-    Of what lies in a difference nothing is said. Names are matched whatever the case of their letters.
+    It yields nothing inside a difference. Names match in any case of letters.
     """
     if isinstance(want, T.StructType) and isinstance(found, T.StructType):
         before = f"{path}." if path else ""

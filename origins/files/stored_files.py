@@ -29,16 +29,8 @@ from origins.files.file_systems import (
     make_one_file_error,
 )
 from origins.files.scan_small import SMALL
-from origins.object_store import (
-    ObjectStore,
-    StoredObject,
-    StoreError,
-    can_reach_stores,
-    get_key,
-    is_spark_here,
-    is_store_url,
-    open_bucket,
-)
+from origins.object_store import ObjectStore, StoredObject, can_reach_stores, open_bucket
+from origins.store_access import StoreError, get_key, is_driver_here, is_store_url
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -68,7 +60,7 @@ class StoredFiles(OpenFileSystem):
         They are Spark's where it may have a right that this process has not, and where no library for stores is
         installed.
         """
-        ours = always or (can_reach_stores() and is_spark_here())
+        ours = always or (can_reach_stores() and is_driver_here())
         if not is_store_url(root) or not ours:
             return None
         return StoredFiles(open_bucket(root))
@@ -192,8 +184,12 @@ class StoredFile:
     def open(self, mode: str, *, encoding: str | None = None) -> IO[Any]:
         """Read it from its beginning, as text or (`rb`) as bytes. Of a large one only what is asked for is fetched."""
         small = self.stat().st_size <= SMALL
-        opened: IO[bytes] = io.BytesIO(self.read_bytes()) if small else io.BufferedReader(_Pieces(self), _BUFFER)
+        opened: IO[bytes] = io.BytesIO(self.read_bytes()) if small else self.open_parts(_BUFFER)
         return opened if "b" in mode else io.TextIOWrapper(opened, encoding=encoding)
+
+    def open_parts(self, buffer: int) -> IO[bytes]:
+        """Read any part of it, as bytes. A request fetches what is asked for, and so many bytes at least."""
+        return io.BufferedReader(_Pieces(self), buffer)
 
     def read_range(self, start: int, end: int) -> bytes:
         """Some of its bytes, one at least."""

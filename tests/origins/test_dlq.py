@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
+from pyspark import SparkContext
 
+from destinations.conformance import make_label
 from origins.batch import JSON, Batch, Limits, Span
 from origins.dlq import DlqEntries
 from origins.errors import OriginError
-from origins.nack import DLQ_COLUMNS, RAW, REFUSED
+from origins.nack import DLQ_COLUMNS, RAW, REFUSED, parse_columns
 from origins.origin import Progress
 from tests.runners.running.letterbox import NOON, READ, letters, post
 
@@ -321,3 +325,16 @@ def test_entries_have_the_columns_of_a_dlq() -> None:
     """They need no look at the table."""
     fields = json.loads(DlqEntries(path="dlq").columns(None, None) or "")["fields"]  # type: ignore[arg-type]
     assert [field["name"] for field in fields] == [column.split(" ")[0] for column in DLQ_COLUMNS.split(", ")]
+
+
+def test_a_spark_that_has_yet_to_start_is_asked_for_the_entries_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that carries an open batch again has asked it for nothing yet, and a column needs a Spark that is up."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    spark, schema = Mock(), parse_columns(DLQ_COLUMNS).json()
+    spark.sql.side_effect = InterruptedError("Spark starts here.")
+    span = Span(start=None, end={"id": "x", "version": 0}, parts=(["a", 1, 0],), label="one file")
+    batch = replace(make_label().batch, lane="0", span=span, schema=schema)
+    with pytest.raises(InterruptedError, match="Spark starts here"):
+        DlqEntries(path=str(folder), code="CAST").fetch(spark, [batch])

@@ -7,18 +7,25 @@ import importlib.util
 import pickle
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
+import deltalake
+import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-from origins import object_store
-from origins.object_store import (
+from origins import spark_private, store_access
+from origins.object_store import ObjectStore, describe_store_error, open_delta_table
+from origins.spark_private import get_hadoop_settings, get_jvm
+from origins.store_access import (
     HADOOP,
-    ObjectStore,
     StoreError,
     StoreUrl,
     canonicalise,
-    describe_store_error,
     find_problem,
     get_options,
     is_read_here,
@@ -27,6 +34,8 @@ from origins.object_store import (
     make_spark_settings,
     suggest_connector,
 )
+from runners.pipeline import Pipeline
+from runners.spark.session import is_connect
 from tests.stores.s3 import S3
 
 S3A = "spark.hadoop.fs.s3a."
@@ -157,7 +166,7 @@ def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatc
 def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition's settings count more, and a secret that is not known here counts nothing."""
     up = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word", f"{S3A}endpoint.region": "eu-west-1"}
-    monkeypatch.setattr(object_store, "list_context_settings", lambda: up)
+    monkeypatch.setattr(store_access, "list_context_settings", lambda: up)
     given = {f"{S3A}endpoint.region": "eu-west-3", f"{S3A}secret.key": "${secret:WORD}"}
     assert get_options(StoreUrl("s3://b/a", given)) == {"aws_region": "eu-west-3"}
     assert get_options("s3://b/a") == {
@@ -171,38 +180,143 @@ def test_a_spark_is_asked_for_its_settings_once(monkeypatch: pytest.MonkeyPatch)
     """Each of them costs calls of the JVM, and every request to a store needs them."""
     asked: list[str] = []
 
-    class Context:
-        def __init__(self, region: str) -> None:
-            self.region = region
-
-        def getConf(self) -> Context:  # noqa: N802 -- pyspark's name
-            return self
-
-        def getAll(self) -> list[tuple[str, str]]:  # noqa: N802
-            asked.append(self.region)
-            return [(f"{S3A}endpoint.region", self.region)]
-
-    def find_region() -> str:
-        return (get_options("s3://b/a") or {})["aws_region"]
-
-    first, second = Context("eu-west-1"), Context("eu-west-3")
+    monkeypatch.setattr(spark_private, "_list_hadoop_settings", lambda _: ({}, {}))
+    first, second = Context("eu-west-1", asked), Context("eu-west-3", asked)
     monkeypatch.setattr(SparkContext, "_active_spark_context", first)
     assert [find_region(), find_region()] == ["eu-west-1"] * 2
     monkeypatch.setattr(SparkContext, "_active_spark_context", second)
     assert (find_region(), asked) == ("eu-west-3", ["eu-west-1", "eu-west-3"])
 
 
-@pytest.mark.parametrize(
-    ("master", "remote", "here"),
-    [("local[2]", "", True), ("spark://host:7077", "", False), ("local[2]", "sc://host", False)],
-)
-def test_a_spark_of_a_cluster_reads_what_is_in_a_store(
-    monkeypatch: pytest.MonkeyPatch, master: str, remote: str, here: bool
+class Context:
+    """A context of pyspark's that has this region, and notes each question."""
+
+    _jsc: Any = object()
+
+    def __init__(self, region: str, asked: list[str]) -> None:
+        self.region, self.asked = region, asked
+
+    def getConf(self) -> Context:  # noqa: N802 -- pyspark's name
+        return self
+
+    def getAll(self) -> list[tuple[str, str]]:  # noqa: N802
+        self.asked.append(self.region)
+        return [(f"{S3A}endpoint.region", self.region)]
+
+
+def find_region() -> str | None:
+    """The region that the settings of this process give."""
+    return (get_options("s3://b/a") or {}).get("aws_region")
+
+
+def test_a_spark_that_another_thread_still_starts_has_no_settings_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For some seconds pyspark has a context without a JVM's: reaching a store must not fail then."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    context = Context("eu-west-1", [])
+    context._jsc = None
+    monkeypatch.setattr(spark_private, "_list_hadoop_settings", lambda each: ({"fs.a": str(each._jsc.is_up)}, {}))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert find_region() is None
+    context._jsc = SimpleNamespace(is_up=True)
+    assert find_region() == "eu-west-1"
+
+
+@pytest.mark.parametrize("error", [Py4JError("not whitelisted"), TypeError("'JavaPackage' object is not callable")])
+def test_a_jvm_that_hides_hadoop_from_python_has_its_own_settings_left(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """It may have a right that this process has not."""
+    """As on some clusters of Databricks."""
+    context = Context("eu-west-1", [])
+    context._jsc = Mock(hadoopConfiguration=Mock(side_effect=error))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+    assert find_region() == "eu-west-1"
+
+
+def test_settings_in_files_of_hadoop_give_access(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads `core-site.xml`, so this process looks in the same store; Spark's own settings count more."""
+    if is_connect(spark):
+        pytest.skip("the driver of Spark Connect is another process")
+    site, context = tmp_path / "core-site.xml", spark.sparkContext
+    lines = {"fs.s3a.bucket.own.endpoint": "http://host:9000", "fs.s3a.bucket.own.secret.key": "word", "other": "not"}
+    texts = "".join(f"<property><name>{name}</name><value>{value}</value></property>" for name, value in lines.items())
+    site.write_text(f"<configuration>{texts}</configuration>")
+    hadoop = get_hadoop_settings(spark)
+    hadoop.addResource(get_jvm(spark).java.net.URL(site.as_uri()))
+    try:
+        found, _ = spark_private._list_hadoop_settings(context)
+        assert {name: found.get(name) for name in lines} == {**lines, "other": None}
+    finally:
+        site.write_text("<configuration></configuration>")
+        hadoop.reloadConfiguration()
+
+
+@pytest.mark.parametrize("begin", ["run", "status"])
+def test_settings_that_a_program_gives_hadoop_count_from_then_on(
+    spark: SparkSession, tmp_path: Path, begin: str
+) -> None:
+    """As in a notebook, between two runs; they count more than those with which Spark was started."""
+    if is_connect(spark):
+        pytest.skip("the driver of Spark Connect is another process")
+    file, hadoop = tmp_path / "orders.yaml", get_hadoop_settings(spark)
+    file.write_text("name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{memory: {}}]\n")
+    assert get_options("s3://own/a") == {}
+    given = {"fs.s3a.bucket.own.endpoint": "http://host:9000", "fs.s3a.bucket.own.access.key": "mine"}
+    given["fs.s3a.bucket.own.secret.key"] = "word"
+    try:
+        for name, value in given.items():
+            hadoop.set(name, value)
+        getattr(Pipeline.load(file), begin)()
+        assert get_options("s3://own/a") == {
+            "aws_endpoint": "http://host:9000",
+            "aws_allow_http": "true",
+            "aws_access_key_id": "mine",
+            "aws_secret_access_key": "word",
+        }
+    finally:
+        for name in given:
+            hadoop.unset(name)
+        spark_private.forget_context_settings()
+
+
+@pytest.mark.parametrize(("remote", "here"), [("", True), ("sc://host", False)])
+def test_spark_reads_what_is_in_a_store_where_its_driver_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, remote: str, here: bool
+) -> None:
+    """This process then does not know the settings with which Spark reaches the store."""
     monkeypatch.setenv("SPARK_REMOTE", remote)
-    monkeypatch.setattr(object_store, "list_context_settings", lambda: {"spark.master": master})
     assert (is_read_here("s3://b/a"), is_read_here("/a")) == (here, False)
+
+
+def test_a_store_is_reached_through_the_proxy_of_hadoops_settings(s3: S3) -> None:
+    """Objects, tables and the clock; nothing else can reach this endpoint."""
+    host, port = s3.endpoint.removeprefix("http://").split(":")
+    given = {"endpoint": "http://localhost:1", "proxy.host": host, "proxy.port": port}
+    url = StoreUrl(s3.make_url("a"), {**s3.spark_settings, **{f"{S3A}{name}": each for name, each in given.items()}})
+    store = ObjectStore(url)
+    assert store.put_new("b", b"c")
+    assert (store.read("b"), store.read_clock() > 0) == (b"c", True)
+    deltalake.write_deltalake(str(url / "t"), pa.table({"n": [1]}), storage_options=get_options(url))
+    table = open_delta_table(url / "t")
+    assert table is not None
+    assert table.version() == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "proxy"),
+    [
+        ({}, "http://proxy:443"),
+        ({"connection.ssl.enabled": "false"}, "http://proxy:80"),
+        ({"proxy.port": "3128", "proxy.ssl.enabled": "true"}, "https://proxy:3128"),
+        ({"proxy.port": "3128", "proxy.username": "me", "proxy.password": "p@:/"}, "http://me:p%40%3A%2F@proxy:3128"),
+    ],
+)
+def test_a_proxy_is_named_as_hadoop_names_it(given: dict[str, str], proxy: str) -> None:
+    """With its password, so the whole of it is a secret."""
+    settings = {f"{S3A}{name}": value for name, value in {**given, "proxy.host": "proxy"}.items()}
+    url = StoreUrl("s3://b/a", settings)
+    assert get_options(url) == {"proxy_url": proxy}
+    assert describe_store_error(OSError(f"cannot connect to {proxy}/x"), url)[0] == "cannot connect to ${proxy_url}/x"
 
 
 def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

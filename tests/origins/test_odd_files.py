@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from origins.batch import Batch, Limits
 from origins.errors import OriginError
 from origins.files import Files, scan_small
 from origins.nack import REFUSED
-from origins.origin import PLACE, Progress
-from tests.origins.files.test_files import batch, read_by_spark
+from origins.origin import PLACE
+from tests.origins.files.test_columns import planned
+from tests.origins.files.test_files import read_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -30,15 +30,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.variant]
 SCHEMA = "id int, note string"
 HEAD = b"id,note\n"
 BIG = 50 << 20
-
-
-def planned(spark: SparkSession, files: Files) -> Batch:
-    """All that waits in lane 0, as one batch."""
-    backlog = files.survey(spark, Progress())
-    span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
-    assert span is not None
-    assert schema is not None
-    return batch(span, files.complete_schema(schema))
 
 
 def in_order(frame: DataFrame) -> list[Row]:

@@ -25,8 +25,9 @@ from origins.files.listing import FileBacklog, parse_pattern
 from origins.files.options import complete_options
 from origins.files.parquet_rows import read_footers
 from origins.names import declare_one_disk
-from origins.object_store import ObjectStore, StoreError, StoreUrl, open_bucket
+from origins.object_store import ObjectStore, open_bucket
 from origins.origin import Progress
+from origins.store_access import StoreError, StoreUrl
 from tests.origins.files.test_files import batch
 from tests.origins.files.test_listing import FOUND, TREE
 from tests.stores.azure import Azure

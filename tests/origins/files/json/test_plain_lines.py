@@ -1,0 +1,150 @@
+"""A line of JSON is taken for plain only if the exact checks would find nothing on it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DateType, DoubleType, LongType, StringType, StructField, StructType
+
+from origins.files.bad_lines import CORRUPT
+from origins.files.changes import Changes
+from origins.files.json_lines import LINE, PARSED, judge_json_text, parse_lines
+from origins.files.json_text import JsonChanges
+from tests.origins.files.json.test_keys import NAMES, is_refused, make_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+SCHEMA = StructType([StructField(name, StringType()) for name in NAMES])
+TAILS = ("", "", "", " ", ",", "}", '{"id": 2}', " {}", "x", ' "id":')
+
+
+def make_wrong(*, schema: StructType = SCHEMA, options: Mapping[str, str] | None = None, **also: str) -> JsonChanges:
+    policies = {"extra": "nack", "missing": "evolve", **also}
+    return JsonChanges(schema=schema, changes=Changes.of("json", policies, given=True), options=options or {})
+
+
+def find_plain(spark: SparkSession, lines: Sequence[bytes], wrong: JsonChanges, *, parsed: bool) -> list[bool | None]:
+    """Whether each line is plain; None where it is no object of JSON."""
+    kind = StructType([*wrong.schema, StructField(CORRUPT, StringType())])
+    frame = spark.createDataFrame([(line,) for line in lines], "value binary").selectExpr(
+        f"cast(value as string) {LINE}"
+    )
+    frame = frame.withColumn(PARSED, F.from_json(LINE, kind, {"columnNameOfCorruptRecord": CORRUPT}))
+    is_plain = wrong.is_plain_sql(LINE, PARSED if parsed else None)
+    return [row[0] for row in frame.selectExpr(f"if({PARSED}.{CORRUPT} is null, {is_plain}, null)").collect()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("parsed", [True, False])
+def test_a_plain_line_is_one_object_with_the_right_keys(spark: SparkSession, parsed: bool) -> None:
+    """Whatever blanks, quotes and escapes a writer uses, whatever the values hold, and whatever is behind it."""
+    chance = random.Random(11)
+    made = [(*make_line(chance), chance.choice(TAILS)) for _ in range(20_000)]
+    found = find_plain(spark, [(line + tail).encode() for line, _, tail in made], make_wrong(), parsed=parsed)
+    taken = [each for each, plain in zip(made, found, strict=True) if plain]
+    assert [line + tail for line, keys, tail in taken if tail.strip() or is_refused(keys, extra=True)] == []
+    assert len(taken) > 100
+
+
+BORDERS: Mapping[str, tuple[bool | None, bool | None]] = {
+    '{"id":"1","name":"x","note":"y"}': (True, True),
+    '{"id": "1", "name": "ü", "note": "€😀"}': (True, True),
+    '{"note":"y","id":"1"}': (True, True),
+    '{"id":"1","name":null}': (True, True),
+    '{"id":null,"name":null,"note":null}': (True, True),
+    '{"id":"1","name":":","note":"{"}': (True, True),
+    '{"id" : "1","name"\t: "x","note": "y"}': (True, False),
+    "{'id':'1','name':'x','note':'y'}": (True, False),
+    '{"id":"1","NAME":"x"}': (False, False),
+    '{"id":"1","more":"x"}': (False, False),
+    '{"id":"1","id":"2"}': (False, False),
+    '{"id":"1","id":null,"name":"x"}': (False, False),
+    '{"id":null,"id":null,"name":"x"}': (False, False),
+    '{"id":"1","name":"a,b"}': (False, False),
+    '{"id":"1","more":"x","name":"y,\'note\':"}': (False, False),
+    '{"id":"1","more":"\\"name\\":"}': (False, False),
+    '{"id":"1",\'"name":\':"x"}': (False, False),
+    '{"id":"1","more":\'"name":\'}': (False, False),
+    '{"id":"1","name":{"note":"x"}}': (False, False),
+    '{"id":"1","name":[{"id":"x"}]}': (False, False),
+    '{"\\u0069d":"1"}': (False, False),
+    '{"id":"1","\\u0049D":"2"}': (False, False),
+    '{"id":"\\ud83d"}': (False, False),
+    '{"id":"1"}{"id":"2"}': (False, False),
+    '{"id":"1"},': (False, False),
+    ' {"id":"1"}': (False, False),
+    'null {"id":"1"}': (None, None),
+    "{}": (False, False),
+    "null": (None, None),
+}  # fmt: skip
+"""For each line whether it is plain beside what was parsed, and by its text alone; None where it is no object."""
+
+
+@pytest.mark.spark
+def test_a_plain_line_is_known_by_its_columns_and_by_its_text(spark: SparkSession) -> None:
+    """A key is counted where its column has a value, or where its name stands in the text as a key would."""
+    lines = [line.encode() for line in BORDERS]
+    columns, text = (find_plain(spark, lines, make_wrong(), parsed=parsed) for parsed in (True, False))
+    assert dict(zip(BORDERS, zip(columns, text, strict=True), strict=True)) == BORDERS
+
+
+@pytest.mark.spark
+def test_bytes_that_are_no_text_are_not_plain(spark: SparkSession) -> None:
+    """Also where the parser puts a character in their place."""
+    assert find_plain(spark, [b'{"id":"\xe4"}', b'{"id":"\xc3\xa4"}'], make_wrong(), parsed=True) == [False, True]
+
+
+@pytest.mark.spark
+def test_a_line_without_a_key_is_not_plain_where_that_is_asked(spark: SparkSession) -> None:
+    """A key with NULL is there."""
+    lines = [b'{"id":"1","name":null,"note":"y"}', b'{"id":"1","note":"y"}']
+    assert find_plain(spark, lines, make_wrong(missing="nack"), parsed=True) == [True, False]
+
+
+@pytest.mark.spark
+def test_a_column_with_a_default_proves_no_key(spark: SparkSession) -> None:
+    """The parser gives it where the line has none, and so the key in other letters would not be seen."""
+    default = {"EXISTS_DEFAULT": "'none'", "CURRENT_DEFAULT": "'none'"}
+    schema = StructType([StructField("id", StringType()), StructField("name", StringType(), metadata=default)])
+    lines = [b'{"id":"1","NAME":"x"}', b'{"id":"1","name":"x"}']
+    assert find_plain(spark, lines, make_wrong(schema=schema), parsed=True) == [False, True]
+
+
+@pytest.mark.parametrize("options", [{"allowcomments": "true"}, {"encoding": "US-ASCII"}, {"multiline": "true"}])
+def test_no_line_is_taken_for_plain_beside_options_that_change_what_stands_there(options: dict[str, str]) -> None:
+    """A comment can hold what looks like a key."""
+    assert make_wrong(options=options).is_plain_sql(LINE, PARSED) == "false"
+
+
+def test_no_line_is_taken_for_plain_beside_columns_with_parts() -> None:
+    """Such lines have several objects, or commas in their arrays."""
+    schema = StructType([StructField("id", ArrayType(LongType()))])
+    assert make_wrong(schema=schema).is_plain_sql(LINE, PARSED) == "false"
+
+
+VERDICTS = {
+    '{"at":"2026-01-01","x":1}': None,
+    '{"at":"2026-01-01","x":1e400}': "column x: '1e400' is not a double",
+    '{"at":"2026-01-01\x7f","x":1}': "column at: '2026-01-01\x7f' is not a date",
+    '{"at":"2026-01-01\\u0000","x":1}': "column at: '2026-01-01\0' is not a date",
+    '{"at":"2026-01-01","x":1}{}': "this line has more than one object; each needs a line of its own",
+    '{"at":"2026-01-01","X":1}': "X is spelled differently from the column, and keys must match exactly",
+    '{"at":"2026-01-01","x":1,"x":2}': "an object has this key more than once, but only one value can be kept: x",
+    '{"at":"2026-01-01","x":"a"}': "column x: 'a' is not a double",
+}
+
+
+@pytest.mark.spark
+def test_a_line_is_refused_for_what_no_plain_line_has_and_for_its_values(spark: SparkSession) -> None:
+    """A number that is too large for its column stands on a line that is plain otherwise."""
+    wrong = make_wrong(schema=StructType([StructField("at", DateType()), StructField("x", DoubleType())]))
+    verdict = judge_json_text(wrong)
+    frame = parse_lines(spark.createDataFrame([(line,) for line in VERDICTS], f"{LINE} string"), wrong)
+    found = frame.selectExpr(LINE, f"if({verdict.is_bad}, {verdict.why}, null) as why").collect()
+    assert {row[LINE]: row["why"] for row in found} == VERDICTS
