@@ -106,11 +106,17 @@ class BatchFolders:
 
     def find(self, label: Label) -> Written | None:
         """What is published of the batch with this label; None where nothing is."""
+        return next((describe_written(note) for _, note in self._list_published(label)), None)
+
+    def locate(self, label: Label) -> str | None:
+        """Return the folder with the rows of this label; None if no batch with this label is published."""
+        return next((str(folder) for folder, _ in self._list_published(label)), None)
+
+    def _list_published(self, label: Label) -> Iterator[tuple[Path, NoteBody]]:
         for folder in self.root.glob(f"_lane=*/_batch=*{make_digest(label)}*"):
             note = _read_note(folder / NOTE)
             if note is not None and note["rows"] is not None:
-                return describe_written(note)
-        return None
+                yield folder, note
 
     def list_brought(self) -> Iterator[BroughtBatch]:
         """The batches that are published, each with what became of its rows."""
@@ -198,8 +204,8 @@ def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[Brought
     """The batches of a note, in whose folder there are so many bytes of rows."""
     loss = None
     if size != note["bytes"]:
-        said = f"{folder} holds {size:,} bytes instead of {note['bytes']:,}"
-        loss = Loss(code="FILE_CHANGED" if size else "FILE_GONE", said=said, whole=not size)
+        reason = f"{folder} holds {size:,} bytes instead of {note['bytes']:,}"
+        loss = Loss(code="FILE_CHANGED" if size else "FILE_GONE", reason=reason, whole=not size)
     for key in note["keys"]:
         plan, _, destination = key.rpartition("/")
         label: BatchLabel = {

@@ -28,8 +28,9 @@ from destinations.batch_folders import (
 )
 from destinations.destination import BroughtBatch, DestinationError, Label, Written
 from origins.json_shape import check_shape
-from origins.object_store import ObjectStore, StoreError, StoreUrl, find_problem, open_store
+from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreError, StoreUrl, find_problem
 
 MANIFESTS = "_symlink_format_manifest"
 """The folder of the manifests, by the name and in the format in which Delta writes them for Hive and its like."""
@@ -141,9 +142,11 @@ class BatchManifests:
 
     def find(self, label: Label) -> Written | None:
         """What is published of the batch with this label; None where nothing is."""
-        keys = [key for page in self.store.list_pages(MANIFESTS) for key in page if make_digest(label) in key]
-        note = next((note for _, note in self._read_published(keys)), None)
-        return None if note is None else describe_written(note)
+        return next((describe_written(note) for _, note in self._list_published(label)), None)
+
+    def locate(self, label: Label) -> str | None:
+        """Return the folder with the files of this label, for Spark; None if no batch with this label is published."""
+        return next((f"{self.root}/{_get_folder(files[0])}" for files, _ in self._list_published(label)), None)
 
     def list_brought(self) -> Iterator[BroughtBatch]:
         """The batches that are published, each with what became of its rows."""
@@ -167,6 +170,10 @@ class BatchManifests:
                 if not published:
                     store.delete_folder(note["folder"])
                 store.delete([key])
+
+    def _list_published(self, label: Label) -> Iterator[tuple[list[str], NoteBody]]:
+        keys = [key for page in self.store.list_pages(MANIFESTS) for key in page if make_digest(label) in key]
+        yield from self._read_published(keys)
 
     def _read_published(self, manifests: Sequence[str]) -> Iterator[tuple[list[str], NoteBody]]:
         """The files and the note of each batch that one of these manifests publishes."""

@@ -30,9 +30,10 @@ from origins.crash_points import reach
 from origins.errors import WherryError, get_raised_words, list_spark_errors
 from origins.nack import DLQ_COLUMNS, parse_columns
 from origins.names import quote_text
-from origins.object_store import StoreError, open_delta_table
+from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text, list_mask_steps, make_mask
+from origins.store_access import StoreError
 from stages.bisection import MARK
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class DeadLetters(BatchRows):
     def frame(self) -> DataFrame:
         from pyspark.sql import functions as F
 
+        refused = self.refused.frame()  # the first that asks for Spark, which a column needs
         message = F.col("nack")["message"]
         for pattern, put in list_mask_steps(self.secrets):
             message = F.regexp_replace(message, pattern, put)
@@ -112,7 +114,7 @@ class DeadLetters(BatchRows):
             if self.replayed
             else nothing,
         }
-        return self.refused.frame().select(*[columns[name].alias(name) for name in self.columns.names])
+        return refused.select(*[columns[name].alias(name) for name in self.columns.names])
 
     def table(self) -> pyarrow.Table | None:
         return self._table
@@ -196,6 +198,32 @@ def read_dead_letters(
     return [{**row, "replayed": row["id"] in replayed, "discarded": row["id"] in discarded} for row in shown]
 
 
+def trace_replays(
+    dlq: Destination, spark: Callable[[], SparkSession], rows: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Sequence[str]]:
+    """Return the earlier entries of each row, by its id: the first entry first, then its replays.
+
+    The DLQ names only entries that it still has, and the one before each of them.
+    """
+    known: dict[str, str] = {row["id"]: row["replays"] for row in rows if row["replays"]}
+    wanted = {*known.values()} - known.keys()
+    while wanted:
+        named = match_ids(wanted) if len(wanted) <= MOST_LISTED else match_plans(wanted)
+        found = query_dlq(dlq, spark, f"SELECT id, replays FROM {{table}} WHERE replays IS NOT NULL AND {named}")
+        before = {row["id"]: row["replays"] for row in found if row["id"] in wanted}
+        known |= before
+        wanted = {*before.values()} - known.keys()
+    return {row["id"]: _list_earlier(known, row["id"]) for row in rows}
+
+
+def _list_earlier(known: Mapping[str, str], id_: str) -> Sequence[str]:
+    found: list[str] = []
+    while (before := known.get(id_)) and before not in found:
+        found.insert(0, before)
+        id_ = before
+    return found
+
+
 def match_ids(ids: Collection[str]) -> str:
     """SQL that is true for the rows with these ids. It names their plans too, since a file holds rows of few plans.
 
@@ -238,9 +266,27 @@ def stream_dlq(
     yield from _query_through_spark(spark(), dlq, query) if tables is None else tables
 
 
+def stream_fallback(
+    fallback: Destination, spark: Callable[[], SparkSession], labels: Sequence[Label], columns: Sequence[str] = ()
+) -> Iterator[pyarrow.Table]:
+    """Read the refused rows of these batches from the fallback, with these columns or all.
+
+    There may be rows of other batches, and a row twice. Raises `DestinationError` if Wherry cannot read the fallback.
+    """
+    columns = columns or dlq_schema().names
+    if fallback.read_back is None:
+        raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
+    if isinstance(fallback, Delta):  # most often without Spark
+        plans = match_plans(f"{label.batch.plan}/" for label in labels)
+        selected = ", ".join(f"`{name}`" for name in columns)
+        yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
+    else:
+        yield fallback.read_back(spark(), labels, dlq_schema()).select(*columns).toArrow()
+
+
 def match_id(plan: str) -> str:
     """A pattern for the ids of the rows that the batch with this plan refused, for Python and for Spark."""
-    return rf"{re.escape(plan)}/[0-9]+"
+    return rf"{re.escape(plan)}/(0|[1-9][0-9]*)"
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:

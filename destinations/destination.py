@@ -1,4 +1,4 @@
-"""The contract of a destination: where rows go, what it remembers of them, and until when a write may begin."""
+"""The contract of a destination: it writes rows, remembers batches, and begins no write after a deadline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, ClassVar, TypedDict
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypedDict
 
 from origins.batch import Batch, Json
 from origins.batch_rows import BatchRows
@@ -32,46 +32,48 @@ log = logging.getLogger("wherry")
 
 @dataclass(frozen=True, kw_only=True)
 class Label:
-    """What a destination writes beside a batch's rows, in the same atomic write, so that it can be asked later."""
+    """The name of a batch, which a destination writes with the rows in one atomic write, to find them later."""
 
     batch: Batch
     destination: str
     deadline: Deadline | None = field(default=None, compare=False)
-    """Until when the write may begin; it is not written. None: for ever."""
+    """Until when the write may begin; None if there is no limit. It is not written."""
 
     @property
     def key(self) -> str:
-        """What is compared: the plan's id and the destination's name. All else in a tag is for people."""
+        """The plan's id and the destination's name. Only the key is compared; the rest of a label is for people."""
         return f"{self.batch.plan}/{self.destination}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Which thing a destination's place was when the run opened, so that a later answer can be trusted."""
+    """What was at the destination's place when the run opened it. Later answers about another thing do not count."""
 
     place: str
     id: str = ""
-    """The table's own id; another table at the same place has another one."""
+    """The table's own id. Another table at the same place has another id."""
     version: int = 0
-    """Its version; history that begins after it proves nothing."""
+    """Its version. A history that begins later proves nothing."""
     copies: Mapping[str, Identity] = field(default_factory=dict, hash=False)
-    """Of a DLQ: what the places of its copies were, by name."""
+    """The identities of the copies of a DLQ, by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What one write left at the destination, by the destination's own account."""
+    """What one write added, as the destination reports it."""
 
     rows: int | None
     """None if the number is unknown."""
     bytes: int | None = None
     version: int | None = None
     mark: tuple[int, int] | str | None = field(default=None, compare=False)
-    """What tells that version's file from any other of its number, where the write itself has learned it."""
+    """The identity of the version's file, if the write learned it. Another file with the same number has another."""
 
 
+ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], StructType], DataFrame]"
+"""Reads the rows of these labels, with these columns. It may also give other rows, and a row twice."""
 LANE = "{lane}"
-"""In a destination's place and name: the name of the lane. Each lane has a destination of its own then."""
+"""Stands for the lane's name in a destination's place and name. Each lane then has its own destination."""
 
 
 class DestinationError(WherryError):
@@ -81,7 +83,7 @@ class DestinationError(WherryError):
 
 
 def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
-    """What is wrong with a place at which there is not what an earlier run wrote to."""
+    """The error for a place that no longer has what an earlier run wrote to."""
     return DestinationError(
         f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
         hint="Wherry wrote nothing. Put back what was there; or start empty:  wherry run FILE "
@@ -102,90 +104,103 @@ class Misfit(WherryError):
 
 
 class OpenDestination(ABC):
-    """A destination while a run has it open. What the run learns of the place is kept in here, and never in the
-    options: a destination that is opened twice is two of these, and neither sees what the other keeps.
+    """A destination that a run has open.
+
+    It keeps what the run learns about the place; the options never change. A destination that is opened twice is two
+    objects that share nothing.
     """
 
     def expects(self, known: Identity) -> None:
-        """What it was when an earlier run opened it: `ensure_place` then takes nothing else for it, and makes no other
-        in its place. By default it does not mind."""
+        """Remember what an earlier run wrote to.
+
+        `ensure_place` then accepts nothing else at the place, and creates nothing new there. By default this has no
+        effect.
+        """
 
     def share(self) -> None:
-        """Other runs write to it at the same time. A write that could harm theirs raises from now on."""
+        """Other runs write here at the same time. From now on a write that could harm theirs raises."""
 
     @abstractmethod
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        """Make the place if it is missing and check that rows of this schema fit. Twice is once.
+        """Create the place if it is missing, and check that rows of this schema fit. Twice is once.
 
-        `schema` is None when nothing waits from which it could be told. Raises `Misfit` with every problem.
+        `schema` is None if it must be inferred and nothing waits. Raises `Misfit`, which names every problem.
         """
 
     def newest(self, pipeline: str) -> BatchLabel | None:
-        """What it notes of the newest batch that it has of this pipeline (`lane`, `number`, `destination`), where it
-        can tell at once; else None. Asked after `ensure_place`."""
+        """Return the label of the newest batch that it has of this pipeline, if it knows that at once; else None.
+
+        Wherry asks this after `ensure_place`.
+        """
         return None
 
     def grow(self, spark: SparkSession, schema: StructType) -> None:
-        """Rows may come with more than before, since their origin evolves: make room for them where that is possible,
-        before `ensure_place`. Twice is once."""
+        """Add the new columns and wider types of an evolving origin, as far as the place can. Twice is once.
+
+        Wherry calls this before `ensure_place`.
+        """
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
-        """What this place demands of rows that reach it with this schema, as stages behind all others: they refuse
-        what it would refuse, and filter what it would leave out. Asked after `ensure_place`, and once more where
-        rows that were decided may be refused; and by a preview, which makes nothing: a place that is not there yet
-        demands what it will when it is made.
+        """Return what the place demands of rows with this schema, as stages that run after all others.
+
+        The stages refuse the rows that the place would refuse, and filter the rows that it would leave out. Wherry
+        asks after `ensure_place`, and again if the place may refuse rows that were already decided. A preview asks
+        too, and creates nothing: a missing place demands what it will demand once it exists.
         """
         return ()
 
     @abstractmethod
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        """Write all rows and the labels, or nothing. Called from runner threads, several at a time.
+        """Write all rows and the labels, or nothing. Several runner threads may call this at the same time.
 
-        `rows.frame()` always has the rows; a destination that can do with less asks for that first.
+        `rows.frame()` always has the rows. A destination that can use a cheaper form asks for that form first.
         """
 
     def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
-        """Nothing has come for a while: `rows` are none, with the columns that a batch's rows have.
+        """No rows have come for a while. `rows` is empty, and has the columns of a batch.
 
-        Comes only with `run.idle`. Nothing may be written.
+        Wherry calls this only with `run.idle`. The destination must not write anything.
         """
 
     def maintain(self, spark: SparkSession) -> None:
-        """Housekeeping that changes no row. Called behind writes, in a thread beside the runners, one at a time; the
-        run ends when it has. What goes wrong in here costs space and time only: it is logged, and tried again later.
+        """Do housekeeping that changes no row.
+
+        A thread beside the runners calls this after writes, one call at a time, and the run waits for its end. A
+        failure costs only space and time: Wherry logs it and tries again later.
         """
 
     def confirm(self) -> None:
-        """Raise if a batch of this run is missing, as far as that is known at once. Asked when
-        a run ends."""
+        """Raise if it is known at once that a batch of this run is missing. Wherry asks at the end of a run."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """What was written under this label; None if surely nothing was. Raises `Unsure` when it cannot tell.
+        """Return what was written with this label; None if surely nothing was. Raises `Unsure` if it does not know.
 
-        Asked only when a write's end was not seen. One that does not remember answers None.
+        Wherry asks only if it did not see the end of a write. A destination that does not remember answers None.
         """
         return None
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        """Make every write that began before this fail. Does nothing where nothing is remembered."""
+        """Make every write that began earlier fail. A destination that does not remember does nothing."""
 
     def close(self) -> None:
-        """Let go of what it holds, such as a connection. Called once, behind all else; may come without any call
-        before it. What others have open of the same destination stays open."""
+        """Release what it holds, for example a connection.
+
+        It is the last call, and may be the only call. Other open objects of the same destination stay open.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Destination(ABC):
     """Where rows go. A frozen dataclass: its fields are its options, and it never changes.
 
-    A destination that `remembers` gets every batch once, however often the process dies. One that does not
-    may get the same batch again, with the same label. A kind that has nothing to keep while it is open is a
+    A destination that `remembers` gets every batch once, however often the process dies. Any other destination may
+    get the same batch again, with the same label. A kind that keeps nothing while it is open is a
     `StatelessDestination`.
     """
 
     remembers: ClassVar[bool] = False
     guarantee: ClassVar[str] = "at least once: after a crash Wherry writes the open batch again"
-    """What `validate` promises in its name, and why."""
+    """The guarantee that `validate` prints, and its reason."""
     name: str | None = None
     """The destination's name in reports, in the ledger and in commands. The default is its kind."""
     stages: Sequence[Stage] = ()
@@ -194,15 +209,15 @@ class Destination(ABC):
     """The destination's earlier name, so that it keeps its history when you rename it."""
 
     only_lane: str = field(default="", repr=False, metadata={"hidden": True})
-    """The lane whose rows it gets, if it stands for one lane of another; else rows of all lanes."""
+    """The only lane whose rows it gets, if it stands for one lane of another destination; else empty."""
 
     @property
     def by_lane(self) -> bool:
-        """Whether it stands for a destination for each lane: its place has `{lane}` in it."""
+        """Whether each lane has its own destination, because the place contains `{lane}`."""
         return LANE in self.place
 
     def of_lane(self, lane: str) -> Destination:
-        """The one for this lane: with the lane's name, and `_` for a slash in it, in its place and its name."""
+        """Return the destination of this lane. Its place and its name have the lane's name, with `_` for a slash."""
         word = lane.replace("/", "_")
         changes = {
             name: value.replace(LANE, word)
@@ -221,13 +236,15 @@ class Destination(ABC):
 
     @property
     def replaces(self) -> bool:
-        """Whether a run's first batch takes the place of what is there; it is written though it has no rows, and no
-        other is planned before it is settled."""
+        """Whether a run's first batch replaces what is there.
+
+        That batch is written even if it has no rows. Wherry plans no other batch before it is settled.
+        """
         return False
 
     @property
     def takes_several(self) -> bool:
-        """Whether one write may bring the rows of several lanes' batches, with a label for each."""
+        """Whether one write may add batches of several lanes, with a label for each batch."""
         return False
 
     @property
@@ -238,55 +255,62 @@ class Destination(ABC):
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the rows go, as a person would name it; its last part is the default name."""
+        """Where the rows go, as a person would name it. Its last part is the default name."""
 
     @property
-    def given(self) -> Sequence[str]:
-        """The path of its place as it was given, where that is relative to the definition; else nothing."""
+    def given_paths(self) -> Sequence[str]:
+        """The path of its place as the definition has it, if it is relative to the definition; else nothing."""
         return list_given_paths([path]) if (path := getattr(self, "path", None)) else []
 
     @property
     def again(self) -> str:
-        """What becomes of rows that it has already, when offsets are moved back."""
+        """What happens to rows that it already has, if a person moves offsets back."""
         return "gets the rows again; rows that it has already will be there twice"
 
     @property
+    def read_back(self) -> ReadBack | None:
+        """The function that reads written rows back, such as refused rows in a fallback; None if Wherry cannot."""
+        return None
+
+    @property
     def ordered(self) -> bool:
-        """Whether what is there in the end depends on the order in which batches come, across lanes as well."""
+        """Whether the result depends on the order of batches, also of batches of different lanes."""
         return False
 
     def discreet(self, protection: Protection) -> Destination:
-        """The same destination, which masks the protected columns of rows that it shows to people."""
+        """Return the same destination, which masks protected columns in rows that it shows to people."""
         return self
 
     def as_copy(self) -> Destination:
-        """The same destination beside a DLQ that keeps rows whole: it may leave out what it cannot take of a row."""
+        """Return the same destination as a copy of a DLQ. A copy may omit what it cannot store; the DLQ has it."""
         return self
 
     @abstractmethod
     def open(self) -> OpenDestination:
-        """What one run works with. Must be quick, and starts no Spark: the place is looked at in `ensure_place`."""
+        """Open the destination for one run. Must be quick, and starts no Spark: `ensure_place` looks at the place."""
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        """What it can show, by its own history and rows, for the batches of this pipeline; None if it can show nothing.
+        """Return what its history and its rows prove about the batches of this pipeline; None if it proves nothing.
 
-        Changes nothing. `spark` is called only where there is no other way.
+        It changes nothing. It calls `spark` only if there is no other way.
         """
         return None
 
     def describe(self) -> dict[str, Json]:
-        """Kind and place, as the ledger keeps them."""
-        return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given)}
+        """Return kind and place, as the ledger keeps them."""
+        return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given_paths)}
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
-        """Whether what is in its place now is surely what was known, wherever that was, and no older copy of it: it has
-        the batch of which `newest` is the `Label.key`, if that is not empty."""
+        """Whether `known` is surely what is at its place now, though it may have moved, and no older copy of it.
+
+        An older copy lacks the batch whose `Label.key` is `newest`, if that is not empty.
+        """
         return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatelessDestination(Destination, OpenDestination):
-    """A destination that keeps nothing while it is open, so that it is open by itself: one class, with `write`."""
+    """A destination that keeps nothing while it is open. One class is both the destination and the open destination."""
 
     def open(self) -> OpenDestination:
         return self
@@ -297,19 +321,20 @@ class StatelessDestination(Destination, OpenDestination):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One thing that a place demands of every row."""
+    """One demand of a place that every row must meet."""
 
     code: str
     holds: str
-    """A condition, as SQL; a row for which it is false or NULL is refused."""
-    says: str
+    """A condition in SQL. The place refuses a row for which it is false or NULL."""
+    reason: str
+    """Why a row is refused that breaks the rule."""
     shows: Sequence[str] = ()
-    """The columns whose values belong to the message."""
+    """The columns whose values are part of the message."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demands(Stage):
-    """Refuses the rows that break a rule of the place they are on their way to. The first one gives the code."""
+    """Refuses the rows that break a rule of the destination's place. The first broken rule gives the code."""
 
     rules: Sequence[Rule]
 
@@ -330,8 +355,11 @@ class Demands(Stage):
 def find_or_assume(
     opened: OpenDestination, spark: SparkSession, label: Label, identity: Identity, assume: str, *, what: str = "it"
 ) -> Written | None:
-    """What the destination has under a label. Where it cannot say, a person's word holds: `delivered` or `missing`.
-    Without one it raises `Unsure`."""
+    """Return what the destination has under a label.
+
+    If the destination does not know, the answer of a person counts: `delivered` or `missing`. Without that answer it
+    raises `Unsure`.
+    """
     try:
         return opened.find(spark, label, identity)
     except Unsure as error:
@@ -342,17 +370,17 @@ def find_or_assume(
 
 
 def make_message(rows: Rows, rule: Rule) -> Column:
-    """Why a row breaks the rule, with the values that belong to it."""
+    """Return why a row breaks the rule, with the values of the rule's columns."""
     from pyspark.sql import functions as F
 
-    parts = [F.lit(rule.says)]
+    parts = [F.lit(rule.reason)]
     for index, name in enumerate(rule.shows):
         parts += [F.lit(f"{', ' if index else '; '}{name} = "), show_value(rows.column(name))]
     return F.concat(*parts)
 
 
 class BatchLabel(TypedDict):
-    """What a destination notes with the rows of a batch."""
+    """What a destination stores with the rows of a batch."""
 
     pipeline: str
     lane: str
@@ -365,43 +393,43 @@ class BatchLabel(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """What took rows away, or harmed them, that a batch had brought."""
+    """What removed or changed rows of a batch after they arrived."""
 
     code: str
-    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`; of a doubt `NOT_PROVED`."""
-    said: str
+    """`ROWS_GONE`, `RESTORED`, `FILE_GONE`, `FILE_CHANGED` or `LOG_BROKEN`; for a doubt, `NOT_PROVED`."""
+    reason: str
     """What happened, as the end of a sentence about the rows."""
     version: int | None = None
     whole: bool = False
-    """Whether none of the batch's rows is there any more."""
+    """Whether all rows of the batch are gone."""
     restore: str = ""
-    """The statement in SQL that takes the table back to before; empty where it would take rows of others away."""
+    """The SQL statement that restores the earlier table; empty if it would also remove rows of other batches."""
     takes_later: bool = False
-    """Whether `restore` also takes later batches away, which can be put back."""
+    """Whether `restore` also removes later batches, which a person can add again."""
     insert: str = ""
-    """The statement in SQL that adds the missing rows, without the batch's label; empty where none can."""
+    """The SQL statement that adds the missing rows, without the batch's label; empty if no statement can."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BroughtBatch:
-    """A write that says which batch it brought."""
+    """A write that names the batch that it added."""
 
     label: BatchLabel
     rows: int | None
-    """How many rows it brought, by its own figure, those of the batches that came with it included."""
+    """How many rows the write added by its own figure, with the rows of all its batches."""
     together: Sequence[str] = ()
-    """The keys of all batches that it brought, this one's included."""
+    """The keys of all batches of the write, with this batch's key."""
     version: int | None = None
     listed: int | None = None
-    """How many rows the files have that it added, as far as that can be compared."""
+    """How many rows are in the files that it added; None if that cannot be compared."""
     files: Sequence[str] = ()
-    """The names of the files that it added, where they are those of a table."""
+    """The names of the files that it added, if they belong to a table."""
     copied: int = 0
-    """How many rows its files hold beside its own, which others had brought before."""
+    """How many rows of earlier batches are in its files too."""
     loss: Loss | None = None
-    """What became of the rows, if they are not there any more as they came."""
+    """What happened to the rows, if they are gone or changed."""
     doubt: Loss | None = None
-    """A change to a file with these rows and others, where the changed rows are unknown."""
+    """A change of a file that has these rows and other rows, if the changed rows are unknown."""
 
     @property
     def key(self) -> str:
@@ -410,24 +438,25 @@ class BroughtBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryAccount:
-    """What a destination can show for the batches that it got."""
+    """What a destination proves about the batches that it got."""
 
     place: str
     proof: str
-    """What can be proved of it and what cannot, in a sentence."""
+    """One sentence: what its history proves, and what it does not prove."""
     there: bool = True
+    """Whether the table or folder exists."""
     id: str = ""
     """The id of the table or folder; empty if it has none."""
     silent: bool = False
-    """Whether a batch may have left no trace though it had rows: a merge that changed nothing makes no commit."""
+    """Whether a batch with rows may leave no trace: a merge that changes nothing makes no commit."""
     mends: bool = False
-    """Whether rows that are gone can be put back from their own files: they were only ever added."""
+    """Whether lost rows can be added again from their own files, because rows were only ever added."""
     since: int = 0
-    """The first version of which it still tells."""
+    """The first version in its history."""
     brought: Sequence[BroughtBatch] = ()
-    """In the order in which they came."""
+    """The writes, in their order."""
     losses: Sequence[Loss] = ()
-    """What removed rows whose batches are no longer known."""
+    """The losses of rows whose batches are unknown now."""
 
     @property
     def whole(self) -> bool:
@@ -450,12 +479,12 @@ class Late(WherryError):
 
 @dataclass(frozen=True, kw_only=True)
 class Deadline:
-    """The end of the right to write, as it is at the moment at which it is asked for: it moves while the run lives."""
+    """The end of the right to write. It moves while the run renews its lease, so ask again for each write."""
 
     left: Callable[[], float]
-    """How many seconds are left, on a clock that counts sleep."""
+    """Returns how many seconds are left, by a clock that also counts the sleep of the machine."""
     secure: Callable[[], None] = lambda: None
-    """Returns while enough is left to begin a write, and raises `Late` once that is over."""
+    """Returns if enough time is left to begin a write, and raises `Late` otherwise."""
     ahead: float = 0.0
     """How many seconds Spark's clock is ahead of this machine's."""
     now: Callable[[], float] = field(default=time.time, repr=False)
@@ -463,10 +492,10 @@ class Deadline:
 
     @contextlib.contextmanager
     def guard_rows(self, rows: DataFrame) -> Iterator[DataFrame]:
-        """The rows, which raise where their write begins too late. In here that is raised as `Late`.
+        """Give the rows, which raise an error if their write begins too late. The context raises it as `Late`.
 
-        Spark takes the time once for a query, when it plans how to run it; while there is time the condition is true
-        then and leaves no trace in what is run.
+        Spark reads the clock once for a query, when it plans it. If there is time, the condition is then true and costs
+        nothing in the query.
         """
         began = self.now()  # before `left`: a sleep between the two brings the deadline nearer, and not farther
         until = int((began + self.left() + self.ahead) * 1_000_000)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from destinations.destination import Destination
 from destinations.discard import Discard
+from origins.quantities import parse_size
 from origins.quick_dataclass import dataclass
 from stages.stage import Stage, is_repeatable
 
@@ -62,9 +63,9 @@ class Dlq:
     retain: Mapping[str, str] | str = field(default=RETAIN, metadata={"like": "30d"})
     """How long the DLQ keeps rows that were replayed or discarded: one period, or periods by code, such as
     `{default: 30d, CAST: 7d}`. Rows that wait stay for ever."""
-    budget: int | None = None
-    """How many refused rows may wait. With more the run stops before its next batch, until rows are replayed or
-    discarded."""
+    budget: int | str | None = field(default=None, metadata={"like": "500MiB"})
+    """How many refused rows may wait, such as `100000`, or how much they may hold, such as `500MiB`. With more the run
+    stops before its next batch, until rows are replayed or discarded."""
     original: bool = True
     """Whether the DLQ keeps the row as it was read, beside the row that the refusing stage got."""
     destination: Destination | None = None
@@ -76,7 +77,7 @@ class Dlq:
     """What happens when the DLQ cannot take refused rows. `stop`: the run stops. `fallback`: they go to the `fallback`,
     and the run goes on."""
     fallback: Destination | None = None
-    """The Delta table that gets refused rows while the DLQ cannot. `wherry dlq merge` brings them back into the
+    """The destination that gets refused rows while the DLQ cannot. `wherry dlq merge` brings them back into the
     DLQ."""
 
     def __post_init__(self) -> None:
@@ -112,11 +113,21 @@ class Dlq:
     def _check_budget(self) -> None:
         if self.budget is None:
             return
-        if self.budget < 1:
-            raise ValueError(f"budget: expected at least 1 row, got {self.budget}")
+        try:
+            limit = parse_size(self.budget) if isinstance(self.budget, str) else self.budget
+        except ValueError as error:
+            raise ValueError(f"budget: expected a number of rows, such as 100000, or a size: {error}") from error
+        if limit < 1:
+            raise ValueError(f"budget: expected at least 1 row or 1 byte, got {self.budget}")
         kind = "delta" if self.destination is None else self.destination.describe()["kind"]
         if kind != "delta":
             raise ValueError(f"budget: expected a DLQ of the kind delta, whose rows Wherry can count; got {kind}")
+        kind = "delta" if self.fallback is None else self.fallback.describe()["kind"]
+        if isinstance(self.budget, str) and kind != "delta":
+            raise ValueError(
+                f"budget: expected a number of rows, since Wherry measures no rows in a fallback of the kind {kind}; "
+                f"got {self.budget}"
+            )
 
     def _check_destinations(self) -> None:
         given = {"destination": self.destination, "fallback": self.fallback}
@@ -146,12 +157,11 @@ class Dlq:
             raise ValueError(
                 "on_failure: expected a fallback beside it, such as fallback: {delta: {path: /other/disk/refused}}"
             )
-        kind = self.fallback.describe()["kind"]
-        if kind != "delta":
-            raise ValueError(f"fallback: expected delta, since `wherry dlq merge` reads the rows back; got {kind}")
+        if isinstance(self.fallback, Discard):
+            raise ValueError("fallback: expected a destination that keeps refused rows, got discard")
         if self.fallback.stages or getattr(self.fallback, "stamp", None) or self.fallback.by_lane:
             raise ValueError(
-                "fallback: expected one table without stages and stamp, since it keeps refused rows as the DLQ does"
+                "fallback: expected one place without stages and stamp, since it keeps refused rows as the DLQ does"
             )
         if self.destination is None:
             return

@@ -21,20 +21,22 @@ from destinations.destination import (
     Label,
     Misfit,
     OpenDestination,
+    ReadBack,
     Unsure,
     Written,
     make_other_place_error,
 )
 from origins.batch_rows import BatchRows
 from origins.crash_points import reach, reach_within
-from origins.errors import list_spark_errors
+from origins.errors import has_condition, list_spark_errors
+from origins.files.file_systems import escape_pattern
 from origins.names import SCHEME, make_absolute
-from origins.object_store import StoreUrl, is_store_url
 from origins.quick_dataclass import dataclass
 from origins.schema import make_empty_frame
+from origins.store_access import StoreUrl, is_store_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -113,7 +115,7 @@ class Files(Destination):
     @property
     def remembers(self) -> bool:  # type: ignore[override]  # it depends on the place
         """On a disk and with manifests it does."""
-        return self.published is not None
+        return self.batch_store is not None
 
     @property
     def place(self) -> str:
@@ -133,26 +135,52 @@ class Files(Destination):
         return BatchManifests(StoreUrl(self.place, getattr(self.path, "settings", {})))
 
     @property
-    def published(self) -> BatchFolders | BatchManifests | None:
+    def batch_store(self) -> BatchFolders | BatchManifests | None:
         """Where each batch is published once; None where that cannot be."""
         return self.manifests if self.folder is None else BatchFolders(self.folder)
+
+    @property
+    def read_back(self) -> ReadBack | None:
+        """None for CSV and `partition_by`: there, empty text and NULL may be the same."""
+        return None if self.format == "csv" or self.partition_by else self._read_rows
+
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+        store, root = self.batch_store, self.place.rstrip("/")
+        options = {**_DEFAULTS[self.format], **self.options, "mode": "FAILFAST", "recursiveFileLookup": "true"}
+        reader = spark.read.format(self.format).schema(schema).options(**options)
+        if store is None:
+            folders = [escape_pattern(f"{root}/{name_folder([label])}") for label in labels]
+            found = [folder for folder in folders if _is_there(reader, folder)]
+        else:
+            found = [escape_pattern(folder) for label in labels if (folder := store.locate(label)) is not None]
+        return reader.load(found) if found else make_empty_frame(spark, schema)
 
     def open(self) -> OpenFiles:
         return OpenFiles(destination=self)
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
-        published = self.published
-        if published is None:
+        store = self.batch_store
+        if store is None:
             return None
-        what, known = ("manifest" if self.folder is None else "folder"), published.id
+        what, known = ("manifest" if self.folder is None else "folder"), store.id
         return DeliveryAccount(
-            place=str(published.root),
+            place=str(store.root),
             proof=f"{what}, row count and size in bytes" if known else "nothing: the folder was not found",
             there=known != "",
             id=known,
-            since=0 if published.is_whole else 1,
-            brought=list(published.list_brought()),
+            since=0 if store.is_whole else 1,
+            brought=list(store.list_brought()),
         )
+
+
+def _is_there(reader: DataFrameReader, folder: str) -> bool:
+    try:
+        _ = reader.load(folder).schema  # Spark Connect looks for the folder only now
+    except list_spark_errors() as error:
+        if not has_condition(error, "PATH_NOT_FOUND"):
+            raise
+        return False
+    return True
 
 
 @dataclass(eq=False)
@@ -171,64 +199,64 @@ class OpenFiles(OpenDestination):
         self._known = known.id
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        published = self._published
-        if published is not None and self._known and published.id != self._known:
-            raise make_other_place_error(self.destination.place, gone=not published.id)
-        self._id = published.make() if published else ""
+        store = self._batch_store
+        if store is not None and self._known and store.id != self._known:
+            raise make_other_place_error(self.destination.place, gone=not store.id)
+        self._id = store.make() if store else ""
         if schema is not None:
             self._check(schema)
             self._try_write(spark, schema)
         return Identity(place=self.destination.place, id=self._id)
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
-        published, first, frame = self._published, labels[0], rows.frame()
-        if published is None:
+        store, first, frame = self._batch_store, labels[0], rows.frame()
+        if store is None:
             target = f"{self.destination.place.rstrip('/')}/{name_folder(labels)}"
             self._save(frame, target)
             return Written(rows=self._count_rows(spark, target, frame.schema))
-        if not published.id or published.id != (self._id or published.id):
-            raise DestinationError(f"The folder {published.root} is missing, or was replaced after the run opened it.")
+        if not store.id or store.id != (self._id or store.id):
+            raise DestinationError(f"The folder {store.root} is missing, or was replaced after the run opened it.")
         frame = reach_within("in-write", frame, first.destination)
         try:
-            if isinstance(published, BatchFolders):
-                return self._put_folder(spark, frame, labels, published)
-            return self._put_manifest(spark, frame, labels, published)
+            if isinstance(store, BatchFolders):
+                return self._put_folder(spark, frame, labels, store)
+            return self._put_manifest(spark, frame, labels, store)
         except (FileNotFoundError, NameTaken) as error:
             raise DestinationError(
-                f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {published.root}: "
+                f"Batch {first.batch.number} of lane {first.batch.lane} was not written to {store.root}: "
                 "another run has fenced this one or claimed the batch, or the batch is there already.",
                 hint="No row of it was published. Find the other run of this pipeline:  wherry status FILE",
             ) from error
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         """Asking claims: no earlier owner can publish the batch any more if it is not there."""
-        published = self._published
-        if published is None:
+        store = self._batch_store
+        if store is None:
             return None
-        if identity.id and published.id != identity.id:
+        if identity.id and store.id != identity.id:
             raise Unsure(
                 f"{label.destination} cannot say whether it has batch {label.batch.number} of lane "
-                f"{label.batch.lane}: {published.root} is missing or was replaced.",
+                f"{label.batch.lane}: {store.root} is missing or was replaced.",
                 hint='Look for its rows there. Then run  wherry run FILE --assume delivered --reason "…"  or  wherry '
                 'run FILE --assume missing --reason "…"',
             )
-        written = published.find(label)
+        written = store.find(label)
         if written is not None:
             return written
         claims = 0
-        while not published.claim(name_folder([label], claims), make_note([label], None)):
+        while not store.claim(name_folder([label], claims), make_note([label], None)):
             claims += 1
         self._claims[label.key] = claims + 1
         reach("after-claim", label.destination)
-        return published.find(label)
+        return store.find(label)
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        if self._published is not None:
-            self._published.fence(token)
+        if self._batch_store is not None:
+            self._batch_store.fence(token)
 
     @property
-    def _published(self) -> BatchFolders | BatchManifests | None:
-        return self.destination.published
+    def _batch_store(self) -> BatchFolders | BatchManifests | None:
+        return self.destination.batch_store
 
     def _put_folder(
         self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label], folders: BatchFolders
@@ -315,8 +343,8 @@ class OpenFiles(OpenDestination):
 
     def _try_write(self, spark: SparkSession, schema: StructType) -> None:
         """Write no rows, to hear what Spark says of the types, the names and the options."""
-        published, place = self._published, self.destination.place
-        with published.open_attempt() if isinstance(published, BatchFolders) else nullcontext() as attempt:
+        store, place = self._batch_store, self.destination.place
+        with store.open_attempt() if isinstance(store, BatchFolders) else nullcontext() as attempt:
             try:
                 self._save(make_empty_frame(spark, schema), str(attempt or f"{place.rstrip('/')}/_trial"))
             except list_spark_errors() as error:

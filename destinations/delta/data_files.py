@@ -11,22 +11,25 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from destinations.delta.direct_commit import open_to_readers
 from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
-from origins.files.parquet_rows import LEGACY, open_file
+from origins.files.parquet_rows import LEGACY
+from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileB
             "size": status.st_size,
             "modificationTime": status.st_mtime_ns // 1_000_000,
             "dataChange": True,
-            "stats": read_statistics(file, columns),
+            "stats": measure_file(file, columns).text,
         }
         for name, file in files.items()
         for status in [file.stat()]
@@ -165,34 +168,91 @@ _READ = ("float", "double", "timestamp")
 _COUNTED = (*_NOTED, *_READ, "binary")
 """The types whose NULLs are counted. Lists and maps would have to be read for theirs."""
 _BEGIN = datetime(1970, 1, 1)
+_FOUR_DIGITS = re.compile(r"\d{4}-")
+"""How a moment of the years 1 to 9999 begins."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
 _LAST = "\U0010ffff"
 """No character comes behind it."""
 
-Name = tuple[str, ...]
+ColumnName = tuple[str, ...]
 """A column's name, after those of the structs around it."""
 
 
-def read_statistics(file: Path, columns: NestedBody) -> str:
-    """A file's statistics as JSON. `columns` is how the table describes its columns, in the table's order."""
-    whole = open_file(file)
-    kinds = {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
+@dataclass(frozen=True)
+class FileStatistics:
+    """What a table's log says of the rows of one file."""
+
+    text: str
+    """As JSON."""
+    read: Collection[ColumnName]
+    """The columns whose values were read for that: the file's footer says too little of them."""
+
+
+def measure_file(file: Path | IO[bytes], columns: NestedBody, sparks: str = "{}") -> FileStatistics:
+    """A file's statistics. `columns` is how the table describes its columns, in the table's order. What Spark has
+    counted of some of them, which are its own statistics as JSON, is taken from there."""
+    from pyarrow import parquet
+
+    whole = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    noted: StatisticsBody = json.loads(sparks)
+    kinds = _list_kinds(columns)
+    found = {name: _find_value(noted.get("nullCount"), name) for name in kinds}
+    counted = {name: nulls for name, nulls in found.items() if isinstance(nulls, int)}
     places = {name: place for place, (name, _) in enumerate(_list_leaves(whole.schema_arrow))}
-    footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in kinds.items()}
-    unknown = {name: kinds[name] for name, noted in footers.items() if noted is None}
-    known = {name: noted for name, noted in footers.items() if noted is not None} | _read_values(whole, unknown)
-    bounds = {name: _write_bounds(known[name][1], kind) for name, kind in kinds.items() if known[name][1]}
+    rest = {name: kind for name, kind in kinds.items() if name not in counted}
+    footers = {name: _read_footer(whole.metadata, places[name], kind) for name, kind in rest.items()}
+    unknown = {name: kinds[name] for name, told in footers.items() if told is None}
+    known = {name: told for name, told in footers.items() if told is not None} | _read_values(whole, unknown)
+    bounds = {name: _write_bounds(known[name][1], kind) for name, kind in rest.items() if known[name][1]}
+    filled = (name for name, nulls in counted.items() if nulls != whole.metadata.num_rows and kinds[name] != "binary")
+    bounds |= {name: _take_bounds(noted, name, kinds[name]) for name in filled}
     least, highest = ({name: pair[end] for name, pair in bounds.items() if pair} for end in (0, 1))
+    nulls = {name: str(counted[name] if name in counted else known[name][0]) for name in kinds}
     stats = {
         "numRecords": str(whole.metadata.num_rows),
         **({"minValues": _nest_values(least), "maxValues": _nest_values(highest)} if all(bounds.values()) else {}),
-        "nullCount": _nest_values({name: str(known[name][0]) for name in kinds}),
+        "nullCount": _nest_values(nulls),
     }
-    return _render(stats)
+    return FileStatistics(_render(stats), tuple(unknown))
 
 
-def _list_columns(fields: NestedBody, above: Name = ()) -> Iterator[tuple[Name, str]]:
+def list_unnoted(columns: NestedBody) -> set[ColumnName]:
+    """The columns of a table whose bounds no footer has as Delta compares them."""
+    return {name for name, kind in _list_kinds(columns).items() if kind in _READ}
+
+
+def make_counted_property(names: AbstractSet[ColumnName]) -> dict[str, str]:
+    """The table property that has Spark count and compare the values of these columns alone."""
+    if not names:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    listed = (".".join(map(quote_name, name)) for name in sorted(names))
+    return {"delta.dataSkippingStatsColumns": ",".join(listed)}
+
+
+def _list_kinds(columns: NestedBody) -> dict[ColumnName, str]:
+    """The columns that have statistics, each with the word for its type."""
+    return {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
+
+
+def _find_value(values: Json, name: ColumnName) -> Json:
+    """The value of a column in nested statistics; None where there is none."""
+    for part in name:
+        values = values.get(part) if isinstance(values, Mapping) else None
+    return values
+
+
+def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[str, str] | None:
+    """Both bounds of a column as Spark noted them; None where one is missing, or not every reader understands it."""
+    least, highest = _find_value(noted.get("minValues"), name), _find_value(noted.get("maxValues"), name)
+    if least is None or highest is None or "NaN" in (least, highest):
+        return None
+    if kind == "timestamp" and not all(_FOUR_DIGITS.match(str(end)) for end in (least, highest)):
+        return None
+    return json.dumps(least), json.dumps(highest)
+
+
+def _list_columns(fields: NestedBody, above: ColumnName = ()) -> Iterator[tuple[ColumnName, str]]:
     """The columns with no others inside, each with the word for its type."""
     for field in fields["fields"]:
         name, kind = (*above, field["name"]), field["type"]
@@ -204,7 +264,7 @@ def _list_columns(fields: NestedBody, above: Name = ()) -> Iterator[tuple[Name, 
             yield name, kind["type"]
 
 
-def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: Name = ()) -> Iterator[tuple[Name, Any]]:
+def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: ColumnName = ()) -> Iterator[tuple[ColumnName, Any]]:
     """The names of a file's columns in the order of its footer, with their types; what is inside a list or a map is one
     of them too."""
     import pyarrow as pa
@@ -235,8 +295,10 @@ def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) ->
     return nulls, ends
 
 
-def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -> dict[Name, tuple[int, list[Any]]]:
-    columns: dict[Name, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
+def _read_values(
+    file: pyarrow.parquet.ParquetFile, kinds: Mapping[ColumnName, str]
+) -> dict[ColumnName, tuple[int, list[Any]]]:
+    columns: dict[ColumnName, tuple[int, list[Any]]] = {name: (0, []) for name in kinds}
     for piece in file.iter_batches(columns=[".".join(name) for name in kinds]) if kinds else ():
         for name, kind in kinds.items():
             column = _take_column(piece, name)
@@ -245,7 +307,7 @@ def _read_values(file: pyarrow.parquet.ParquetFile, kinds: Mapping[Name, str]) -
     return columns
 
 
-def _take_column(piece: pyarrow.RecordBatch, name: Name) -> pyarrow.Array:
+def _take_column(piece: pyarrow.RecordBatch, name: ColumnName) -> pyarrow.Array:
     """The column with this name; NULL wherever the struct around it is."""
     import pyarrow.compute as pc
 
@@ -313,7 +375,7 @@ def _write_value(value: Any, kind: str, *, highest: bool) -> str:
     return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
 
 
-def _nest_values(values: Mapping[Name, str]) -> dict[str, Any]:
+def _nest_values(values: Mapping[ColumnName, str]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for (*above, name), value in values.items():
         inside = nested
@@ -347,10 +409,10 @@ def find_harm(folder: Path, files: Iterable[AddedFile]) -> dict[str, Loss]:
 def find_untouched(
     folder: Path, before: Sequence[str], after: Sequence[str], mine: Sequence[str]
 ) -> dict[str, bool | None]:
-    """Whether all rows that each of the files `mine` brought are still there as they came. They stood in the files
-    `before` with others, until the files `after` took their place.
+    """Whether all rows that each of the files `mine` brought are still there and unchanged.
 
-    None where that cannot be told: a file is gone or too large, or rows that went look like ours and like others.
+    They were in the files `before` with other rows, until the files `after` replaced these. It is None if that is
+    unknown: a file is gone or too large, or removed rows look like ours and like others.
     """
     untouched: dict[str, bool | None] = dict.fromkeys(mine)
     try:
@@ -400,11 +462,11 @@ def _find_wrong(place: Path, file: AddedFile) -> Loss | None:
     try:
         size = place.stat().st_size
     except OSError:
-        return Loss(code="FILE_GONE", said=f"the file {place} is missing, though the table needs it")
+        return Loss(code="FILE_GONE", reason=f"the file {place} is missing, though the table needs it")
     how = f"{size:,} bytes instead of {file.size:,}" if size != file.size else next(_list_differences(place, file), "")
     if not how:
         return None
-    return Loss(code="FILE_CHANGED", said=f"the file {place} differs from what its commit wrote: {how}")
+    return Loss(code="FILE_CHANGED", reason=f"the file {place} differs from what its commit wrote: {how}")
 
 
 def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:

@@ -31,6 +31,7 @@ from destinations.destination import (
     Label,
     Misfit,
     OpenDestination,
+    ReadBack,
     Rule,
     Unsure,
     Written,
@@ -104,6 +105,13 @@ class Delta(DeltaOptions):
 
     def open(self) -> OpenDelta:
         return OpenDelta(destination=self)
+
+    @property
+    def read_back(self) -> ReadBack:
+        return self._read_rows
+
+    def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
+        return spark.sql(f"SELECT {', '.join(map(quote_name, schema.names))} FROM {self.sql_name}")
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount:
         return make_account(self.sql_name, self.found_here, self.mode, spark, pipeline)
@@ -366,13 +374,13 @@ def _sequence_sql(delta: DeltaOptions) -> str | None:
 
 def _own_rules(delta: DeltaOptions, rows: StructType) -> Iterator[Rule]:
     for key in delta.keys:
-        says = f"key {key} is NULL, and a merge matches rows by it"
-        yield Rule(code="KEY", holds=f"{quote_name(key)} IS NOT NULL", says=says)
+        reason = f"key {key} is NULL, and a merge matches rows by it"
+        yield Rule(code="KEY", holds=f"{quote_name(key)} IS NOT NULL", reason=reason)
     if delta.sequence_by:
-        says = f"{delta.sequence_by} is NULL, and a merge compares rows by it (sequence_by)"
-        yield Rule(code="SEQUENCE", holds=f"{quote_name(delta.sequence_by)} IS NOT NULL", says=says)
+        reason = f"{delta.sequence_by} is NULL, and a merge compares rows by it (sequence_by)"
+        yield Rule(code="SEQUENCE", holds=f"{quote_name(delta.sequence_by)} IS NOT NULL", reason=reason)
     if delta.where:
         asked = list_columns(delta.where)
         shows = [field.name for field in rows if field.name.lower() in asked]
-        says = f"the row does not match where ({put_references(delta.where)})"
-        yield Rule(code="WHERE", holds=delta.where, says=says, shows=shows)
+        reason = f"the row does not match where ({put_references(delta.where)})"
+        yield Rule(code="WHERE", holds=delta.where, reason=reason, shows=shows)

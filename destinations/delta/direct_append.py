@@ -15,27 +15,50 @@ import logging
 import math
 import os
 import re
-import stat
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from destinations.delta.data_files import AdoptableFiles, bring, describe_files, make_file_name, name_for_table, write
-from destinations.delta.direct_commit import FolderPlace, LogHead, TablePlace, count_rows, open_to_readers
+from destinations.delta.data_files import (
+    AdoptableFiles,
+    ColumnName,
+    FileStatistics,
+    bring,
+    describe_files,
+    list_unnoted,
+    make_counted_property,
+    make_file_name,
+    measure_file,
+    name_for_table,
+    write,
+)
+from destinations.delta.direct_commit import (
+    FolderPlace,
+    LogHead,
+    TablePlace,
+    count_rows,
+    create_in_folder,
+    open_to_readers,
+)
 from destinations.delta.lock import SparkCommits
+from destinations.delta.store_commit import create_in_store
 from destinations.destination import Written
 from origins.batch import Json
 from origins.crash_points import reach
 from origins.delta_actions import FileBody, NestedBody, TypeBody
 from origins.errors import is_too_large, list_spark_errors
 from origins.names import quote_name
-from origins.object_store import PROBE, StoreError, canonicalise, get_options, open_store
+from origins.object_store import PROBE, open_store
 from origins.quick_dataclass import dataclass
+from origins.spark_private import list_context_settings
+from origins.store_access import StoreError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -60,6 +83,10 @@ _DATED = frozenset({"date", "timestamp"})
 _DAYS = (-719_162, 2_932_896)
 """From the year 1 to 9999, in days from 1970; beyond these, readers differ in how they write a year."""
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
+_NEVER = 1_000_000_000
+"""So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
+_AT_ONCE = 16
+"""So many footers are read at the same time."""
 _INTERVAL = 10
 """The number of versions between two checkpoints, if the table does not set it."""
 
@@ -80,6 +107,8 @@ class DirectTable:
     _closed: bool = False
     """Whether it was found to be no plain table, or not worth it."""
     _stagings: list[_Staging] = field(default_factory=list)
+    _unnoted: set[ColumnName] = field(default_factory=set)
+    """More columns that Spark compares, since a file's footer left them out."""
     _kept: set[str] = field(default_factory=set)
     """The files in their folders that may be in the table."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -124,20 +153,33 @@ class DirectTable:
         return Written(rows=rows, bytes=size, version=head.version, mark=head.file)
 
     def stage(self, rows: DataFrame, schema: str) -> Sequence[FileBody]:
-        """Have Spark write the rows, which have these columns, as files below the table's place."""
+        """Have Spark write the rows, which have these columns, as files below the table's place.
+
+        Spark compares only the columns that a file's footer leaves out. To compare all four columns of a table takes a
+        sixth of the write.
+        """
+        columns: NestedBody = json.loads(schema)
         with self._lock:
-            staging = next((each for each in self._stagings if each.schema == schema), None)
+            counted = list_unnoted(columns) | self._unnoted
+            staging = next((each for each in self._stagings if (each.schema, each.counted) == (schema, counted)), None)
             if staging is None:
-                staging = _Staging(f"spark-{uuid.uuid4()}", schema)
-                self.place.make_staging(staging.folder, schema)
+                staging = _Staging(f"spark-{uuid.uuid4()}", schema, counted)
+                properties = {"delta.checkpointInterval": str(_NEVER), **make_counted_property(counted)}
+                self.place.make_staging(staging.folder, schema, properties)
                 self._stagings.append(staging)
         token, seen = str(uuid.uuid4()), staging.version
         writer = rows.write.format("delta").mode("append").option("userMetadata", token)
         writer.save(f"{self.place.name}/{staging.folder}")
         version, files = self.place.read_staged(staging.folder, token, seen)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            measured = list(pool.map(lambda file: self._measure(file, columns), files))
         with self._lock:
             staging.version = max(staging.version, version)
-        return files
+            self._unnoted.update(*(each.read for each in measured))
+        return [{**file, "stats": each.text} for file, each in zip(files, measured, strict=True)]
+
+    def _measure(self, file: FileBody, columns: NestedBody) -> FileStatistics:
+        return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
 
     def doubt_newest(self) -> None:
         """Have the next write look at the log: Spark may be about to change what the table is."""
@@ -193,6 +235,8 @@ class _Staging:
 
     folder: str
     schema: str
+    counted: AbstractSet[ColumnName]
+    """The columns whose values Spark counts and compares."""
     version: int = 0
     """Any later one may have files that were not read yet."""
 
@@ -237,11 +281,6 @@ class DirectWrite:
         files = name_for_table(found)
         return self._commit_files(list(files), lambda folder: bring(files, folder), tag, check)
 
-    @property
-    def stages(self) -> bool:
-        """Whether Spark's files can be committed here."""
-        return self._way.place.stages
-
     def write_by_spark(self, rows: DataFrame) -> Sequence[FileBody]:
         """Have Spark write the rows as files below the table's place, which are not in the table yet."""
         from pyspark.sql import functions as F
@@ -253,8 +292,9 @@ class DirectWrite:
 
     def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> Written:
         """Append them, as `commit` does."""
-        with self._keep_unless_unused([unquote(file["path"]) for file in files]) as note_passed:
-            return self._way.commit(self._began, files, tag, lambda: note_passed(check))
+        adopted = self._way.place.adopt_staged(files)
+        with self._keep_unless_unused([unquote(file["path"]) for file in adopted]) as note_passed:
+            return self._way.commit(self._began, adopted, tag, lambda: note_passed(check))
 
     def _commit_files(
         self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
@@ -295,7 +335,12 @@ def writes_plainly(spark: SparkSession) -> bool:
 def writes_to_stores_plainly(spark: SparkSession) -> bool:
     """Whether this process may write beside Spark in a store: no setting has Spark encrypt what it writes there, or
     commit through a log store that this process does not know."""
-    return not any(_OF_STORES.search(key) for key in spark.conf.getAll)
+    return are_stores_plain(spark.conf.getAll)
+
+
+def are_stores_plain(settings: Iterable[str]) -> bool:
+    """The same by the names of these settings, those of the Spark of this process, and those in files of Hadoop."""
+    return not any(_OF_STORES.search(key) for key in {*list_context_settings(), *settings})
 
 
 _OF_STORES = re.compile(
@@ -355,8 +400,10 @@ def _is_plain(head: LogHead, table_id: str) -> bool:
 
 
 def write_checkpoint(place: TablePlace) -> None:
-    """Sum up the log, and take away what is long past its time. Where that fails, whoever opens the table reads more of
-    the log, until it is done again."""
+    """Write a checkpoint of the log, and delete expired files.
+
+    If that fails, readers of the table read more of the log until it succeeds.
+    """
     from deltalake.exceptions import DeltaError
 
     try:
@@ -372,8 +419,11 @@ def write_checkpoint(place: TablePlace) -> None:
 
 
 def collect_arrow(rows: DataFrame) -> Any:
-    """The rows as a table of Arrow's; computes them. None where they are more than Spark was told may come back, or
-    where pyspark cannot give them: a struct that is NULL, whose columns never are."""
+    """Compute the rows as an Arrow table.
+
+    It is None if there are more rows than Spark may return, or if pyspark cannot return them: a NULL struct whose
+    columns are never NULL.
+    """
     from pyarrow import ArrowInvalid
 
     try:
@@ -431,7 +481,6 @@ _SIMPLE_NAMES = frozenset({
 def make_here(spark: SparkSession, folder: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
     """Make a table with these columns and properties and nothing else, if there is nothing in the folder, or below the
     URL of a store; false if it is none that is plain, or could not be made, and Spark has to say why."""
-    from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
     columns = _plain_type(schema)
@@ -442,25 +491,14 @@ def make_here(spark: SparkSession, folder: Path | str, schema: StructType, prope
         return False
     if not isinstance(folder, Path):
         return _create_in_store(folder, json.dumps(columns), properties)
-    log = folder / "_delta_log"
-    missing = [parent for parent in (log, *log.parents) if not parent.exists()]
     try:
-        table = DeltaTable.create(
-            str(folder), Schema.from_json(json.dumps(columns)), mode="error", configuration=dict(properties)
-        )
+        create_in_folder(folder, json.dumps(columns), properties)
     except (DeltaError, OSError):
         return False
-    _write_checksum(folder, table.version())
-    for new in missing:  # whoever may read what Spark makes may read this too
-        new.chmod(new.stat().st_mode & stat.S_ISGID | 0o755)
-    for file in log.iterdir():
-        if file.is_file():
-            open_to_readers(file)
     return True
 
 
 def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> bool:
-    from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
     try:
@@ -468,13 +506,7 @@ def _create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> b
         store.check_put_if_new()
         if any(key != PROBE for page in store.list_pages() for key in page):
             return False
-        DeltaTable.create(
-            canonicalise(url),
-            Schema.from_json(columns),
-            mode="error",
-            configuration=dict(properties),
-            storage_options=get_options(url),
-        )
+        create_in_store(url, columns, properties)
     except (DeltaError, OSError, StoreError):
         return False
     return True
@@ -506,23 +538,3 @@ def _plain_type(kind: DataType) -> Json:
         return element and {"type": "array", "elementType": element, "containsNull": True}
     is_simple = isinstance(kind, DecimalType) or kind.simpleString() in _SIMPLE_NAMES
     return kind.jsonValue() if is_simple else None
-
-
-def _write_checksum(folder: Path, version: int) -> None:
-    log = folder / "_delta_log"
-    lines = (log / f"{version:020}.json").read_text(encoding="utf-8").splitlines()
-    actions = {name: action for line in lines for name, action in json.loads(line).items()}
-    checksum = {
-        "tableSizeBytes": 0,
-        "numFiles": 0,
-        "numMetadata": 1,
-        "numProtocol": 1,
-        "setTransactions": [],
-        "domainMetadata": [],
-        "allFiles": [],
-        "metadata": actions["metaData"],
-        "protocol": actions["protocol"],
-    }
-    whole = log / f".{version:020}.crc.{os.getpid()}.tmp"
-    whole.write_text(json.dumps(checksum), encoding="utf-8")
-    whole.replace(log / f"{version:020}.crc")

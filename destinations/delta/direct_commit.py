@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
 import time
@@ -20,10 +21,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
 
-from origins.delta_actions import FileBody
+from origins.delta_actions import ActionBody, FileBody
 from origins.errors import WherryError
 from origins.quick_dataclass import dataclass
 
@@ -159,18 +160,26 @@ class TablePlace(ABC):
         """Whether the log up to this version costs the next opening more than a checkpoint of it costs."""
         return False
 
-    stages: ClassVar[bool] = False
-    """Whether Spark writes files below it that this process commits."""
+    @abstractmethod
+    def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
+        """A table in a folder below this one's, with these columns and properties."""
 
-    def make_staging(self, staging: str, schema: str) -> None:
-        """A table in a folder below this one's, with these columns."""
-        raise NotImplementedError
-
+    @abstractmethod
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
-        """Which version behind this one was committed there under the token, and its files as this table has them. That
-        version and no files where there was nothing to commit. Raises `StoreError` where that cannot be told."""
-        raise NotImplementedError
+        """Return the later version that was committed under the token, and its files by their names from this place.
 
+        If there was nothing to commit, it returns that version and no files. Raises `StoreError` if that is unknown.
+        """
+
+    @abstractmethod
+    def open_staged(self, file: FileBody) -> Path | IO[bytes]:
+        """Such a file, as its rows and its footer are read."""
+
+    @abstractmethod
+    def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
+        """Put such files where the table has its own; the files by their names from then on."""
+
+    @abstractmethod
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         """Take away its log, and all files but these."""
 
@@ -221,6 +230,32 @@ class FolderPlace(TablePlace):
     def discard(self, names: Sequence[str]) -> None:
         for name in names:
             (self.folder / name).unlink(missing_ok=True)
+
+    def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
+        create_in_folder(self.folder / staging, schema, properties)
+
+    def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
+        version = after
+        while (file := _version_file(self.folder / staging, version + 1)).exists():
+            version += 1
+            files = find_staged(file.read_text(encoding="utf-8"), token, staging)
+            if files is not None:
+                for each in files:  # a commit holds the table, and finds them on the disk then
+                    _make_durable(self.open_staged(each))
+                return version, files
+        return after, ()
+
+    def open_staged(self, file: FileBody) -> Path:
+        return self.folder / unquote(file["path"])
+
+    def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
+        adopted: list[FileBody] = [{**file, "path": file["path"].rpartition("/")[2]} for file in files]
+        for file, new in zip(files, adopted, strict=True):
+            self.open_staged(file).rename(self.folder / unquote(new["path"]))
+        return adopted
+
+    def clear_staging(self, staging: str, keep: Collection[str]) -> None:
+        shutil.rmtree(self.folder / staging, ignore_errors=True)  # it costs space, and no table has it
 
     def append(
         self,
@@ -362,6 +397,54 @@ def _see_that_it_counts(folder: Path, head: LogHead) -> None:
         raise MetadataChanged(f"The log of {folder} was cleaned up during the write.")
     if not head.stands(folder):
         raise Overwritten(folder, head.version, "rows of an earlier commit")
+
+
+def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) -> None:
+    """Make a table with these columns and properties, from which Delta reads at once what it is. Raises `DeltaError` or
+    `OSError` where it cannot be made."""
+    from deltalake import DeltaTable, Schema
+
+    log = folder / "_delta_log"
+    missing = [parent for parent in (log, *log.parents) if not parent.exists()]
+    DeltaTable.create(str(folder), Schema.from_json(columns), mode="error", configuration=dict(properties))
+    first = _version_file(folder, 0)
+    whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
+    whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")
+    whole.replace(first.with_suffix(".crc"))
+    for new in missing:  # whoever may read what Spark makes may read this too
+        new.chmod(new.stat().st_mode & stat.S_ISGID | 0o755)
+    for file in log.iterdir():
+        if file.is_file():
+            open_to_readers(file)
+
+
+def find_staged(commit: str, token: str, staging: str) -> Sequence[FileBody] | None:
+    """The files that a commit to a table in the folder `staging` brought, by their names from above that folder; None
+    where it has another token."""
+    actions: list[ActionBody] = [json.loads(line) for line in commit.splitlines()]
+    if not any(action.get("commitInfo", {}).get("userMetadata") == token for action in actions):
+        return None
+    return [_make_added(f"{staging}/{file['path']}", file) for action in actions if (file := action.get("add"))]
+
+
+def _make_added(path: str, file: FileBody) -> FileBody:
+    return {
+        "path": path,
+        "partitionValues": {},
+        "size": file["size"],
+        "modificationTime": file["modificationTime"],
+        "dataChange": True,
+        "stats": file["stats"],
+    }
+
+
+def make_checksum(commit: str) -> str:
+    """What Delta leaves beside the first version of a table, by that version's file: from it Delta opens the table
+    without a job."""
+    actions = {name: action for line in commit.splitlines() for name, action in json.loads(line).items()}
+    known = {"metadata": actions["metaData"], "protocol": actions["protocol"]}
+    nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
+    return json.dumps({**nothing, "numMetadata": 1, "numProtocol": 1, **known})
 
 
 def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:

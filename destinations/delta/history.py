@@ -31,9 +31,10 @@ from destinations.destination import BatchLabel, BroughtBatch, DeliveryAccount, 
 from origins.delta_actions import AddedFile, Version, VersionLog
 from origins.errors import WherryError, list_spark_errors
 from origins.names import quote_text
-from origins.object_store import ObjectStore, StoreError, open_delta_table
+from origins.object_store import ObjectStore, open_delta_table
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
+from origins.store_access import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +47,10 @@ _PICKS = ("DELETE", "UPDATE", "MERGE")
 Atom: TypeAlias = tuple[int, str]
 """A file as a commit brought it: its version and name."""
 Look: TypeAlias = Callable[[Sequence[str], Sequence[str], Sequence[str]], Mapping[str, "bool | None"]]
-"""Asked of files that took the place of others, and of files of ours whose rows stood in those, by their names: whether
-all rows of each of ours are still there; None where that cannot be told."""
+"""Gets files that replaced others, and our files with rows in those, by their names.
+
+It returns whether all rows of each of our files are still there; None if unknown.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +212,7 @@ class _HistoryWalk:
             f"version {commit.version} ({_describe_commit(commit)}) changed {changed:,} "
             "rows in files that hold rows of this batch and others"
         )
-        doubt = Loss(code="NOT_PROVED", said=reason, version=commit.version)
+        doubt = Loss(code="NOT_PROVED", reason=reason, version=commit.version)
         verdicts = {atom: untouched.get(atom[1]) for atom in whole}
         return {atom: None if sure else doubt for atom, sure in verdicts.items() if sure is not False}
 
@@ -279,7 +282,7 @@ def _describe_loss(commit: LogCommit) -> Loss:
     rows = _count_removed(commit)
     how_many = f" ({rows:,} row{'s' * (rows != 1)})" if rows else ""
     reason = f"version {commit.version} ({_describe_commit(commit)}) removed them{how_many}"
-    return Loss(code=code, said=reason, version=commit.version)
+    return Loss(code=code, reason=reason, version=commit.version)
 
 
 def _describe_commit(commit: LogCommit) -> str:
@@ -389,13 +392,13 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str
         versions = VersionLog(str(folder)).list_local_after(-1)
         table_id = _read_id(url) if url else str(log.read_metadata().get("id", ""))
     except (OSError, ValueError, KeyError) as error:
-        broken = Loss(code="LOG_BROKEN", said=f"its log cannot be read ({error})")
+        broken = Loss(code="LOG_BROKEN", reason=f"its log cannot be read ({error})")
         return DeliveryAccount(place=place, proof="nothing: its log cannot be read", losses=[broken], since=_NEVER)
     look = _compare_nothing if url else partial(find_untouched, folder)
     history = tell_history(commits, versions, pipeline, look)
     losses, since = list(history.losses), _find_first_version(commits)
     if max((each.number for each in versions), default=-1) != max((each.version for each in commits), default=-1):
-        losses.append(Loss(code="LOG_BROKEN", said=f"version {since - 1} of its log is missing"))
+        losses.append(Loss(code="LOG_BROKEN", reason=f"version {since - 1} of its log is missing"))
     hurt: Mapping[str, Loss] = {}
     if not url:
         hurt = find_harm(folder, history.files.values() if since == 0 else _list_all_files(folder, history))

@@ -63,6 +63,13 @@ def hold_table(
             turns.leave()
 
 
+def is_held_by_spark(table: Path) -> bool:
+    """Whether a thread of this process holds the table's lock for a commit of Spark's."""
+    turns = _get_turns(table)
+    with turns.changed:
+        return turns.inside > 0 and not turns.apart
+
+
 class SparkCommits:
     """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included. A Spark
     without a JVM of this process has none that are to be kept out."""

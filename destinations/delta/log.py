@@ -29,8 +29,9 @@ from origins.batch import Json
 from origins.delta_actions import ActionBody, CommitBody, MetadataBody
 from origins.errors import list_spark_errors
 from origins.json_shape import check_shape
-from origins.object_store import ObjectStore, StoreError, open_store
+from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from destinations.destination import LANE, Destination
 from origins.names import SCHEME, TABLE, make_absolute, quote_name
-from origins.object_store import is_read_here
 from origins.quick_dataclass import dataclass
+from origins.store_access import is_read_here
 from stages.expressions import check_condition, check_names
 
 if TYPE_CHECKING:

@@ -235,26 +235,26 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
     brought = [field for field in table.schema if field.name.lower() not in filled]
     rules = []
     for path in [path for field in table.schema if _find_column(rows, field) for path in _list_required_paths(field)]:
-        says = f"column {'.'.join(path)} is NULL, but the table needs a value in every row (NOT NULL)"
-        rules.append(Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", says=says))
+        reason = f"column {'.'.join(path)} is NULL, but the table needs a value in every row (NOT NULL)"
+        rules.append(Rule(code="NOT_NULL", holds=f"{'.'.join(map(quote_name, path))} IS NOT NULL", reason=reason))
     for field in brought:
         declared = field.metadata.get(_LENGTH)
         fits = None if declared is None else _fits_sql(quote_name(field.name), DataType.fromDDL(declared))
         if fits is not None:
-            says = f"column {field.name} is too long for {declared}"
-            rules.append(Rule(code="LENGTH", holds=fits, says=says, shows=[field.name]))
+            reason = f"column {field.name} is too long for {declared}"
+            rules.append(Rule(code="LENGTH", holds=fits, reason=reason, shows=[field.name]))
     names = {field.name.lower(): field.name for field in brought}
     for name, expression in table.generated.items():
         value = _put_values(expression, filled)
         if name in names and value is not None:
-            says = f"column {names[name]} differs from what the table generates ({expression})"
+            reason = f"column {names[name]} differs from what the table generates ({expression})"
             shows = [names[name], *_format_columns(expression, names)]
-            rules.append(Rule(code="GENERATED", holds=f"{quote_name(name)} <=> {value}", says=says, shows=shows))
+            rules.append(Rule(code="GENERATED", holds=f"{quote_name(name)} <=> {value}", reason=reason, shows=shows))
     for name, condition in table.checks.items():
         holds = _put_values(condition, filled)
         if holds is not None:
-            says = f"constraint {name} ({condition}) does not hold"
-            rules.append(Rule(code="CHECK", holds=holds, says=says, shows=_format_columns(condition, names)))
+            reason = f"constraint {name} ({condition}) does not hold"
+            rules.append(Rule(code="CHECK", holds=holds, reason=reason, shows=_format_columns(condition, names)))
     return rules
 
 

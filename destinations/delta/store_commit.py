@@ -16,19 +16,24 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote
 
 from destinations.delta.direct_commit import (
     LogHead,
     MetadataChanged,
     TablePlace,
     changes_table,
+    find_staged,
     format_commit,
+    make_checksum,
     read_clock,
 )
-from origins.delta_actions import ActionBody, FileBody
-from origins.object_store import ObjectStore, StoreError, get_options, make_store_error, open_delta_table, open_store
+from origins.delta_actions import FileBody
+from origins.files.stored_files import StoredFile
+from origins.object_store import ObjectStore, make_store_error, open_bucket, open_delta_table, open_store
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreError, StoreUrl, canonicalise, get_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -39,8 +44,8 @@ _IDLE = 5
 SURE = 5.0
 """For so many seconds what a listing of a table's log showed is taken for what it is: only then it is listed again. A
 commit needs no look, for its own condition tells of every version that others took."""
-_NEVER = 1_000_000_000
-"""So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
+_FOOTER = 64 << 10
+"""So many bytes at the end of a file mostly have its whole footer."""
 _LONG = 10
 """So many versions behind a checkpoint are worth another one: opening the table makes two requests for each."""
 _ACTIONS = 1_000
@@ -53,7 +58,6 @@ class StorePlace(TablePlace):
     """A place in an object store."""
 
     url: str
-    stages: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -95,18 +99,12 @@ class StorePlace(TablePlace):
         with contextlib.suppress(StoreError):  # a file that no version names costs space until a vacuum
             self.store.delete(names)
 
-    def make_staging(self, staging: str, schema: str) -> None:
-        from deltalake import DeltaTable, Schema
+    def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
         from deltalake.exceptions import DeltaError
 
-        url = f"{self.url}/{staging}"
+        url = StoreUrl(f"{self.url}/{staging}", getattr(self.url, "settings", {}))
         try:
-            DeltaTable.create(
-                url,
-                Schema.from_json(schema),
-                configuration={"delta.checkpointInterval": str(_NEVER)},
-                storage_options=get_options(self.url),
-            )
+            create_in_store(url, schema, properties)
         except (DeltaError, OSError) as error:
             raise make_store_error(error, url, "cannot be written") from error
 
@@ -119,11 +117,17 @@ class StorePlace(TablePlace):
         for key in keys:
             if key <= known or not key.endswith(".json"):
                 continue
-            actions: list[ActionBody] = [json.loads(line) for line in store.read(key).splitlines()]
-            if any(action.get("commitInfo", {}).get("userMetadata") == token for action in actions):
-                files = [_move_file(action["add"], staging) for action in actions if "add" in action]
+            files = find_staged(store.read(key).decode(), token, staging)
+            if files is not None:
                 return int(key.removesuffix(".json")[-20:]), files
         return after, ()
+
+    def open_staged(self, file: FileBody) -> IO[bytes]:
+        place = f"{canonicalise(self.url)}/{unquote(file['path'])}"
+        return StoredFile(open_bucket(self.url), place, file["size"]).open_parts(_FOOTER)
+
+    def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
+        return files
 
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
         with contextlib.suppress(StoreError):  # it costs space, and nobody reads it
@@ -223,15 +227,20 @@ class StorePlace(TablePlace):
         return replace(head, version=version, file=tags[format_key(version)], seen=now)
 
 
-def _move_file(file: FileBody, staging: str) -> FileBody:
-    return {
-        "path": f"{staging}/{file['path']}",
-        "partitionValues": {},
-        "size": file["size"],
-        "modificationTime": file["modificationTime"],
-        "dataChange": True,
-        "stats": file["stats"],
-    }
+def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> None:
+    """Make a table with these columns and properties, from which Delta reads at once what it is."""
+    from deltalake import DeltaTable, Schema
+
+    DeltaTable.create(
+        canonicalise(url),
+        Schema.from_json(columns),
+        mode="error",
+        configuration=dict(properties),
+        storage_options=get_options(url),
+    )
+    store, first = open_store(url), format_key(0)
+    with contextlib.suppress(StoreError):  # Delta reads the log where this is missing
+        store.put_new(first.removesuffix("json") + "crc", make_checksum(store.read(first).decode()).encode())
 
 
 def format_key(version: int) -> str:

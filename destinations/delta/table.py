@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from destinations.delta.direct_append import DirectTable, make_here, writes_plainly, writes_to_stores_plainly
 from destinations.delta.direct_commit import FolderPlace, LogHead
-from destinations.delta.lock import get_commits, hold_making_lock, hold_table
+from destinations.delta.lock import get_commits, hold_making_lock, hold_table, is_held_by_spark
 from destinations.delta.log import LocalLog, SparkLog, StoreLog, TableLog
 from destinations.delta.options import DeltaOptions
 from destinations.delta.schema import DeclaredTable, format_columns, needs_mapping
@@ -24,8 +24,9 @@ from origins.delta_actions import MetadataBody
 from origins.errors import has_condition, list_causes, list_errors, list_spark_errors
 from origins.files.file_systems import escape_pattern
 from origins.names import is_no_such_table, is_one_disk, quote_name, quote_text
-from origins.object_store import PROBE, StoreError, explain_store_words, open_delta_table, open_store
+from origins.object_store import PROBE, explain_store_words, open_delta_table, open_store
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,6 +151,11 @@ class TargetTable:
         return hold_table(place, patience, apart=True, waits=waits)
 
     @property
+    def is_under_spark(self) -> bool:
+        """Whether Spark commits to it in another thread of this process, and may commit beside that."""
+        return isinstance(self.log, LocalLog) and is_held_by_spark(self.log.folder)
+
+    @property
     def _locked_place(self) -> Path | str | None:
         if isinstance(self.log, LocalLog):
             return self.log.folder
@@ -161,7 +167,10 @@ class TargetTable:
         return is_on_s3 and not any(spark.conf.get(name, None) for name in LOG_STORES)
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
-        """What it says of its columns. Generated and identity columns are told where its folder can be read."""
+        """Return the declared columns.
+
+        It knows generated and identity columns only if it can read the table's folder.
+        """
         fields = json.loads(self.log.read_metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
         metadata = {field["name"].lower(): field["metadata"] for field in fields}
         return DeclaredTable(
@@ -285,8 +294,8 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
         return DestinationError(refused.message, hint=refused.hint, is_away=refused.is_away)
     except DeltaError:
         return None
-    said = "\n".join(cause.said for each in list_errors(error) for cause in list_causes(each))
-    known = explain_store_words(f"{error}\n{said}", place)
+    messages = "\n".join(cause.message for each in list_errors(error) for cause in list_causes(each))
+    known = explain_store_words(f"{error}\n{messages}", place)
     return DestinationError(f"{place} cannot be written: {known[0]}.", hint=known[1]) if known else None
 
 

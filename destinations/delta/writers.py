@@ -156,6 +156,14 @@ class PendingAppend:
         return nullcontext(self.frame) if self.deadline is None else self.deadline.guard_rows(self.frame)
 
     @cached_property
+    def adoptable(self) -> AdoptableFiles | None:
+        """The files that have the rows, if the table can have them as they are."""
+        paths = self.rows.files() if self.short is not None else None
+        found = AdoptableFiles.of(list(paths.values())) if paths else None
+        fits = found is not None and self.short is not None and self.short.can_take(found.columns, spelled=True)
+        return found if fits else None
+
+    @cached_property
     def short(self) -> DirectWrite | None:
         """The write that this process commits, which begins when it is first asked for; None where only Spark can."""
         short = self.table.get_direct_table(self.spark)
@@ -178,22 +186,6 @@ class DeltaWriter(ABC):
 
 
 @dataclass(frozen=True)
-class AdoptFiles(DeltaWriter):
-    """The table adopts the files of the rows, by a hard link where possible."""
-
-    def can_take(self, append: PendingAppend) -> bool:
-        return append.short is not None and bool(append.rows.files())
-
-    def write(self, append: PendingAppend) -> Written | None:
-        short, adopted = append.short, AdoptableFiles.of(list((append.rows.files() or {}).values()))
-        if short is None or adopted is None or not short.can_take(adopted.columns, spelled=True):
-            return None
-        if not adopted.rows:
-            return Written(rows=0)
-        return _commit_here(append, lambda check: short.take(adopted, append.tag, check))
-
-
-@dataclass(frozen=True)
 class DirectAppend(DeltaWriter):
     """This process writes the rows as one file, and one more in the table's log."""
 
@@ -203,7 +195,7 @@ class DirectAppend(DeltaWriter):
     def can_take(self, append: PendingAppend) -> bool:
         from deltalake import Schema
 
-        if append.short is None:
+        if append.short is None or append.adoptable is not None:
             return False
         table, size = append.rows.table(), append.rows.size()
         if table is not None:
@@ -223,16 +215,27 @@ class DirectAppend(DeltaWriter):
 
 
 @dataclass(frozen=True)
-class StagedAppend(DeltaWriter):
-    """Spark writes the rows as files, and this process commits these."""
+class FileAppend(DeltaWriter):
+    """This process commits files that Spark wrote: those that have the rows already, by a hard link where possible, or
+    else new ones."""
 
     def can_take(self, append: PendingAppend) -> bool:
-        return append.short is not None and append.short.stages and append.fits_here
+        if append.short is None:
+            return False
+        return append.adoptable is not None or (not append.table.is_under_spark and append.fits_here)
 
     def write(self, append: PendingAppend) -> Written | None:
-        short = append.short
+        short, adoptable = append.short, append.adoptable
         if short is None:
             return None
+        if adoptable is None:
+            return self._write_new(append, short)
+        if not adoptable.rows:
+            return Written(rows=0)
+        return _commit_here(append, lambda check: short.take(adoptable, append.tag, check))
+
+    def _write_new(self, append: PendingAppend, short: DirectWrite) -> Written | None:
+        """Have Spark write the rows as files below the table's place."""
         with append.guard_rows() as rows:
             files = short.write_by_spark(rows)
         if not files:  # Spark commits nothing where there are no rows
@@ -298,7 +301,7 @@ def _commit_here(
     return written
 
 
-WRITERS: Sequence[DeltaWriter] = (AdoptFiles(), DirectAppend(), StagedAppend(), SparkAppend())
+WRITERS: Sequence[DeltaWriter] = (DirectAppend(), FileAppend(), SparkAppend())
 """In the order in which they are asked; the last one takes everything."""
 
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, Schema
 from pyarrow import parquet
 
-from destinations.delta.data_files import COLUMNS, AdoptableFiles, bring, describe_files, write
+from destinations.delta.data_files import COLUMNS, AdoptableFiles, bring, describe_files, measure_file, write
 from destinations.delta.direct_commit import LogHead, append
 from origins.delta_actions import FieldBody, NestedBody
 
@@ -254,3 +254,37 @@ def test_files_that_were_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> N
     )
     early.vacuum(retention_hours=168, dry_run=False, full=True)
     assert DeltaTable(str(folder)).to_pyarrow_table()["v"].to_pylist() == [1]
+
+
+SPARKS = {"numRecords": 3, "minValues": {"v": 0.5}, "maxValues": {"v": 2.5}, "nullCount": {"v": 1}}
+
+
+@pytest.mark.parametrize(
+    ("sparks", "bounds", "nulls"),
+    [
+        (SPARKS, ({"k": 1, "v": 0.5}, {"k": 3, "v": 2.5}), {"k": 0, "v": 1}),
+        ({**SPARKS, "maxValues": {"v": "NaN"}}, None, {"k": 0, "v": 1}),
+        ({**SPARKS, "maxValues": {}}, None, {"k": 0, "v": 1}),
+        ({**SPARKS, "minValues": {}, "maxValues": {}, "nullCount": {"v": 3}}, ({"k": 1}, {"k": 3}), {"k": 0, "v": 3}),
+    ],
+)
+def test_what_spark_counted_stands_beside_what_the_footer_says(
+    tmp_path: Path, sparks: Any, bounds: Any, nulls: Any
+) -> None:
+    """The file's own values are other ones: none of them is read."""
+    file = write_file(tmp_path, pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": [7.0, 8.0, 9.0]}))
+    measured = measure_file(file, describe(k="long", v="double"), json.dumps(sparks))
+    stats = json.loads(measured.text)
+    assert measured.read == ()
+    assert stats.pop("nullCount") == nulls
+    assert stats.pop("numRecords") == 3
+    assert stats == ({} if bounds is None else dict(zip(("minValues", "maxValues"), bounds, strict=True)))
+
+
+@pytest.mark.parametrize("end", ["-0043-03-15T00:00:00.000Z", "+10000-01-01T00:00:00.000Z"])
+def test_a_moment_of_a_year_without_four_digits_gives_a_file_no_bounds(tmp_path: Path, end: str) -> None:
+    """Readers differ in how they write it."""
+    file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
+    sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
+    measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
+    assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}

@@ -30,11 +30,13 @@ from destinations.delta import Delta
 from destinations.delta.data_files import describe_files, write
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_commit import LogHead, append
+from destinations.delta.writers import SparkAppend
 from origins.batch_rows import FrameRows, TableRows
 from origins.delta_actions import FieldBody, NestedBody
 from origins.names import quote_name, quote_text
 from tests.destinations.delta.direct.test_adopt import InFiles
 from tests.destinations.delta.direct.test_append import engine
+from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -383,11 +385,16 @@ def bring_files(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: 
     assert engine(orders) == "wherry"
 
 
-def bring_by_spark(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
+def bring_staged(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     orders.write(spark, FrameRows(spark.createDataFrame(rows).coalesce(1)), [make_label(number=number)])
+    assert engine(orders) == "wherry, files by Spark"
 
 
-WAYS = [bring_in_process, bring_few, bring_files, bring_by_spark]
+def bring_by_spark(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
+    write_by(SparkAppend(), orders, FrameRows(spark.createDataFrame(rows).coalesce(1)))
+
+
+WAYS = [bring_in_process, bring_few, bring_files, bring_staged, bring_by_spark]
 OFTEN = "TBLPROPERTIES ('delta.checkpointInterval' = '2')"
 LOST_IN_FILES_OF_SPARK = {
     ("pyarrow", "boolean"),  # Spark writes no bounds of them
@@ -437,7 +444,7 @@ def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: P
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", [bring_in_process, bring_files])
+@pytest.mark.parametrize("way", [bring_in_process, bring_files, bring_staged])
 def test_spark_answers_from_statistics_alone(spark: SparkSession, tmp_path: Path, way: Callable[..., None]) -> None:
     """How many, the least and the highest, also of a checkpoint that has the statistics as columns."""
     columns = {

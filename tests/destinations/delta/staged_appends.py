@@ -16,11 +16,12 @@ from destinations.conformance import make_label
 from destinations.delta.delta import Delta, OpenDelta
 from destinations.delta.direct_append import DirectTable
 from destinations.delta.store_commit import StorePlace, format_key
-from destinations.delta.writers import WRITERS, PendingAppend, SparkAppend, StagedAppend
+from destinations.delta.writers import WRITERS, FileAppend, PendingAppend, SparkAppend
 from destinations.destination import Deadline, Written
 from origins.batch_rows import FrameRows
 from origins.crash_points import watch_points
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
 from tests.destinations.delta.writers_conformance import rows_of
 from tests.stores import jars
 from tests.stores.s3 import make_spark_settings
@@ -58,7 +59,7 @@ class Appends:
     def write(self, append: PendingAppend) -> Written | None:
         """Let it be written, and its table be closed."""
         try:
-            return StagedAppend().write(append)
+            return FileAppend().write(append)
         finally:
             append.table.close()
 
@@ -101,7 +102,7 @@ class Appends:
         for append in appends:
             assert append.short is not None
         with ThreadPoolExecutor(2) as pool:
-            written = list(pool.map(StagedAppend().write, appends))
+            written = list(pool.map(FileAppend().write, appends))
         first.table.close()
         rows = [each.rows for each in written if each is not None]
         return [rows, self.spark.table(first.table.name).count(), len(self.list_keys("several"))]
@@ -140,7 +141,7 @@ class Appends:
         name = Delta(path=self.place("partitioned")).sql_name
         self.spark.sql(f"CREATE TABLE {name} (id bigint, text string) USING delta PARTITIONED BY (text)").collect()
         frame = rows_of(self.spark, 4).select("id", "text")
-        return StagedAppend().can_take(self.append("partitioned", frame))
+        return FileAppend().can_take(self.append("partitioned", frame))
 
     def fails(self, name: str, append: PendingAppend) -> tuple[str, list[str]]:
         """How a write raises, and what it leaves."""

@@ -449,7 +449,10 @@ class TestWriting:
         assert orders.ensure_place(spark, None).version == identity.version + 1
 
     def test_a_fence_of_the_same_value_is_none(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Delta sees no change of the table in it, so the token must be random."""
+        """Delta sees no change in it of a table that Spark writes, so the token must be random."""
+        spark.sql(
+            f"CREATE TABLE {orders.destination.sql_name} (id bigint, text string) USING delta PARTITIONED BY (text)"
+        ).collect()
         orders.ensure_place(spark, schema("id bigint, text string", spark))
         orders.fence(spark, "token")
         with start_paused_write(spark, orders, make_label()) as (write, let_go):

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import ArrayType, DataType, DecimalType, IntegerType, LongType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DecimalType, IntegerType, LongType, MapType, StringType, StructType
 
 from destinations.delta.schema import list_growth_statements
+from tests.origins.files.test_growth import struct
 
 INT, LONG, TEXT = IntegerType(), LongType(), StringType()
 WIDENS = "ALTER TABLE t SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
-
-
-def struct(**fields: DataType) -> StructType:
-    found = StructType()
-    for name, kind in fields.items():
-        found.add(name, kind)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -191,16 +191,16 @@ class TestAsAStage(StageConformance):
     def stage(self) -> Stage:
         return Demands(
             rules=[
-                Rule(code="A", holds="a > 0", says="a is wrong", shows=["a"]),
-                Rule(code="B", holds="b is null or length(b) < 2", says="b is wrong", shows=["A", "b"]),
+                Rule(code="A", holds="a > 0", reason="a is wrong", shows=["a"]),
+                Rule(code="B", holds="b is null or length(b) < 2", reason="b is wrong", shows=["A", "b"]),
             ]
         )
 
 
 def test_a_rule_that_asks_the_time_is_not_repeatable() -> None:
     """Its answer is written down once."""
-    assert not Demands(rules=[Rule(code="A", holds="at < current_timestamp()", says="")]).repeatable
-    assert Demands(rules=[Rule(code="A", holds="at > id", says="")]).repeatable
+    assert not Demands(rules=[Rule(code="A", holds="at < current_timestamp()", reason="")]).repeatable
+    assert Demands(rules=[Rule(code="A", holds="at > id", reason="")]).repeatable
 
 
 def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[Any]:

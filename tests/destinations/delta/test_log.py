@@ -16,7 +16,7 @@ from destinations.delta.log import LocalLog, LogCommit, SparkLog, make_tag, pars
 from destinations.delta.table import TargetTable, find_seen_alike
 from destinations.destination import Written
 from origins.batch_rows import FrameRows
-from origins.object_store import StoreUrl
+from origins.store_access import StoreUrl
 from tests.stores.s3 import S3
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def test_spark_writes_the_files_and_wherry_commits_them(s3: S3) -> None:
     assert done.returncode == 0, done.stderr
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert said["writes"] == {
-        "chosen": "StagedAppend",
+        "chosen": "FileAppend",
         "rows": 4,
         "version": 1,
         "same": True,

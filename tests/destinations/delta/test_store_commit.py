@@ -17,12 +17,13 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from destinations.conformance import make_label
 from destinations.delta import log as table_log
 from destinations.delta import store_commit
-from destinations.delta.direct_append import DirectTable, DirectWrite
+from destinations.delta.direct_append import DirectTable, DirectWrite, writes_to_stores_plainly
 from destinations.delta.direct_commit import MetadataChanged, Overwritten
 from destinations.delta.log import OwnCommits, SparkLog, StoreLog, make_tag
 from destinations.delta.store_commit import StorePlace, format_key
 from destinations.delta.table import TargetTable
-from origins.object_store import ObjectStore, StoreError, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreError, StoreUrl
 from tests.stores.azure import Azure
 from tests.stores.fault_proxy import Effect, Fault
 from tests.stores.s3 import S3, make_client
@@ -348,3 +349,20 @@ def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
     monkeypatch.setattr(ObjectStore, "take", refuse_first)
     written = begin(open_direct(s3, url)).commit(make_rows(1), "tag")
     assert (len(tries), written.version, open_behind(s3, url).version(), ids(s3, url)) == (1, 1, 2, [1, 2])
+
+
+def test_a_folder_for_sparks_files_is_made_with_the_access_of_the_definition(s3: S3, url: StoreUrl) -> None:
+    """Only the definition's settings have it here."""
+    StorePlace(url).make_staging("spark-1", Schema.from_arrow(SCHEMA).to_json(), {})
+    assert DeltaTable(f"{url}/spark-1", storage_options=s3.storage_options).version() == 0
+
+
+@pytest.mark.parametrize(
+    "key", ["fs.s3a.encryption.algorithm", "fs.s3a.bucket.own.server-side-encryption.key", "fs.s3a.acl.default"]
+)
+def test_settings_in_files_of_hadoop_say_how_objects_are_written(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """Spark encrypts what it writes then, and this process does not."""
+    spark = cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={})))
+    assert writes_to_stores_plainly(spark)
+    monkeypatch.setattr("destinations.delta.direct_append.list_context_settings", lambda: {key: "x"})
+    assert not writes_to_stores_plainly(spark)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,14 +14,16 @@ from deltalake import DeltaTable
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from destinations.conformance import make_label
+from destinations.delta.data_files import ColumnName, FileStatistics, measure_file
+from destinations.delta.delta import Delta
 from destinations.delta.direct_append import DirectTable
 from destinations.delta.direct_commit import FolderPlace, MetadataChanged
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
 from destinations.delta.writers import (
     WRITERS,
-    AdoptFiles,
     DirectAppend,
+    FileAppend,
     PendingAppend,
     RowsWithText,
     SparkAppend,
@@ -27,9 +31,18 @@ from destinations.delta.writers import (
 )
 from destinations.destination import Deadline, Late, Written
 from origins.batch_rows import BatchRows, FrameRows, TableRows
+from origins.delta_actions import NestedBody
 from runners.state import prepared_store
 from tests.destinations.delta.direct.test_adopt import InFiles, lying
-from tests.destinations.delta.writers_conformance import DeltaWriterConformance, DirectWriterConformance
+from tests.destinations.delta.writers_conformance import (
+    DeltaWriterConformance,
+    DirectWriterConformance,
+    append_of,
+    opened,
+    read_statistics,
+    rows_of,
+)
+from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,9 +53,9 @@ SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringTy
 
 
 @pytest.mark.spark
-class TestAdoptFiles(DirectWriterConformance):
-    def writer(self) -> AdoptFiles:
-        return AdoptFiles()
+class TestFileAppendOfFilesThatAreThere(DirectWriterConformance):
+    def writer(self) -> FileAppend:
+        return FileAppend()
 
     def rows(self, frame: DataFrame, folder: Path) -> InFiles:
         return InFiles(frame.sparkSession, lying(frame.sparkSession, folder, frame))
@@ -64,6 +77,57 @@ class TestDirectAppendOfRowsThatSparkComputes(DirectWriterConformance):
 
     def rows(self, frame: DataFrame, folder: Path) -> FrameRows:
         return FrameRows(frame, 9)
+
+
+@pytest.mark.spark
+class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
+    def writer(self) -> FileAppend:
+        return FileAppend()
+
+    def rows(self, frame: DataFrame, folder: Path) -> FrameRows:
+        return FrameRows(frame)
+
+    def test_its_files_are_the_tables_own_when_it_is_closed(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Nothing is left of the folder in which Spark wrote them."""
+        orders = Delta(path=str(tmp_path / "orders")).open()
+        opened(orders, rows_of(spark, 4))
+        append = append_of(orders, FrameRows(rows_of(spark, 4)))
+        self.writer().write(append)
+        append.table.close()
+        (file,) = (tmp_path / "orders").rglob("*.parquet")
+        assert (file.parent, stat.S_IMODE(file.stat().st_mode)) == (tmp_path / "orders", 0o644)
+        assert {each.name for each in (tmp_path / "orders").iterdir()} == {"_delta_log", file.name}
+
+    def test_values_that_a_footer_is_silent_on_have_bounds_in_every_batch(
+        self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A text that is too long for a footer is read from the first batch's file. Spark compares the later ones."""
+        read: list[Collection[ColumnName]] = []
+
+        def measure(file: Path, columns: NestedBody, sparks: str) -> FileStatistics:
+            measured = measure_file(file, columns, sparks)
+            read.append(measured.read)
+            return measured
+
+        monkeypatch.setattr("destinations.delta.direct_append.measure_file", measure)
+        frame = spark.range(0, 3, 1, 1).selectExpr("id", "named_struct('c`d', repeat('é', 5000)) AS `a.b`")
+        orders, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("orders", "sparks"))
+        opened(orders, frame)
+        append = append_of(orders, FrameRows(frame))
+        write_by(SparkAppend(), sparks, FrameRows(frame))
+        for _ in range(3):
+            self.writer().write(append)
+            assert read_statistics(orders) == read_statistics(sparks)
+        assert read == [(("a.b", "c`d"),), (), ()]
+
+    @pytest.mark.parametrize("value", ["double('NaN')", "float('NaN')"])
+    def test_a_file_with_a_value_that_is_no_number_has_no_bounds(
+        self, spark: SparkSession, tmp_path: Path, value: str
+    ) -> None:
+        """Some readers have NaN above all numbers, and others nowhere."""
+        orders = Delta(path=str(tmp_path / "orders")).open()
+        self.append(orders, spark.range(0, 3, 1, 1).selectExpr("id", f"{value} AS ratio"), tmp_path / "rows")
+        assert read_statistics(orders) == [{"numRecords": 3, "nullCount": {"id": 0, "ratio": 0}}]
 
 
 @pytest.mark.spark
@@ -138,8 +202,7 @@ def test_the_stamp_stands_beside_rows_of_this_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"])), FrameRows(cast("Any", 0))])
 def test_rows_that_do_not_fit_are_declined(table: TargetTable, rows: BatchRows) -> None:
     """Other columns, and rows of which nobody knows how many they are."""
-    for writer in (AdoptFiles(), DirectAppend()):
-        assert not writer.can_take(append_to(table, rows))
+    assert not DirectAppend().can_take(append_to(table, rows))
 
 
 def test_a_write_that_is_too_late_leaves_nothing_on_the_disk(table: TargetTable, tmp_path: Path) -> None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from unittest.mock import Mock, create_autospec
 
 import pytest
+from pyspark import SparkContext
 
 from destinations.conformance import make_label
 from destinations.dead_letters import CopiedDlq, DeadLetters, DlqCopy, dlq_schema, ensure_dlq, read_dead_letters
 from destinations.delta import Delta
 from destinations.delta.delta import OpenDelta
-from destinations.destination import DestinationError, Identity, OpenDestination, Unsure
+from destinations.destination import Destination, DestinationError, Identity, Label, OpenDestination, Unsure
 from destinations.discard import Discard
+from destinations.files import Files
 from origins.batch import Batch
 from origins.batch_rows import FrameRows, TableRows
 from origins.nack import DLQ_COLUMNS, NACK
+from tests.destinations.files.test_files import InAStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,6 +69,64 @@ def nack(spark: SparkSession, dlq: OpenDelta, positions: Sequence[int], **batch:
     mine = make_label(**batch)
     dlq.write(spark, letters(refused(spark, positions), mine.batch), [mine])
     return mine.batch
+
+
+def make_tricky_letters(spark: SparkSession, labels: Sequence[Label]) -> list[DataFrame]:
+    """A frame with two refused rows for each of the batches: with all values, and with what may be NULL or empty."""
+    text, at = 'a "quote", a\nline\r\u2028 \\ \t€😀 ', datetime(2026, 1, 31, 6, 0, 0, 123_456, timezone.utc)
+    frames = []
+    for label in labels:
+        batch = label.batch
+        first = (batch.pipeline, "orders", batch.lane, batch.number, batch.plan, batch.run)
+        whole = (*("cast", "latest", ["a", "b,c"], "CAST"), *[text] * 6, 1, at, "hash", "p/1")
+        empty: tuple[Any, ...] = (*("", None, [], "CAST", None, "", "{}", None, None, None), 2, at, "", None)
+        rows = [(f"{batch.plan}/{number}", *first, *rest) for number, rest in enumerate((whole, empty), 1)]
+        frames.append(spark.createDataFrame(rows, dlq_schema()))
+    return frames
+
+
+def check_read_back(spark: SparkSession, fallback: Destination) -> None:
+    """It gives the rows of these batches back as they were, and those of another batch only if it says whose they
+    are."""
+    labels = [make_label(number=number) for number in (1, 2, 3)]
+    opened, frames = fallback.open(), make_tricky_letters(spark, labels)
+    opened.ensure_place(spark, dlq_schema())
+    for label, frame in zip(labels, frames, strict=True):
+        opened.write(spark, FrameRows(frame), [label])
+    assert fallback.read_back is not None
+    found = fallback.read_back(spark, labels[1:], dlq_schema())
+    assert found.schema.names == dlq_schema().names
+    mine = found.where(found["plan"] != labels[0].batch.plan).sort("number", "position").collect()
+    assert mine == [row for frame in frames[1:] for row in frame.collect()]
+
+
+@pytest.mark.parametrize("kind", ["delta", "parquet", "json", "unpublished", "with a pattern in its name"])
+def test_a_fallback_gives_refused_rows_back_as_they_were(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """With all types, NULL, empty text, and the microseconds of times."""
+    path = str(tmp_path / "refused")
+    kinds: dict[str, Destination] = {
+        "delta": Delta(path=path),
+        "parquet": Files(path=path),
+        "json": Files(path=path, format="json"),
+        "unpublished": InAStore(path=path, format="json"),
+        "with a pattern in its name": Files(path=f"{path} [1]{{2}}*"),
+    }
+    check_read_back(spark, kinds[kind])
+
+
+@pytest.mark.parametrize("kind", [Files, InAStore])
+def test_a_fallback_that_lost_a_batch_gives_the_others_back(
+    spark: SparkSession, tmp_path: Path, kind: type[Files]
+) -> None:
+    """So a merge names the batch, and brings back the others."""
+    fallback = kind(path=str(tmp_path / "refused"))
+    labels = [make_label(number=number) for number in (1, 2)]
+    opened, frames = fallback.open(), make_tricky_letters(spark, labels)
+    opened.ensure_place(spark, dlq_schema())
+    opened.write(spark, FrameRows(frames[1]), [labels[1]])
+    assert fallback.read_back is not None
+    assert fallback.read_back(spark, labels, dlq_schema()).count() == 2
+    assert fallback.read_back(spark, labels[:1], dlq_schema()).count() == 0
 
 
 def no_spark() -> NoReturn:
@@ -240,3 +302,16 @@ def test_what_a_person_says_of_a_copy_holds_for_batches_of_earlier_runs() -> Non
     with pytest.raises(Unsure):
         copied.find(spark, other, before)
     copy.find.assert_called_with(spark, other, now)
+
+
+def test_a_spark_that_has_yet_to_start_is_asked_for_the_rows_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column needs a Spark that is up, and the first question to the rows starts it."""
+
+    class Unread(FrameRows):
+        def frame(self) -> DataFrame:
+            raise InterruptedError("Spark starts here.")
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    letters = DeadLetters(refused=Unread(cast("DataFrame", None)), batch=make_label().batch, original=True)
+    with pytest.raises(InterruptedError, match="Spark starts here"):
+        letters.frame()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from destinations import Delta, Discard, Files, Log, Memory
+from destinations import Delta, Destination, Discard, Files, Kafka, Log, Memory, Python
 from destinations.dlq import Dlq
 from stages import Deduplicate, Filter, Sql
 
@@ -20,14 +20,17 @@ FALLBACK = Delta(path="/other/refused")
         ({"on_failure": "go on"}, "on_failure: expected stop or fallback, got 'go on'"),
         ({"on_failure": "fallback"}, "on_failure: expected a fallback beside it"),
         ({"fallback": FALLBACK}, "fallback: it has no effect; set on_failure: fallback"),
-        ({"on_failure": "fallback", "fallback": Files(path="x")}, "fallback: expected delta, since"),
+        (
+            {"on_failure": "fallback", "fallback": Discard()},
+            "fallback: expected a destination that keeps refused rows, got discard",
+        ),
         (
             {"on_failure": "fallback", "fallback": Delta(path="x", mode="replace")},
             "fallback: expected a destination that only adds rows",
         ),
         (
             {"on_failure": "fallback", "fallback": Delta(path="x", stages=[Filter("true")])},
-            "fallback: expected one table without stages",
+            "fallback: expected one place without stages",
         ),
         ({"on_failure": "fallback", "fallback": FALLBACK, "destination": Log()}, "on_failure: expected a DLQ of the"),
         (
@@ -42,7 +45,14 @@ FALLBACK = Delta(path="/other/refused")
         ),
         ({"copy": [Memory(stages=[Sql("select * from rows")])]}, "copy: expected stages that take each row by itself"),
         ({"copy": Memory(stages=[Filter("rand() < 0.5")])}, "copy: expected stages that take each row by itself"),
-        ({"budget": 0}, "budget: expected at least 1 row, got 0"),
+        ({"budget": 0}, "budget: expected at least 1 row or 1 byte, got 0"),
+        ({"budget": "0MiB"}, "budget: expected at least 1 row or 1 byte, got 0MiB"),
+        ({"budget": "100"}, "budget: expected a number of rows, such as 100000, or a size: expected a size such as"),
+        ({"budget": "5MiB", "destination": Log()}, "budget: expected a DLQ of the kind delta"),
+        (
+            {"budget": "5MiB", "on_failure": "fallback", "fallback": Files(path="/other/refused")},
+            "budget: expected a number of rows, since Wherry measures no rows in a fallback of the kind files",
+        ),
         ({"budget": 5, "destination": Log()}, "budget: expected a DLQ of the kind delta"),
     ],
 )
@@ -50,6 +60,30 @@ def test_what_could_not_work_is_refused_with_the_name_of_its_option(given: dict[
     """And with what was expected."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         Dlq(window=0, **given)
+
+
+@pytest.mark.parametrize(
+    ("fallback", "reads"),
+    [
+        (Delta(path="x"), True),
+        (Files(path="x"), True),
+        (Files(path="x", format="json"), True),
+        (Files(path="x", format="csv"), False),
+        (Files(path="x", partition_by=["code"]), False),
+        (Kafka(servers="b:1", topic="t", key="id"), True),
+        (Kafka(servers="b:1", topic="t", headers=["code"]), False),
+        (Kafka(servers="b:1", topic="t", format="text", value="id"), False),
+        (Kafka(servers="b:1", topic_column="code"), False),
+        (Python("keep:keep"), False),
+        (Log(), False),
+        (Memory(), False),
+    ],
+)
+def test_each_kind_can_be_a_fallback(fallback: Destination, reads: bool) -> None:
+    """Wherry reads those kinds back that keep all columns of a row."""
+    dlq = Dlq(window=0, on_failure="fallback", fallback=fallback)
+    assert dlq.fallback is fallback
+    assert (fallback.read_back is not None) == reads
 
 
 def test_one_copy_and_several_are_given_alike() -> None:

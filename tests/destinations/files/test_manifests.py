@@ -21,7 +21,8 @@ from destinations.destination import DestinationError, Identity, Label, Unsure, 
 from destinations.files import Files, OpenFiles
 from origins.batch_rows import BatchRows
 from origins.memory import Memory
-from origins.object_store import ObjectStore, StoreError, StoreUrl, get_key, open_bucket
+from origins.object_store import ObjectStore, open_bucket
+from origins.store_access import StoreError, StoreUrl, get_key
 from runners.definitions.definition import definition_of
 from runners.operations.validate import explain
 from runners.pipeline import Pipeline
@@ -109,6 +110,20 @@ def test_a_reader_of_manifests_sees_each_batch_once(exports: Exports) -> None:
         exports.open().write(NO_SPARK, rows(1, 2), [first])
     assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
     assert exports.open().find(NO_SPARK, first, identity) == Written(rows=2, bytes=4)
+
+
+def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
+    """Those of other batches are elsewhere."""
+    opened, _ = exports.make()
+    mine, other = make_label(number=1), make_label(number=2)
+    opened.write(NO_SPARK, rows(1, 2), [mine])
+    opened.write(NO_SPARK, rows(3), [other])
+    manifests = BatchManifests(exports.url)
+    folder = manifests.locate(mine)
+    assert folder is not None
+    files = [each.key for page in exports.bucket.list_objects(get_key(folder)) for each in page]
+    assert sorted(exports.bucket.read(each) for each in files if "/part-" in each) == [b"1\n", b"2\n"]
+    assert manifests.locate(make_label(number=1)) is None
 
 
 def test_a_batch_without_rows_leaves_nothing(exports: Exports) -> None:

@@ -19,7 +19,8 @@ from destinations.delta.data_files import find_harm, find_untouched
 from destinations.delta.history import find_newest, make_account
 from destinations.delta.log import LocalLog
 from origins.delta_actions import AddedFile, VersionLog
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
 from tests.stores.s3 import S3
 
 SCHEMA = pyarrow.schema([("id", pyarrow.int64()), ("name", pyarrow.string()), ("share", pyarrow.float64())])
@@ -45,7 +46,7 @@ def files(folder: Path) -> list[AddedFile]:
 
 def said(folder: Path) -> list[str]:
     """What is wrong with them."""
-    return [f"{loss.code} {loss.said}" for loss in find_harm(folder, files(folder)).values()]
+    return [f"{loss.code} {loss.reason}" for loss in find_harm(folder, files(folder)).values()]
 
 
 def test_a_file_that_is_as_it_was_written_is_not_told(folder: Path) -> None:
@@ -99,7 +100,7 @@ def test_as_many_rows_as_were_written(folder: Path) -> None:
     """Where the log notes another number."""
     (file,) = files(folder)
     noted = AddedFile(path=file.path, size=file.size, rows=3, plain=True)
-    assert "2 rows instead of 3" in find_harm(folder, [noted])[file.path].said
+    assert "2 rows instead of 3" in find_harm(folder, [noted])[file.path].reason
 
 
 def test_as_many_nulls_as_were_written(folder: Path) -> None:
@@ -107,7 +108,7 @@ def test_as_many_nulls_as_were_written(folder: Path) -> None:
     (file,) = files(folder)
     stats = json.dumps({"nullCount": {"name": 0}})
     noted = AddedFile(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
-    assert "1 NULLs in column name instead of 0" in find_harm(folder, [noted])[file.path].said
+    assert "1 NULLs in column name instead of 0" in find_harm(folder, [noted])[file.path].reason
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_value_that_python_does_not_have_is_not_compared(tmp_path: Path, value
     noted = AddedFile(path=file.name, size=file.stat().st_size, rows=len(values), plain=True, stats=stats)
     assert find_harm(tmp_path, [noted]) == {}
     other = dataclasses.replace(noted, stats=stats.replace(": 1", ": 2"))
-    assert "least value of column id is 1" in find_harm(tmp_path, [other])[file.name].said
+    assert "least value of column id is 1" in find_harm(tmp_path, [other])[file.name].reason
 
 
 def test_what_is_not_on_this_machine_is_not_looked_at(folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_deletion_inside_of_a_file_leaves_a_part(table: Table) -> None:
     version = table.turn("DELETE", brings=["b2"], takes=["b"], metrics={"numDeletedRows": "1"})
     assert table.lost == [(1, "ROWS_GONE", False)]
     (hurt,) = [each.loss for each in table.story.brought if each.loss]
-    assert (hurt.version, hurt.said) == (version, f"version {version} (DELETE, noon) removed them (1 row)")
+    assert (hurt.version, hurt.reason) == (version, f"version {version} (DELETE, noon) removed them (1 row)")
 
 
 def test_a_restore_brings_back_what_was_deleted(table: Table) -> None:
@@ -200,7 +200,7 @@ def test_without_files_the_operations_tell(table: Table) -> None:
     table.turn("DELETE", takes=["c"], metrics={"numDeletedRows": "3"})
     story = tell_history(table.commits, [], "conformance")
     assert [(each.rows, each.loss) for each in story.brought] == [(6, None), (3, None)]
-    assert [loss.said for loss in story.losses] == ["version 3 (DELETE, noon) removed them (3 rows)"]
+    assert [loss.reason for loss in story.losses] == ["version 3 (DELETE, noon) removed them (3 rows)"]
 
 
 def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table) -> None:

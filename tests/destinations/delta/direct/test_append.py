@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import deltalake
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
@@ -23,9 +25,11 @@ from destinations.delta.direct_commit import FolderPlace, Overwritten, append
 from destinations.delta.lock import get_commits, hold_table
 from destinations.delta.log import LocalLog
 from destinations.delta.table import TargetTable
+from destinations.delta.writers import SparkAppend
 from destinations.destination import Written
 from origins.batch_rows import FrameRows, TableRows
 from runners.spark.session import make_own_session
+from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,8 +69,13 @@ def told(orders: OpenDelta) -> list[dict[str, Any]]:
 
 
 def engine(orders: OpenDelta) -> str:
-    """What made the newest version."""
-    return str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
+    """What made the newest version, and which of Wherry's versions have a file that Spark wrote for it."""
+    name = str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
+    if name != "wherry":
+        return name
+    file = Path(orders.destination.place, unquote(newest(orders, "add")["path"]))
+    is_sparks = parquet.read_metadata(file).created_by.startswith("parquet-mr") and file.stat().st_nlink == 1
+    return f"{name}, files by Spark" if is_sparks else name
 
 
 @pytest.mark.connect
@@ -128,7 +137,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.connect
 def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """A write of Spark's that began before fails as it does behind a fence of Spark's; the table is the same else."""
+    """A write that began before fails; the table is the same else."""
     orders = table(
         spark, tmp_path / "orders", "id bigint, text string", "COMMENT 'ours' TBLPROPERTIES (team = 'sales')"
     )
@@ -141,7 +150,7 @@ def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Pa
     with start_paused_write(spark, orders, make_label()) as (write, let_go):
         assert DirectTable(FolderPlace(tmp_path / "orders"), after["id"]).mark({"wherry.fence": "second"})
         let_go()
-        with pytest.raises(Exception, match="METADATA_CHANGED"):
+        with pytest.raises(Exception, match="metadata changed"):
             write.result()
 
 
@@ -152,7 +161,7 @@ def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession
     rows = TableRows(spark, pa.table({"id": pa.array([1, 2, 3]), "at": days}))
     orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
     assert orders.write(spark, rows, [make_label()]).rows == 3
-    assert engine(orders).startswith("Apache-Spark")
+    assert engine(orders) == "wherry, files by Spark"
     assert len([*(tmp_path / "orders").glob("*.parquet")]) == 1
 
 
@@ -256,21 +265,27 @@ def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "by"),
     [
-        "date'+10000-01-01'",
-        "timestamp'-0044-03-15 00:00:00'",
-        "named_struct('on', date'2026-01-01')",
-        "map('a', 1)",
-        "timestamp_ntz'2026-01-01 00:00:00'",
-        "if(id = 0, NULL, named_struct('a', id))",
+        ("date'+10000-01-01'", "wherry, files by Spark"),
+        ("timestamp'-0044-03-15 00:00:00'", "wherry, files by Spark"),
+        ("named_struct('on', date'2026-01-01')", "Apache-Spark"),
+        ("map('a', 1)", "Apache-Spark"),
+        ("timestamp_ntz'2026-01-01 00:00:00'", "Apache-Spark"),
+        ("if(id = 0, NULL, named_struct('a', id))", "wherry, files by Spark"),
     ],
 )
-def test_a_value_that_readers_might_pass_over_goes_sparks_way(spark: SparkSession, tmp_path: Path, value: str) -> None:
+def test_a_value_that_readers_might_pass_over_is_written_by_spark(
+    spark: SparkSession, tmp_path: Path, value: str, by: str
+) -> None:
     """Times beyond what all write alike, types of other kinds, and a NULL that pyspark does not fetch."""
     rows = spark.range(1).selectExpr(f"{value} AS value")
     orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
-    assert brought(spark, orders, rows).startswith("Apache-Spark")
+    assert brought(spark, orders, rows).startswith(by)
+    there, given = (
+        each.selectExpr("cast(value AS string)") for each in (spark.table(orders.destination.sql_name), rows)
+    )
+    assert there.collect() == given.collect()
 
 
 def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -353,7 +368,7 @@ def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_
     ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
     assert brought(spark, ours, rows) == "wherry"
     theirs.ensure_place(spark, rows.schema)
-    theirs.write(spark, FrameRows(rows), [make_label()])
+    write_by(SparkAppend(), theirs, FrameRows(rows))
     its = told(theirs)
     for each in its:
         each.pop("tightBounds", None)
