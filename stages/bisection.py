@@ -20,9 +20,9 @@ EXPRESSION_CODE = "EXPRESSION"
 class AttemptRaised(Exception):
     """An attempt went wrong, perhaps because of one of its rows."""
 
-    def __init__(self, said: str, code: str) -> None:
-        super().__init__(said)
-        self.said = said
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.message = message
         self.code = code
 
 

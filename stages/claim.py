@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
 from origins.lazy import F, T, pa
 from origins.nack import REASON, make_reason
 from origins.names import HIDDEN, make_absolute, quote_name
-from origins.object_store import is_store_url, make_client_arguments
 from origins.quantities import check_seconds, parse_size
 from origins.quick_dataclass import dataclass
 from origins.schema import walk_types
-from stages.claim_store import PREFIX, FolderValues, ObjectValues, ValueClaims, ValueStore
+from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
+from stages.claim_store import PREFIX, TABLE, FolderValues, ObjectValues, TableValues, ValueClaims, ValueStore
 from stages.expressions import check_names
 from stages.stage import Stage, check_columns
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _ANSWER = HIDDEN + "answer"
 _SENT = ("stages.bisection", "stages.python_call", "stages.claim_store", "stages.claim_worker")
 """What Spark's workers get from here; they need not have Wherry."""
+Format: TypeAlias = Literal["files", "delta"]
 _LEAST = 1_024
 """The smallest limit. A reference has up to 130 bytes, and must be shorter than what it stands for."""
 
@@ -44,6 +45,8 @@ class Claim(Stage):
 
     path: str = field(metadata={"path": True})
     """The folder of the store, relative to the definition; or the URL of a folder in an object store."""
+    format: Format = "files"
+    """With `delta` the values are in a Delta table in that folder, `table`. By default each value is a file."""
     columns: Sequence[str] = ()
     """The columns whose texts and bytes are stored, also inside nested values. The default is all columns."""
     over: str = field(default="1MiB", metadata={"like": "64KiB"})
@@ -54,7 +57,7 @@ class Claim(Stage):
     """How long a value stays that Wherry no longer needs. By default it stays for ever."""
 
     def __post_init__(self) -> None:
-        _check_place(self.path, self.columns)
+        _check_place(self)
         over = _check_size("over", self.over)
         most = None if self.refuse_over is None else _check_size("refuse_over", self.refuse_over)
         if over < _LEAST:
@@ -87,7 +90,7 @@ class Claim(Stage):
         from stages.claim_worker import make_claim_function
 
         kind = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
-        claim = make_claim_function(ValueClaims(open_store(self.path)), parse_size(self.over))
+        claim = make_claim_function(ValueClaims(open_store(self.path, self.format)), parse_size(self.over))
         asked = rows.attempt(
             {_ANSWER: _ask_workers(rows, kinds, claim, kind)}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER}
         )
@@ -119,11 +122,13 @@ class Unclaim(Stage):
 
     path: str = field(metadata={"path": True})
     """The folder of the store, as `claim` has it."""
+    format: Format = "files"
+    """How the values are stored, as `claim` has it."""
     columns: Sequence[str] = ()
     """The columns whose references are replaced, also inside nested values. The default is all columns."""
 
     def __post_init__(self) -> None:
-        _check_place(self.path, self.columns)
+        _check_place(self)
 
     def apply(self, rows: Rows) -> Rows:
         from stages.claim_worker import make_restore_function
@@ -136,7 +141,7 @@ class Unclaim(Stage):
             return rows.ask_claims(_make_condition(kinds), kinds) if kinds else rows
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
-        restore = make_restore_function(ValueClaims(open_store(self.path)))
+        restore = make_restore_function(ValueClaims(open_store(self.path, self.format)))
         problem = F.col(_ANSWER)["problem"]
         why = F.when(problem.isNotNull(), make_reason("CLAIM", F.concat(F.lit("a reference "), problem)))
         asked = rows.attempt({_ANSWER: _ask_workers(rows, kinds, restore, kind)}, why, {_ANSWER: _ANSWER})
@@ -150,11 +155,23 @@ class Unclaim(Stage):
         return not _has_references(rows)
 
 
-def open_store(path: str) -> ValueStore:
+def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002 -- the option's name
     """The store at a place."""
+    files: ValueStore
     if is_store_url(path):
-        return ObjectValues(str(path), make_client_arguments(path))
-    return FolderValues(make_absolute(path).removeprefix("file://"))
+        place, files = canonicalise(path), ObjectValues(str(path), make_client_arguments(path))
+    else:
+        place = make_absolute(path).removeprefix("file://")
+        files = FolderValues(place)
+    if format == "files":
+        return files
+    return TableValues(files, {"table_uri": f"{place}/{TABLE}", "storage_options": get_options(path)})
+
+
+def list_worker_packages(stage: Claim | Unclaim) -> set[str]:
+    """The packages that the stage needs in Spark's workers."""
+    store = {"obstore"} if is_store_url(stage.path) else set()
+    return {"pyarrow", *store, *({"deltalake"} if stage.format == "delta" else ())}
 
 
 def _ask_workers(
@@ -253,9 +270,12 @@ def _has_references(rows: pa.Table) -> bool:
     return any(PREFIX.encode() in buffer.to_pybytes() for buffer in buffers)
 
 
-def _check_place(path: object, columns: object) -> None:
+def _check_place(stage: Claim | Unclaim) -> None:
+    path, columns = stage.path, stage.columns
     if not isinstance(path, str) or not path:
         raise ValueError(f"path: expected a folder or a URL, got {path!r}")
+    if stage.format not in get_args(Format):
+        raise ValueError(f"format: expected {' or '.join(get_args(Format))}, got {stage.format!r}")
     if isinstance(columns, str) or not isinstance(columns, Sequence):
         raise ValueError(f"columns: expected a list of columns, got {columns!r}")
     check_names("columns", columns)

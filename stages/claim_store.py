@@ -8,25 +8,40 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import io
+import json
 import os
 import re
 import secrets
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from stages.python_call import FunctionCannotRun
 
 PREFIX = "wherry-claim:"
 """How a reference begins: `wherry-claim:<SHA-256>:<bytes>:<seal>`. No data has the key with which it is sealed."""
 REFERENCE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):")
-KEY, VALUES, USERS, KEEPERS, SWEPT = "key", "values", "users", "keepers", "swept"
-"""The parts of a store. `users` names the pipelines that use it, `keepers` those whose destinations keep references."""
+KEY, VALUES, TABLE, USERS, KEEPERS, SWEPT = "key", "values", "table", "users", "keepers", "swept"
+"""The parts of a store. Its values are files or in a table. `users` names the pipelines that use it, `keepers` those
+whose destinations keep references."""
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": name, "type": kind, "nullable": False, "metadata": {}}
+            for name, kind in (("hash", "string"), ("value", "binary"))
+        ],
+    }
+)
 _FRESH = 86_400.0
 """For so many seconds a value counts as new, once it was stored or named again."""
+_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""The seconds between two tries of a commit that fails though no other one landed: a store answers 409 while another
+writer asks for the same name."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,7 @@ class StoredValue:
 
 
 class ValueStore(ABC):
-    """Files or objects below one place. What is there was written whole."""
+    """Files or objects below one place, and perhaps a table. What is there was written whole."""
 
     place: str
 
@@ -66,6 +81,32 @@ class ValueStore(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Remove it. Twice is once."""
+
+    def keep_value(self, name: str, content: bytes) -> None:
+        """Store the value with this hash, or note that it is as good as new. It is safe after `settle`."""
+        self.keep(find_value(name), content)
+
+    def settle(self) -> None:
+        """Finish storing all values that were kept."""
+
+    def clear_unfinished(self, before: float) -> None:
+        """Remove what writers that were killed before this time had not finished, where it stays."""
+
+    def sync(self, name: str) -> None:
+        """Bring what another program wrote under this name to the disk, where there is one."""
+
+    def read_value(self, name: str) -> bytes | None:
+        """The value with this hash; None where there is none. What changed has another hash."""
+        return self.read(find_value(name))
+
+    def list_values(self) -> Iterator[StoredValue]:
+        """All values that are there."""
+        return self.list_names(VALUES)
+
+    def delete_values(self, names: Iterable[str]) -> None:
+        """Remove the values with these hashes, and what is left of earlier ones."""
+        for name in names:
+            self.delete(find_value(name))
 
     @contextlib.contextmanager
     def name_errors(self) -> Iterator[None]:
@@ -123,22 +164,47 @@ class FolderValues(ValueStore):
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(beside)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        _sync(folder)
+
+    def clear_unfinished(self, before: float) -> None:
+        with self.name_errors():
+            for root, _, names in os.walk(self.place):
+                for file in (os.path.join(root, name) for name in names if _UNFINISHED.fullmatch(name)):
+                    with contextlib.suppress(FileNotFoundError):
+                        if os.stat(file).st_mtime < before:
+                            os.unlink(file)
+
+    def sync(self, name: str) -> None:
+        with self.name_errors():
+            file = os.path.join(self.place, name)
+            _sync(file)
+            _sync(os.path.dirname(file))
 
     def list_names(self, folder: str) -> Iterator[StoredValue]:
         with self.name_errors():
             for root, _, names in os.walk(os.path.join(self.place, folder)):
                 for name in names:
+                    if _UNFINISHED.fullmatch(name):
+                        continue
                     with contextlib.suppress(FileNotFoundError):
                         yield StoredValue(name, os.stat(os.path.join(root, name)).st_mtime)
 
     def delete(self, name: str) -> None:
         with self.name_errors(), contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.place, name))
+
+
+_UNFINISHED = re.compile(r"\.[0-9a-f]{32}|\d{20}\.json#\d+")
+"""The names of files that are not whole yet: those from here, and those of `deltalake` in a table's log."""
+
+
+def _sync(path: str) -> None:
+    """Bring a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @dataclass
@@ -207,6 +273,215 @@ class ObjectValues(ValueStore):
         return self._opened
 
 
+class _ValueFile(NamedTuple):
+    """The file of one value in a Delta table."""
+
+    path: str
+    size: int
+    modified: float
+
+
+@dataclass
+class TableValues(ValueStore):
+    """A Delta table of values, each in a file of its own. The key and the notes are files beside it.
+
+    The table's log says in which file a value is. A commit lands only where no other one came between since the log
+    was read, so that each value is in the table once.
+    """
+
+    files: ValueStore
+    arguments: Mapping[str, Any] = field(repr=False)
+    """What `deltalake.DeltaTable` takes."""
+    _table: Any = field(default=None, init=False, repr=False, compare=False)
+    _version: int = field(default=-1, init=False, repr=False, compare=False)
+    _known: dict[str, _ValueFile] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The files of the values in this version."""
+    _kept: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def place(self) -> str:  # type: ignore[override]
+        return self.files.place
+
+    def read(self, name: str) -> bytes | None:
+        return self.files.read(name)
+
+    def create(self, name: str, content: bytes) -> None:
+        self.files.create(name, content)
+
+    def write(self, name: str, content: bytes) -> None:
+        self.files.write(name, content)
+
+    def keep(self, name: str, content: bytes) -> None:
+        self.files.keep(name, content)
+
+    def list_names(self, folder: str) -> Iterator[StoredValue]:
+        return self.files.list_names(folder)
+
+    def delete(self, name: str) -> None:
+        self.files.delete(name)
+
+    def clear_unfinished(self, before: float) -> None:
+        self.files.clear_unfinished(before)
+
+    def keep_value(self, name: str, content: bytes) -> None:
+        self._kept[name] = content
+
+    def settle(self) -> None:
+        """One commit adds the values that the table lacks, and adds a file again whose value is not new any more."""
+        written: dict[str, _ValueFile] = {}
+        added = not self._kept
+        while not added:
+            self._read_log(create=True)
+            files = {name: file for name in self._kept if (file := self._known.get(name))}
+            lacking = self._kept.keys() - files.keys()
+            written |= {name: self._write_file(name) for name in lacking - written.keys()}
+            old = time.time() - _FRESH
+            again = {name: file for name, file in files.items() if file.modified < old}
+            added = self._add_files({**again, **{name: written[name] for name in lacking}})
+        for name, file in written.items():
+            if name in self._known and self._known[name].path != file.path:
+                self.files.delete(f"{TABLE}/{file.path}")  # another task was quicker
+        self._kept.clear()
+
+    def read_value(self, name: str) -> bytes | None:
+        for is_again in (False, True):
+            if is_again:
+                self._read_log()
+            file = self._known.get(name)
+            content = self.files.read(f"{TABLE}/{file.path}") if file else None
+            if content is not None:
+                return _unpack_value(content)
+        return None
+
+    def list_values(self) -> Iterator[StoredValue]:
+        self._read_log()
+        return (StoredValue(name, file.modified) for name, file in self._known.items())
+
+    def delete_values(self, names: Iterable[str]) -> None:
+        """The table forgets the values at once. Their files go with a later call, once `deltalake` calls them old."""
+        self._read_log()
+        chosen = ", ".join(f"'{name}'" for name in names)
+        with self.name_errors():
+            if chosen:
+                self._table.delete(f"hash IN ({chosen})")
+            if self._table is not None:
+                self._table.vacuum(dry_run=False, full=True)
+
+    @contextlib.contextmanager
+    def name_errors(self) -> Iterator[None]:
+        """What `deltalake` raises is an error of the place, too."""
+        from deltalake.exceptions import DeltaError
+
+        with self.files.name_errors():
+            try:
+                yield
+            except DeltaError as error:
+                raise OSError(str(error)) from error
+
+    def _write_file(self, name: str) -> _ValueFile:
+        path, packed = f"{name[:2]}/{name}-{uuid.uuid4().hex}.parquet", _pack_value(self._kept[name])
+        self.files.write(f"{TABLE}/{path}", packed)
+        return _ValueFile(path, len(packed), time.time())
+
+    def _read_log(self, *, create: bool = False) -> None:
+        """Read which values the newest version has. Where there is no table there are none."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        with self.name_errors():
+            try:
+                self._table = self._table or DeltaTable(**self.arguments)
+            except TableNotFoundError:
+                if not create:
+                    return
+                self._table = self._create_table()
+            self._table.update_incremental()
+            if self._table.version() != self._version:
+                self._version, self._known = self._table.version(), _list_files(self._table)
+
+    def _create_table(self) -> Any:
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.transaction import CommitProperties
+
+        once = CommitProperties(max_commit_retries=0)
+        schema = Schema.from_json(_SCHEMA)
+        for pause in (*_PAUSES, None):
+            try:
+                DeltaTable.create(
+                    **self.arguments, schema=schema, mode="ignore", partition_by="hash", commit_properties=once
+                )
+                break
+            except DeltaError:
+                with contextlib.suppress(TableNotFoundError):
+                    DeltaTable(**self.arguments)  # another task was quicker
+                    break
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        self.files.sync(f"{TABLE}/_delta_log/{0:020}.json")
+        return DeltaTable(**self.arguments)
+
+    def _add_files(self, files: Mapping[str, _ValueFile]) -> bool:
+        """Add them to the version that was read; false if another commit came between."""
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, CommitProperties
+
+        if not files:
+            return True
+        now = round(time.time() * 1_000)
+        actions = [
+            AddAction(file.path, file.size, {"hash": name}, now, data_change=True, stats='{"numRecords":1}')
+            for name, file in files.items()
+        ]
+        once, schema = CommitProperties(max_commit_retries=0), Schema.from_json(_SCHEMA)
+        with self.name_errors():
+            for pause in (*_PAUSES, None):
+                try:
+                    self._table.create_write_transaction(actions, "append", schema, "hash", commit_properties=once)
+                    break
+                except CommitFailedError:
+                    self._table.update_incremental()
+                    if self._table.version() != self._version:
+                        return False
+                    if pause is None:
+                        raise
+                    time.sleep(pause)
+        self.files.sync(f"{TABLE}/_delta_log/{self._version + 1:020}.json")
+        return True
+
+
+def _list_files(table: Any) -> dict[str, _ValueFile]:
+    import pyarrow as pa
+
+    found = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+    columns = (found["partition.hash"], found["path"], found["size_bytes"], found["modification_time"])
+    return {name: _ValueFile(path, size, at / 1_000) for name, path, size, at in zip(*columns, strict=True)}
+
+
+def _pack_value(content: bytes) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed = io.BytesIO()
+    table = pa.table({"value": pa.array([content], pa.binary())})
+    pq.write_table(table, packed, compression="zstd", use_dictionary=False, write_statistics=False)
+    return packed.getvalue()
+
+
+def _unpack_value(packed: bytes) -> bytes:
+    """The value in a file; the file itself where it is none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.ParquetFile(pa.BufferReader(packed)).read(["value"], use_threads=False)
+        return bytes(table["value"][0].as_py())
+    except (pa.ArrowException, LookupError, OSError):
+        return packed
+
+
 @dataclass
 class ValueClaims:
     """What stores large values, and gives them back."""
@@ -216,9 +491,9 @@ class ValueClaims:
     """The key of the store, once it is known. It never changes."""
 
     def store_value(self, content: bytes) -> str:
-        """The reference to these bytes, which are in the store then."""
+        """The reference to these bytes, which are safe once the store has settled."""
         name = hashlib.sha256(content).hexdigest()
-        self.store.keep(find_value(name), content)
+        self.store.keep_value(name, content)
         if self._stored_key is None:
             self.store.create(KEY, secrets.token_hex(32).encode())
         return self._make_reference(name, len(content))
@@ -235,7 +510,7 @@ class ValueClaims:
         if not self.is_reference(text):
             return "is not a reference to a value of this store"
         name, length = _read_reference(text)
-        content = self.store.read(find_value(name))
+        content = self.store.read_value(name)
         if content is None:
             return f"names a value of {length:,} bytes that the store does not have: {name}"
         if hashlib.sha256(content).hexdigest() != name:

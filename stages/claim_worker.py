@@ -26,7 +26,9 @@ def claim_rows(claims: ValueClaims, over: int, rows: pa.StructArray) -> pa.Struc
             return value
         return claims.store_value(value).encode()
 
-    return replace_leaves(rows, over, claim)
+    claimed = replace_leaves(rows, over, claim)
+    claims.store.settle()
+    return claimed
 
 
 def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.StructArray]:

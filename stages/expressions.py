@@ -56,18 +56,18 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
 
     Strings, quoted names, comments, casts (`x::date`) and parts of a value (`payload:lane`) stay as they are.
     """
-    told, value_before = [], False
+    tokens, value_before = [], False
     for kind, token in _tokenize(sql):
         if kind == "label" and not value_before:
-            told.append(_format_literal(labels[token[1:]]))
+            tokens.append(_format_literal(labels[token[1:]]))
             value_before = True
             continue
-        told.append(token)
+        tokens.append(token)
         if kind == "word":
             value_before = not _BEFORE_A_VALUE.fullmatch(token)
         elif kind not in ("space", "comment"):
             value_before = kind != "mark" or token in (")", "]")
-    return "".join(told)
+    return "".join(tokens)
 
 
 class SqlText(str):
@@ -143,16 +143,16 @@ def is_plain_select(sql: str) -> bool:
 
 def add_to_select(sql: str, columns: str) -> str:
     """The query with these columns before those that it selects. Raises ValueError unless it is a SELECT."""
-    told, depth, done = [], 0, False
+    pieces, depth, done = [], 0, False
     for kind, piece in _tokenize(sql):
-        told.append(piece)
+        pieces.append(piece)
         depth += (piece == "(") - (piece == ")") if kind == "mark" else 0
         if not done and depth == 0 and kind == "word" and piece.lower() == "select":
-            told.append(f" {columns}")
+            pieces.append(f" {columns}")
             done = True
     if not done:
         raise ValueError(f"expected one SELECT over rows, got {sql.strip()[:60]!r}")
-    return "".join(told)
+    return "".join(pieces)
 
 
 def check_expression(field: str, value: object) -> None:

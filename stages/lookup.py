@@ -88,10 +88,10 @@ _ORDER = re.compile(r"(?P<sql>.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE |
 def select_unique_rows(
     table: DataFrame, keys: Mapping[str, str], taken: Mapping[str, str], order_by: Sequence[str]
 ) -> DataFrame:
-    """Columns of the table under other names, from each to what it is called there, with `FOUND` and `TWICE`.
+    """Select columns of the table under new names, with `FOUND` and `TWICE`. `taken` maps each name to its new name.
 
-    Of rows with the same keys it is the first by `order_by`, and of those that are equal in that their content decides;
-    any one where nothing is said.
+    Of rows with the same keys it takes the first by `order_by`. If these are equal, their content decides. Without
+    `order_by` it takes any row.
     """
     from pyspark.sql import Window
 

@@ -185,7 +185,7 @@ class Handler(Stage):
         return called
 
     def _list_leaving_columns(self, rows: Rows) -> T.StructType:
-        """The columns that leave: those that come, and those that are said to be new or of another type."""
+        """Return the columns that leave: the incoming columns, and columns that are declared new or of another type."""
         name = short_name(self.function)
         types = self.columns or find_columns(load_function(self.function), name)
         given = {rows.spell_name(column): T.DataType.fromDDL(kind) for column, kind in types.items()}

@@ -211,7 +211,7 @@ class FunctionCall:
                     described = self._describe_error(error)
                     if not isinstance(described, AttemptRaised):
                         raise described from error
-                    return Answer(fate="nack", message=described.said, code=described.code)
+                    return Answer(fate="nack", message=described.message, code=described.code)
 
         return list(await asyncio.gather(*map(one, rows)))
 

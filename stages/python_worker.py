@@ -127,8 +127,11 @@ class RowAnswerer:
     """At most so many rows are given to the function at a time."""
 
     def answer_batches(self, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        """For each batch, which is whether a row is live and the rows themselves: what is said of each row
-        (`judge_answers`), NULL for one that is not live."""
+        """Answer each batch, which is the rows and whether each is live, with the verdict of each row
+        (`judge_answers`).
+
+        It is NULL for a row that is not live.
+        """
         child = WorkerProcess(self._serve)
         try:
             for live, rows in batches:
@@ -145,8 +148,10 @@ class RowAnswerer:
             if isinstance(piece, AttemptRaised):
                 lost += piece.code == LOST_CODE
                 if lost > MOST_LOST:
-                    raise FunctionCannotRun(f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.said}")
-                answer = {"fate": "nack", "code": piece.code, "message": as_text(piece.said), "values": None}
+                    raise FunctionCannotRun(
+                        f"more than {MOST_LOST} of {len(rows)} rows fail like this: {piece.message}"
+                    )
+                answer = {"fate": "nack", "code": piece.code, "message": as_text(piece.message), "values": None}
                 piece = pa.array([answer], answer_type(self.schema))
             yield piece
 
@@ -170,7 +175,7 @@ class RowAnswerer:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(_unpack(question))])
             return b"A" + _pack(judge_answers(self.call, rows, self.schema))
         except AttemptRaised as error:
-            return b"R" + json.dumps([error.said, error.code]).encode()
+            return b"R" + json.dumps([error.message, error.code]).encode()
         except ConnectionErrorInFunction as error:
             return b"C" + json.dumps([str(error)]).encode()
         except FunctionCannotRun as error:
@@ -236,10 +241,10 @@ def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructA
     for field in fields:
         array, problems = _fit_values(_build_column(field.name, rows, fates, changed, columns), field)
         arrays.append(array)
-        for at, said in problems.items():
+        for at, problem in problems.items():
             fate = fates[at]
             if fate is None or fate.fate == "keep":
-                fates[at] = _refuse(said)
+                fates[at] = _refuse(problem)
     outcomes = [fate if fate is not None and fate.fate != "keep" else None for fate in fates]
     state = [
         (fate.fate, as_text(fate.code), as_text(fate.message)) if fate else ("go", None, None) for fate in outcomes

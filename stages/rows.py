@@ -1,7 +1,7 @@
-"""The rows of one batch on their way through the stages, carried in one of two ways.
+"""The rows of one batch on their way through the stages, in one of two kinds.
 
-`StraightRows` rows raise at the first refused row, so that the write that follows is the whole decision. `MarkedRows`
-rows keep a verdict beside every row, so that all of a batch can be decided before any of it is delivered.
+`StraightRows` raise at the first refused row, so that one write both decides and delivers the batch. `MarkedRows`
+keep a verdict beside every row, so that Wherry can decide the whole batch before it delivers a row.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ REASON = HIDDEN + "reason"
 KEPT = HIDDEN + "kept"
 SEQUENCE = HIDDEN + "sequence"
 APART = HIDDEN + "apart"
-"""What only one row has: set for rows that are like no other."""
+"""A value that only one row has, for rows that count as different from all others."""
 PART = HIDDEN + "part"
 RANK = HIDDEN + "rank"
 REFUSED_BY_ORIGIN = -1000
 ASIDE = HIDDEN + "aside"
-"""How a row stood at the door of the stage that is being applied."""
+"""The row as it was before the current stage."""
 RESTS = HIDDEN + "rests"
-"""Whether a straight row passes the stage by."""
+"""Whether a straight row skips the stage."""
 RESTING = 1_000_000
-"""The state of a live row that passes the stage by."""
+"""The state of a live row that skips the stage."""
 POISON = HIDDEN + "poison"
-"""`struct<step, code, message>` beside a row at which a stage's own expressions are known to raise, else NULL."""
+"""`struct<step, code, message>` beside a row for which a stage's expressions are known to raise, else NULL."""
 NOTE = HIDDEN + "note"
-"""How the names of columns begin in which a stage keeps a note beside every row."""
+"""The prefix of the columns in which stages keep a note beside every row."""
 
 R = TypeVar("R", bound="Rows")
 Expression: TypeAlias = "Column | SqlText"
@@ -57,38 +57,44 @@ Expression: TypeAlias = "Column | SqlText"
 
 @dataclass(frozen=True, kw_only=True)
 class Rows(ABC):
-    """Rows as a stage sees them: columns that it may select, filter and refuse by."""
+    """Rows as a stage sees them. A stage selects columns, filters rows and refuses rows."""
 
     frame: DataFrame
     names: tuple[str, ...]
-    """The columns that a stage sees, in order."""
+    """The columns that a stage sees, in their order."""
     labels: Mapping[str, str | int | datetime]
     stage: str = ""
-    """The stage that is being applied."""
+    """The name of the current stage."""
     step: int = 0
     """Its number in the batch, from 1."""
     destination: str | None = None
-    """The destination that demands it, if it is not the definition that does."""
+    """The destination that demands the stage, if the stage is not in the definition."""
     pin: JSON = None
     """What the stage pinned when the batch was planned."""
     on_error: str = "nack"
-    """What becomes of a row that the stage refuses."""
+    """What happens to a row that the stage refuses."""
     kept: tuple[str, ...] = ()
-    """Columns that no stage sees and that stay beside every row."""
+    """Hidden columns that stay beside every row."""
     hold: Callable[[MarkedRows, str], tuple[MarkedRows, Mapping[str, int]]] | None = None
-    """Writes the rows down as they stand; gives them as they are read again, and how many live ones have which note in
-    the column of this name. None while rows are only described or tried out: nobody judges the batch then."""
+    """Stores the rows as they are now.
+
+    It gives the stored rows, and the number of live rows with each note in the column of this name. It is None if the
+    rows are only described or tried out: no stage judges the batch then.
+    """
     claims: bool | None = False
-    """Whether large values go to their store, and come back from there. Where they do not, the first of them makes the
-    query raise `LARGE`. None where rows are only tried out: nothing is stored then, and large values stay."""
+    """Whether stages put large values into their store and read them from it.
+
+    If it is false, the first large value makes the query raise `LARGE`. If it is None, rows are only tried out: nothing
+    is stored, and large values stay in the rows.
+    """
     small: frozenset[str] = frozenset()
-    """The columns of which is known that no value is large or a reference, where `claims` is false."""
+    """The columns that surely have no large value and no reference, if `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
-    """Takes what a stage, by its name, found out about the batch that it judged."""
+    """Takes the name of a stage, and what the stage found out about the batch."""
     one_by_one: bool = False
-    """Whether Spark gets every expression by itself, and so says of each what is wrong with it."""
+    """Whether Spark analyses every expression by itself, and so names the wrong one."""
 
     def enter(
         self: R,
@@ -99,34 +105,34 @@ class Rows(ABC):
         pin: JSON = None,
         one_by_one: bool = False,
     ) -> R:
-        """The same rows at the door of a stage, which has this number in the batch."""
+        """Return the same rows before this stage, which has this number in the batch."""
         return replace(self, stage=stage, step=step, destination=destination, pin=pin, one_by_one=one_by_one)
 
     def expression(self, sql: str) -> Column:
-        """A SQL expression over the rows' columns, with the batch's labels put in."""
+        """Return a SQL expression over the columns, with the values of the batch's labels."""
         return F.expr(put_in(sql, self.labels))
 
     def sql(self, sql: str) -> Expression:
-        """The same as text, in which the batch's labels are put."""
+        """Return the same expression as text if possible, with the values of the batch's labels."""
         text = put_in(sql, self.labels)
         enclosed = None if self.one_by_one else enclose(text)
         return enclosed or F.expr(text)
 
     def column(self, name: str) -> Column:
-        """A column by its name, with any characters; in the case of letters that the rows have."""
+        """Return a column by its name, in any case of letters. The name may have any characters."""
         return F.col(quote_name(self.spell_name(name)))
 
     def spell_name(self, name: str) -> str:
-        """The name as the rows spell it; itself when they have no such column."""
+        """Return the name as the rows spell it, or the name itself if the rows have no such column."""
         return next((own for own in self.names if own.lower() == name.lower()), name)
 
     def with_columns(self: R, columns: Mapping[str, Expression]) -> R:
-        """These columns added, or put in the place of those of the same name; all see the rows as they were."""
+        """Add these columns, or replace the columns of the same names. All expressions see the rows as they were."""
         new = {self.spell_name(name): column for name, column in columns.items()}
         return self.select({**{name: name for name in self.names}, **new})
 
     def without_poison(self: R) -> R:
-        """The same rows, of which those are refused at which the stage is known to raise."""
+        """Refuse the rows for which the stage is known to raise."""
         if POISON not in self.kept:
             return self
         poison = F.col(POISON)
@@ -135,23 +141,27 @@ class Rows(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The columns in which stages keep notes."""
+        """The columns with the notes of stages."""
         return [name for name in self.kept if name.startswith(NOTE)]
 
     @property
     def note(self) -> str:
-        """The column in which the stage that is being applied keeps its notes."""
+        """The column with the notes of the current stage."""
         return f"{NOTE}{self.step}"
 
     @abstractmethod
     def add_note(self: R, note: Column) -> R:
-        """The same rows, each live one beside a note, computed once. `attempt` may ask for it as `note`, and where rows
-        have verdicts it is written down with them."""
+        """Add a note beside each live row. Spark computes it once.
+
+        `attempt` may use it as the column `note`. Marked rows store it with their verdicts.
+        """
 
     @abstractmethod
     def in_order(self: R) -> tuple[R, Column]:
-        """The same rows, and what rises over them in the order in which they were read; `add_note` must come next. Only
-        marked rows know that order; `Stage.needs_places`."""
+        """Return the same rows, and a column that rises in the order in which they were read.
+
+        `add_note` must follow. Only marked rows have that order; see `Stage.needs_places`.
+        """
 
     def _data_columns(self) -> list[SqlText]:
         return [SqlText(quote_name(name)) for name in self.names]
@@ -168,27 +178,32 @@ class Rows(ABC):
 
     @property
     def schema(self) -> T.StructType:
-        """The types of the columns that a stage sees."""
+        """The columns that a stage sees, with their types."""
         columns = self.frame.schema
         return T.StructType([columns[name] for name in self.names])
 
     @property
     @abstractmethod
     def live(self) -> Column:
-        """Whether the stage applies to a row."""
+        """A condition: whether the stage applies to the row."""
 
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
-        """The same rows at the door of a stage that is about those for which the condition is true; the others rest,
-        and are neither evaluated nor judged until `rejoin`."""
+        """Set the rows aside for which the condition is not true.
+
+        The stage neither evaluates nor judges them. `rejoin` brings them back.
+        """
 
     @abstractmethod
     def rejoin(self: R, before: R) -> R:
-        """These rows behind the stage, with those that rest as they stood before it. A row that it refused is dealt
-        with as `on_error` says: one that is kept stands as before, but for columns that have another type now."""
+        """Bring the rows back that `aside` set aside, as they were before the stage.
+
+        `on_error` decides about rows that the stage refused. With `keep` a row is as before the stage, but columns
+        whose type changed have their new value.
+        """
 
     def _restore_columns(self, rests: str, before: Rows) -> list[SqlText]:
-        """The columns, with what stood there before in the rows that rest."""
+        """Return the columns, with the earlier values in rows that were set aside."""
         was = {field.name: field.dataType.simpleString() for field in before.schema}
         found = []
         for field in self.schema:
@@ -200,74 +215,82 @@ class Rows(ABC):
 
     @abstractmethod
     def select(self: R, columns: Mapping[str, Expression | str]) -> R:
-        """Exactly these columns, in this order. Text that is no `SqlText` is the name of one that stays as it is; all
-        others are evaluated on live rows only, and may look at nothing but their own row."""
+        """Return the rows with exactly these columns, in this order.
+
+        Text that is no `SqlText` names a column that stays as it is. All other values are expressions. Spark evaluates
+        them on live rows only, and they may read only their own row.
+        """
 
     @abstractmethod
     def filter(self: R, condition: Expression) -> R:
-        """The rows for which the condition is true; the others, NULL included, count as filtered."""
+        """Keep the rows for which the condition is true. All other rows, also those with NULL, count as filtered."""
 
     @abstractmethod
     def latest(self: R, keys: Sequence[str], sequence: Column | None) -> R:
-        """Of the rows whose columns `keys` are the same the one with the highest `sequence`; the others count as
-        filtered. NULL is the lowest; of rows with the same `sequence` their content decides. A row with a NULL among
-        its keys is like no other, and stays.
+        """Keep, of all rows with the same `keys`, the row with the highest `sequence`. The others count as filtered.
 
-        Without `sequence` it is the row that was read last. Only marked rows know that; `Stage.needs_places`.
+        NULL is the lowest `sequence`. If rows have the same `sequence`, their content decides. A row with a NULL among
+        its keys equals no other row, and stays.
+
+        Without `sequence` the row that was read last stays. Only marked rows know that; see `Stage.needs_places`.
         """
 
     def refuse(self: R, why: Expression) -> R:
-        """Refuse the rows for which `why` (origins.nack.make_reason) is not NULL. They reach no later stage."""
+        """Refuse the rows for which `why` (`origins.nack.make_reason`) is not NULL. They reach no later stage."""
         return self.attempt({}, why, {})
 
     @abstractmethod
     def attempt(self: R, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> R:
-        """Compute `tried` once, beside the rows, and refuse the rows for which `why` is not NULL.
+        """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL.
 
-        `why` may ask for the names of `tried`, which begin with `HIDDEN` and are gone afterwards; `put` says which
-        of them take the place of which column, or become a new one. A refused row leaves as it stood before all this.
+        The names of `tried` begin with `HIDDEN`. `why` may use them, and they are gone afterwards. `put` maps a column,
+        old or new, to the name in `tried` that becomes its value. A refused row stays as it was before.
         """
 
     def beside(self: R, table: DataFrame, on: Mapping[str, str]) -> R:
-        """The same rows, each beside the row of `table` with the same keys, or beside NULLs where there is none.
+        """Join each row with the row of `table` that has the same keys, or with NULLs if there is none.
 
-        `on` says which column meets which of the table's; NULL meets nothing. The table has all keys once at most; one
-        that is met without keys has one row. Its names begin with `HIDDEN`, and can be asked for by `attempt` only,
-        which must come next.
+        `on` maps a column of the rows to a column of the table. NULL equals nothing. The table has each key at most
+        once, and has one row if `on` is empty. Its names begin with `HIDDEN`. Only `attempt`, which must follow, can
+        use them.
         """
         meets = [self.column(own) == F.col(theirs) for own, theirs in on.items()]
         return replace(self, frame=self.frame.join(table, functools.reduce(operator.and_, meets, F.lit(True)), "left"))
 
     def ask_claims(self: R, needed: str, columns: Collection[str]) -> R:
-        """The same rows. The query raises `LARGE` where the condition, as SQL, is true for a live one; the batch then
-        begins again with `claims`. The values of `columns` are `small` if it does not raise."""
+        """Make the query raise `LARGE` if the condition, in SQL, is true for a live row.
+
+        Wherry then processes the batch again with `claims`. If the query does not raise, `columns` are `small`.
+        """
         small = () if ASIDE in self.kept else columns
         return replace(self, frame=self.frame.filter(self._raise_where(needed)), small=self.small.union(small))
 
     @abstractmethod
     def _raise_where(self, needed: str) -> str:
-        """The condition for all rows, of which a live one may raise."""
+        """Return a condition for all rows, which raises for a live row if `needed` is true."""
 
     def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
-        """The names of these columns whose values are `small`, since they are those of a column that is."""
+        """Return which of these columns are `small`, because they are copies of a small column."""
         return frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
 
     def keep_as_read(self: R) -> R:
-        """The same rows, of which the DLQ keeps how they stand now as the rows that were read. They have the columns
-        that were read, with their types."""
+        """Make the DLQ keep the rows as they are now as the rows that were read.
+
+        The rows have the columns that were read, with the same types.
+        """
         return self
 
     @abstractmethod
     def change(self: R, statement: Callable[[DataFrame], DataFrame]) -> R:
-        """Other rows in the place of these; for stages with `changes_rows` only."""
+        """Replace the rows with the rows of the statement. Only stages with `changes_rows` may use this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StraightRows(Rows):
-    """Rows of which none may be refused: the first one that is makes the query raise `MARK`."""
+    """Rows of a batch without refused rows: the first refused row makes the query raise `MARK`."""
 
     observe: Callable[[DataFrame, int], DataFrame]
-    """Counts the rows that pass here, under the step's number."""
+    """Counts the rows at this point, under the number of the step."""
 
     @staticmethod
     def begin(
@@ -314,9 +337,11 @@ class StraightRows(Rows):
         return replace(self, frame=frame, names=tuple(columns), small=self._keep_small(columns))
 
     def filter(self, condition: Expression) -> StraightRows:
-        frame = select_columns(self.frame, "*", _guard(f"{self._own} AND {_ONCE}", _require_truth(condition), KEPT))
-        frame = frame.filter(f"if({self._live}, {KEPT}, true)" if self._is_aside else KEPT)
-        return replace(self, frame=self.observe(select_columns(frame, *self._list_columns()), self.step))
+        passes = _guard(f"{self._own} AND {_ONCE}", _require_truth(condition))
+        if self._is_aside:
+            passes = SqlText(f"({RESTS} OR {passes})") if isinstance(passes, SqlText) else F.col(RESTS) | passes
+        frame = self.frame.filter(passes)
+        return replace(self, frame=self.observe(frame, self.step))
 
     def latest(self, keys: Sequence[str], sequence: Column | None) -> StraightRows:
         by = F.raise_error(F.lit("these rows have no time at which they were read")) if sequence is None else sequence

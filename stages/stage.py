@@ -1,5 +1,4 @@
-"""The contract of a stage: what is done to rows on their way, which rows it is about, and what becomes of those it
-refuses."""
+"""The contract of a stage: it changes, filters or refuses rows between origin and destination."""
 
 from __future__ import annotations
 
@@ -25,21 +24,23 @@ OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
 class Stage(ABC):
     """One step between origin and destination. A frozen dataclass: its fields are its options.
 
-    A stage says what happens to a row and never how a batch is carried: the same `apply` serves the batch
-    that raises at its first refused row and the one that keeps a verdict beside every row.
+    A stage decides what happens to a row. It never knows how Wherry processes the batch. The same `apply` serves a
+    query that raises at its first refused row, and a query that keeps a verdict beside every row.
     """
 
     changes_rows: ClassVar[bool] = False
-    """Whether the stage makes other rows of those it gets, so the counts start over after it."""
+    """Whether the stage gives other rows than it gets, so that the counts begin again after it."""
     gathers: ClassVar[bool] = False
-    """Whether it looks at several rows at once, so that Spark brings rows of several tasks together."""
+    """Whether it looks at several rows at once, so that Spark must shuffle rows."""
 
     asks_outside: ClassVar[bool] = False
-    """Whether it asks what may notice, so that it is asked once while a batch is decided, however often the rows behind
-    it are looked at."""
+    """Whether it calls something outside that notices each call.
+
+    While Wherry decides a batch, it then evaluates the stage once, however often it reads the rows after it.
+    """
 
     enlarges: ClassVar[bool] = False
-    """Whether rows may leave much larger than they came, where `Rows.claims` is true."""
+    """Whether rows may become much larger, if `Rows.claims` is true."""
 
     name: str | None = None
     """The stage's name in reports and messages. The default is its kind, with a number if the kind occurs again."""
@@ -51,68 +52,76 @@ class Stage(ABC):
 
     @abstractmethod
     def apply(self, rows: Rows) -> Rows:
-        """The rows as they leave. Lazy: must not start a Spark job."""
+        """Return the rows after the stage. It is lazy: it must not start a Spark job."""
 
     def pin(self, spark: SparkSession) -> JSON:
-        """What must stay the same when a batch is computed again: the version of a table that this stage asks, say.
+        """Return what must stay the same if Wherry computes a batch again, for example the version of a table.
 
-        Told once for each batch, before it is planned; recorded with the plan, and there as `rows.pin` whenever the
-        batch is computed; where rows are only analysed, nothing is pinned. Must be quick. Raises when what it asks is
-        not there.
+        Wherry asks once for each batch, before it plans the batch, and records the answer with the plan. `rows.pin` has
+        it whenever the batch is computed, and is None if rows are only analysed. It must be quick. It raises if what
+        the stage needs is missing.
         """
         return None
 
     def leaves(self, rows: pa.Table) -> bool:
-        """Whether all of these rows, which were read in this process, surely pass as they are. Must be quick."""
+        """Whether all these rows, which this process read, surely pass unchanged. Must be quick."""
         return False
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether rows with any columns pass, and keep them all with their types."""
+        """Whether rows may have any columns, and keep all of them with their types."""
         return False
 
     @property
     def may_mix(self) -> bool:
-        """Whether what becomes of a row may depend on which others are in its batch, so that Spark's plan is asked. A
-        stage whose documentation says that it looks at one batch answers no."""
+        """Whether the result for a row may depend on other rows of its batch, so that Wherry checks Spark's plan.
+
+        It is false for a stage that documents that it looks at one batch.
+        """
         return self.changes_rows or self.gathers
 
     @property
     def takes_all(self) -> bool:
-        """Whether all rows that come are surely taken, so that they can be counted while they pass. A stage with
-        `changes_rows` may be content with some of them, as `exists` is; then they are counted by a query of its own.
+        """Whether the stage surely reads all its rows, so that Wherry can count them on the way.
+
+        A stage with `changes_rows` may read only some rows, as `exists` does. Another query then counts them.
         """
         return not self.changes_rows
 
     @property
     def repeatable(self) -> bool:
-        """Whether the same rows always give the same answer, so that a batch may be computed again."""
+        """Whether the same rows always give the same result, so that Wherry may compute a batch again."""
         return True
 
     @property
     def prepares(self) -> str:
-        """Why every batch must be decided before it is delivered, in words that follow its name; nothing where a clean
-        batch need not be."""
+        """Why Wherry must decide every batch before it delivers it, in words that follow the stage's name.
+
+        It is empty if Wherry may deliver a clean batch in one write.
+        """
         return ""
 
     def summarise_notes(self, notes: Mapping[str, int]) -> JSON:
-        """What it has to say of a batch in which so many rows have these notes (`Rows.add_note`), an empty one where no
-        more is known than that it took the row; None if it has nothing to say. As `json.dumps` takes it."""
+        """Return what the stage reports about a batch, as a value for `json.dumps`; None if it reports nothing.
+
+        `notes` has the number of rows with each note (`Rows.add_note`). The note is empty for rows of which is only
+        known that the stage took them.
+        """
         return None
 
     @property
     def usual_note(self) -> JSON:
-        """The note of an ordinary row; None if the stage keeps no notes, or knows of none."""
+        """The note of an ordinary row; None if the stage keeps no notes, or has no such note."""
         return None
 
     @property
     def needs_places(self) -> bool:
-        """Whether it asks in which order rows were read, which is known of a batch that is prepared."""
+        """Whether it needs the order in which rows were read. Only a prepared batch has that order."""
         return False
 
 
 def check_columns(names: Iterable[str], rows: Rows) -> None:
-    """Raises ValueError that names a column which the rows have not, and the nearest that they have."""
+    """Raises ValueError for a name that is no column of the rows; it suggests the most similar column."""
     for name in names:
         if rows.spell_name(name) not in rows.names:
             raise ValueError(f"there is no column '{name}'; {suggest_name(name, rows.names)}")
@@ -123,7 +132,7 @@ if TYPE_CHECKING:
 
 
 def apply_stage(stage: Stage, rows: R) -> R:
-    """The rows behind the stage. Those that `when` does not name pass it by and stay as they are."""
+    """Return the rows after the stage. Rows for which `when` is not true skip it and stay as they are."""
     sound = rows.without_poison()
     if stage.changes_rows and stage.on_error == "discard":
         return cast("R", stage.apply(sound.aside(None, "discard").rejoin(rows)))
@@ -137,7 +146,7 @@ def apply_stage(stage: Stage, rows: R) -> R:
 
 
 def list_problems(stage: Stage) -> Iterator[tuple[str, str]]:
-    """What is wrong with what stands beside a stage's kind, by option."""
+    """Yield what is wrong with the options `when` and `on_error`, by option."""
     if stage.on_error not in get_args(OnError):
         yield "on_error", f"expected nack, discard, keep or stop, got {stage.on_error!r}"
     if stage.changes_rows and stage.on_error == "keep":
@@ -154,12 +163,12 @@ def list_problems(stage: Stage) -> Iterator[tuple[str, str]]:
 
 
 def is_repeatable(stage: Stage) -> bool:
-    """Whether the stage gives the same for the same rows, and is about the same ones, whenever it is asked."""
+    """Whether the stage always applies to the same rows, and always gives the same result for them."""
     return stage.repeatable and (stage.when is None or is_repeatable_sql(stage.when))
 
 
 def _check_columns(before: Rows, behind: Rows) -> None:
-    """Raises ValueError unless rows that pass the stage by can have the columns of those that do not."""
+    """Raises ValueError unless rows that skip the stage can have the columns of rows that do not skip it."""
     now = {field.name.lower(): field.dataType.simpleString() for field in behind.schema}
     for field in before.schema:
         was, becomes = field.dataType.simpleString(), now.get(field.name.lower())

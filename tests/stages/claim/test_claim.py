@@ -15,7 +15,7 @@ from origins.lazy import F
 from origins.nack import restore
 from stages.bisection import LARGE
 from stages.cast import Cast
-from stages.claim import Claim, Unclaim
+from stages.claim import Claim, Format, Unclaim, list_worker_packages
 from stages.claim_store import PREFIX
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conformance import LABELS, StageConformance, begin, collect_decided
@@ -83,6 +83,16 @@ class TestClaimOfLargeValues(ClaimConformance):
 
 @pytest.mark.spark
 @pytest.mark.variant
+class TestClaimIntoATable(TestClaimOfLargeValues):
+    """The values of which are in a Delta table."""
+
+    @staticmethod
+    def make(place: str) -> Stage:
+        return make_claim(place, format="delta")
+
+
+@pytest.mark.spark
+@pytest.mark.variant
 class TestClaimOfSmallValues(TestClaimOfLargeValues):
     """Where no value is large, nothing is stored, and no worker is asked."""
 
@@ -145,14 +155,14 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_both_stages_together_change_nothing(spark: SparkSession, path: str) -> None:
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_both_stages_together_change_nothing(spark: SparkSession, path: str, kind: Format) -> None:
     """In rows that go straight, too; between them all large values are references."""
-    kind, given = TestClaimOfLargeValues.schema, TestClaimOfLargeValues.rows
-    frame = spark.createDataFrame(given, kind)
-    claimed = apply_stage(make_claim(path), straight(frame, claims=True))
+    frame = spark.createDataFrame(TestClaimOfLargeValues.rows, TestClaimOfLargeValues.schema)
+    claimed = apply_stage(make_claim(path, format=kind), straight(frame, claims=True))
     (between,) = claimed.frame.where("id = 1").collect()
     assert len(str(between)) < 1_000
-    back = apply_stage(Unclaim(path=path), claimed)
+    back = apply_stage(Unclaim(path=path, format=kind), claimed)
     assert back.schema == frame.schema
     assert sorted(map(str, back.frame.collect())) == sorted(map(str, frame.collect()))
 
@@ -301,6 +311,7 @@ def test_a_column_that_holds_no_text_cannot_be_chosen(spark: SparkSession, stage
     ("options", "problem"),
     [
         ({"path": ""}, "path: expected a folder or a URL, got ''"),
+        ({"format": "parquet"}, "format: expected files or delta, got 'parquet'"),
         ({"columns": "v"}, "columns: expected a list of columns, got 'v'"),
         ({"over": "1"}, "over: expected a size such as 500kB, 64MiB or 1GiB, got '1'"),
         ({"over": "1000B"}, "over: expected at least 1KiB, got '1000B'"),
@@ -322,3 +333,21 @@ def test_rows_of_this_process_pass_where_nothing_in_them_is_large() -> None:
     claim, unclaim = make_claim("p"), Unclaim(path="p")
     assert [claim.leaves(each) for each in (small, large, forged)] == [True, False, False]
     assert [unclaim.leaves(each) for each in (small, large, forged)] == [True, True, False]
+
+
+@pytest.mark.spark
+def test_a_table_of_values_is_one_for_other_readers_too(spark: SparkSession, path: str) -> None:
+    """Spark finds a value by its hash, and reads one file for that."""
+    frame = spark.createDataFrame([(LONG,), (HUGE,)], "v string")
+    stage = make_claim(path, format="delta", refuse_over=None)
+    claimed = apply_stage(stage, straight(frame, claims=True)).frame.collect()
+    name = next(row.v for row in claimed if ":5000:" in row.v).split(":")[1]
+    found = spark.read.format("delta").load(f"{path}/table").where(F.col("hash") == name)
+    assert [bytes(row.value).decode() for row in found.collect()] == [HUGE]
+    assert len(found.inputFiles()) == 1
+
+
+def test_the_packages_that_workers_need_depend_on_the_store() -> None:
+    """A folder needs no other than each worker with Arrow has."""
+    assert list_worker_packages(Claim(path="p")) == {"pyarrow"}
+    assert list_worker_packages(Unclaim(path="s3://b/p", format="delta")) == {"pyarrow", "obstore", "deltalake"}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
-from stages.claim_store import PREFIX, FolderValues, ValueClaims, find_value
+from stages.claim import open_store
+from stages.claim_store import PREFIX, TableValues, ValueClaims
 from stages.claim_worker import claim_rows, restore_rows
 from stages.python_call import FunctionCannotRun
+from tests.stages.claim.aged_values import store_at
 
 OVER = 1_024
 LONG = "x" * (OVER + 1)
@@ -26,15 +31,24 @@ NESTED = pa.struct(
 )
 
 
-@pytest.fixture
-def claims(tmp_path: Path) -> ValueClaims:
+@pytest.fixture(params=["files", "delta"])
+def claims(tmp_path: Path, request: pytest.FixtureRequest) -> ValueClaims:
     """A store that is not there yet."""
-    return ValueClaims(FolderValues(str(tmp_path / "claims")))
+    return ValueClaims(open_store(str(tmp_path / "claims"), request.param))
+
+
+def reopen(claims: ValueClaims) -> ValueClaims:
+    """The store as another task opens it."""
+    is_table = isinstance(claims.store, TableValues)
+    return ValueClaims(open_store(claims.store.place, "delta" if is_table else "files"))
 
 
 def count_values(claims: ValueClaims) -> int:
-    """How many values are in the store."""
-    return len(list(claims.store.list_names("values")))
+    """How many values are in the store, each of which has one file."""
+    names = [value.name for value in claims.store.list_values()]
+    files = [file for name in names for file in Path(claims.store.place).rglob(f"{name}*")]
+    assert len(files) == len(names) == len({*names})
+    return len(names)
 
 
 def claim_texts(claims: ValueClaims, *texts: str | bytes | None) -> list[Any]:
@@ -70,7 +84,7 @@ def test_rows_without_large_values_make_no_store(claims: ValueClaims) -> None:
 def test_a_value_is_stored_once(claims: ValueClaims) -> None:
     """However often it comes, as text or as bytes, in one batch or in another; each gets the same reference."""
     first = claim_texts(claims, LONG, LONG, LONG)
-    again = claim_texts(ValueClaims(claims.store), LONG.encode())
+    again = claim_texts(reopen(claims), LONG.encode())
     assert {*first, again[0].decode()} == {first[0]}
     assert count_values(claims) == 1
 
@@ -136,17 +150,23 @@ def test_data_that_looks_like_a_reference_comes_back_as_it_was(claims: ValueClai
 def test_a_reference_stays_a_reference(claims: ValueClaims) -> None:
     """Twice is once, also for a process that has just opened the store."""
     claimed = claim_texts(claims, LONG)
-    assert claim_texts(ValueClaims(claims.store), *claimed) == claimed
+    assert claim_texts(reopen(claims), *claimed) == claimed
     assert count_values(claims) == 1
+
+
+def spoil_file(claims: ValueClaims, name: str) -> None:
+    """Change the file of the value with this hash."""
+    (file,) = Path(claims.store.place).rglob(f"{name}*")
+    file.write_bytes(b"x")
 
 
 def test_a_reference_that_stands_for_nothing_is_a_problem_of_its_row(claims: ValueClaims) -> None:
     """One of another store, one whose value is gone and one whose value changed."""
     gone, changed, good = claim_texts(claims, LONG + "a", LONG + "b", LONG + "c")
     names = [each.split(":")[1] for each in (gone, changed)]
-    claims.store.delete(find_value(names[0]))
-    Path(claims.store.place, find_value(names[1])).write_bytes(b"x")
-    found = restore_texts(claims, gone, changed, f"{PREFIX}abc", good)
+    claims.store.delete_values([names[0]])
+    spoil_file(claims, names[1])
+    found = restore_texts(reopen(claims), gone, changed, f"{PREFIX}abc", good)
     assert found == [
         f"names a value of 1,026 bytes that the store does not have: {names[0]}",
         f"names a value of 1,026 bytes that changed in the store: {names[1]}",
@@ -161,18 +181,18 @@ def test_a_place_without_a_store_is_no_rows_fault(claims: ValueClaims) -> None:
         restore_texts(claims, f"{PREFIX}abc")
 
 
-def test_a_store_below_a_file_is_no_rows_fault(tmp_path: Path) -> None:
+def test_a_store_below_a_file_is_no_rows_fault(claims: ValueClaims) -> None:
     """The message names the place."""
-    (tmp_path / "file").touch()
-    with pytest.raises(FunctionCannotRun, match=r"claims failed: Not a directory"):
-        claim_texts(ValueClaims(FolderValues(str(tmp_path / "file" / "claims"))), LONG)
+    Path(claims.store.place).touch()
+    with pytest.raises(FunctionCannotRun, match=r"claims failed: (Not a directory|File exists)"):
+        claim_texts(claims, LONG)
 
 
+@pytest.mark.parametrize("claims", ["files"], indirect=True)
 def test_a_value_that_was_cut_off_is_stored_again(claims: ValueClaims) -> None:
     """A file of another length is not what its name says."""
     claimed = claim_texts(claims, LONG)
-    file = Path(claims.store.place, find_value(claimed[0].split(":")[1]))
-    file.write_bytes(b"x")
+    spoil_file(claims, claimed[0].split(":")[1])
     assert claim_texts(claims, LONG) == claimed
     assert restore_texts(claims, *claimed) == [LONG]
 
@@ -182,7 +202,7 @@ def test_many_at_once_agree_on_one_key_and_leave_nothing_else(claims: ValueClaim
     found: list[list[Any]] = []
 
     def begin() -> None:
-        found.append(claim_texts(ValueClaims(claims.store), LONG, LONG + "y"))
+        found.append(claim_texts(reopen(claims), LONG, LONG + "y"))
 
     threads = [threading.Thread(target=begin) for _ in range(8)]
     for thread in threads:
@@ -191,7 +211,8 @@ def test_many_at_once_agree_on_one_key_and_leave_nothing_else(claims: ValueClaim
         thread.join()
     assert found == [found[0]] * 8
     assert restore_texts(claims, *found[0]) == [LONG, LONG + "y"]
-    assert sorted(each.name[0] == "." for each in Path(claims.store.place).rglob("*") if each.is_file()) == [False] * 3
+    assert count_values(claims) == 2
+    assert not any(each.name[0] == "." for each in Path(claims.store.place).rglob("*"))
 
 
 def test_large_values_come_back_a_few_rows_at_a_time(claims: ValueClaims) -> None:
@@ -205,9 +226,91 @@ def test_large_values_come_back_a_few_rows_at_a_time(claims: ValueClaims) -> Non
 
 def test_a_value_that_is_named_again_is_as_good_as_new(claims: ValueClaims) -> None:
     """Its time is that of the last claim."""
+    store_at(claims, LONG.encode(), 1)
+    (old,) = claims.store.list_values()
+    claim_texts(reopen(claims), LONG)
+    (again,) = claims.store.list_values()
+    assert (old.modified, again.modified > 1_000) == (1, True)
+    assert count_values(claims) == 1
+
+
+@pytest.mark.parametrize("claims", ["delta"], indirect=True)
+def test_a_table_gets_one_commit_for_the_new_values_of_some_rows(claims: ValueClaims) -> None:
+    """A retry, which has no new ones, makes none."""
+    table = Path(claims.store.place, "table")
+    texts = [f"{LONG}{number}" for number in range(20)]
+    claim_texts(claims, *texts)
+    version = DeltaTable(table).version()
+    claim_texts(reopen(claims), *texts)
+    assert DeltaTable(table).version() == version
+    claim_texts(claims, *texts, "a" + LONG, "b" + LONG)
+    assert DeltaTable(table).version() == version + 1
+    assert count_values(claims) == 22
+
+
+@pytest.mark.parametrize("claims", ["delta"], indirect=True)
+def test_a_commit_is_on_the_disk_before_its_references_travel(
+    claims: ValueClaims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And so is the table's first version. `deltalake` itself leaves that to the system."""
+    synced: list[str] = []
+    monkeypatch.setattr("stages.claim_store._sync", synced.append)
     claim_texts(claims, LONG)
-    (value,) = claims.store.list_names("values")
-    os.utime(Path(claims.store.place, find_value(value.name)), (1, 1))
-    claim_texts(claims, LONG)
-    (again,) = claims.store.list_names("values")
-    assert again.modified > 1_000
+    log = Path(claims.store.place, "table", "_delta_log")
+    assert [each for each in synced if each.startswith(str(log))] == [
+        *(str(log / f"{0:020}.json"), str(log)),
+        *(str(log / f"{1:020}.json"), str(log)),
+    ]
+
+
+@pytest.mark.parametrize("claims", ["delta"], indirect=True)
+@pytest.mark.parametrize("lands", [False, True], ids=["another task's commit", "its own commit unknown to it"])
+def test_a_commit_that_fails_stores_no_value_twice(
+    claims: ValueClaims, monkeypatch: pytest.MonkeyPatch, lands: bool
+) -> None:
+    """The task looks again what is there. A file that the table has is never removed."""
+    claim_texts(claims, "a" + LONG)
+    commit = DeltaTable.create_write_transaction
+
+    def interrupt(table: DeltaTable, *arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", commit)
+        if lands:
+            commit(table, *arguments, **options)
+            raise CommitFailedError("the answer was lost")
+        claim_texts(reopen(claims), LONG, "c" + LONG)
+        commit(table, *arguments, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", interrupt)
+    claimed = claim_texts(claims, LONG, "b" + LONG)
+    assert restore_texts(claims, *claimed) == [LONG, "b" + LONG]
+    assert count_values(claims) == 3 + (not lands)
+
+
+@pytest.mark.parametrize("claims", ["delta"], indirect=True)
+def test_a_table_that_takes_no_commit_is_no_rows_fault(claims: ValueClaims, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task does not try for ever."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise CommitFailedError("it may not be written")
+
+    monkeypatch.setattr("stages.claim_store.time.sleep", lambda _: None)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", refuse)
+    with pytest.raises(FunctionCannotRun, match="claims failed: it may not be written"):
+        claim_texts(claims, LONG)
+
+
+@pytest.mark.parametrize("claims", ["delta"], indirect=True)
+def test_files_of_a_table_leave_the_disk_once_they_are_old(claims: ValueClaims) -> None:
+    """Those of removed values, and those that no commit added. A file without a commit may get one while it is new."""
+    kept, gone = (each.split(":")[1] for each in claim_texts(claims, LONG, LONG + "y"))
+    folder = Path(claims.store.place, "table")
+    for name, age in (("new", 0), ("old", 8 * 86_400)):
+        (folder / f"{name}.parquet").touch()
+        os.utime(folder / f"{name}.parquet", (time.time() - age,) * 2)
+    claims.store.delete_values([gone])
+    assert sorted(file.name[:64] for file in folder.rglob("*.parquet")) == sorted([kept, gone, "new.parquet"])
+    DeltaTable(folder).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 0 days"})
+    claims.store.delete_values([])
+    assert gone not in {file.name[:64] for file in folder.rglob("*.parquet")}
+    assert [value.name for value in claims.store.list_values()] == [kept]
+    assert restore_texts(claims, *claim_texts(claims, LONG)) == [LONG]

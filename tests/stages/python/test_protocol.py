@@ -232,7 +232,7 @@ def test_an_answer_that_could_be_any_rows_is_taken_for_none(strange: Callable[[p
     with pytest.raises(AttemptRaised) as raised:
         call.call_function(rows)
     assert raised.value.code == "ANSWER"
-    assert says in raised.value.said
+    assert says in raised.value.message
 
 
 def test_verdicts_beside_a_frame_are_its_rows_own() -> None:
