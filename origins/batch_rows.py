@@ -1,4 +1,4 @@
-"""The rows of a batch, in every form in which they can be had; Arrow's also as Python's values, without pandas."""
+"""The rows of a batch in each form that they can have, and Arrow tables as Python values, without pandas."""
 
 from __future__ import annotations
 
@@ -21,35 +21,37 @@ if TYPE_CHECKING:
 class BatchRows(ABC):
     """The rows of one batch, or of several that are fetched together.
 
-    `frame` always gives them. Every other form is None where it cannot be had without a Spark job. A form is computed
-    when it is first asked for, and kept.
+    `frame` always has the rows. Every other form is None if it needs a Spark job. A form is computed once, at the
+    first call.
     """
 
     @property
     def schema(self) -> T.StructType:
-        """The columns of the rows, without those that only Wherry reads."""
+        """The columns of the rows, without Wherry's hidden columns."""
         schema = self.frame().schema
         return type(schema)([field for field in schema if not field.name.startswith(HIDDEN)])
 
     @abstractmethod
     def frame(self) -> DataFrame:
-        """The rows, lazily."""
+        """Return the rows as a lazy frame of Spark."""
 
     def table(self) -> pa.Table | None:
-        """The rows, read in this process, with the types that Spark's rows have in Arrow."""
+        """Return the rows, read in this process, with the Arrow types of Spark's rows."""
         return None
 
     def files(self) -> Mapping[str, Path] | None:
-        """The parquet files of this machine that have exactly these rows and columns, by their parts. The n-th row of a
-        file, from 0, has `PLACE.block` 0 and `PLACE.row` n."""
+        """Return the parquet files of this machine that have exactly these rows and columns, by their parts.
+
+        Row n of a file, from 0, has `PLACE.block` 0 and `PLACE.row` n.
+        """
         return None
 
     def count(self) -> int | None:
-        """How many rows there are, where that is known without reading them."""
+        """Return the number of rows, if it is known without reading them."""
         return None
 
     def size(self) -> int | None:
-        """How many bytes the rows are at most, about, once nothing is packed; None where that is not known."""
+        """Return about how many bytes the uncompressed rows have at most; None if unknown."""
         return None
 
 
@@ -59,7 +61,7 @@ class FrameRows(BatchRows):
 
     rows: DataFrame
     bytes: int | None = None
-    """What `size` tells."""
+    """The result of `size`."""
 
     def frame(self) -> DataFrame:
         return self.rows

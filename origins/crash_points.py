@@ -1,7 +1,7 @@
-"""The points at which a process may die, by name, so that a test can see to it that it does.
+"""The named points at which a test can make a process die.
 
-Whoever reaches one says so; that costs one look at a variable, unless somebody watches. Two points are heard as events:
-`draining` is a `RunStopping`, `resting` a `BatchRests`.
+A process reports each point that it reaches. Without a watcher that costs one look at a variable. Two points are
+events: `draining` is a `RunStopping`, and `resting` is a `BatchRests`.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class Delta(Origin):
 
 
 def _check_places(origin: Delta) -> None:
-    """Raises ValueError unless it is said in one way which tables are read."""
+    """Raises ValueError unless exactly one option names the tables."""
     given = [name for name in ("path", "table", "paths", "tables") if getattr(origin, name)]
     if len(given) != 1:
         got = " and ".join(given) or "none of them"

@@ -278,7 +278,7 @@ def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
 
 
 def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str] | None = None, start_over: str) -> str:
-    lines = [f"{option}  {told}" for option, told in options.items()]
+    lines = [f"{option}  {description}" for option, description in options.items()]
     lines += ["skip it:  " + skip[0], "  " + skip[1]] if skip else []
     return "\n".join([*lines, "start over:  wherry run FILE --from-beginning", "  " + start_over])
 

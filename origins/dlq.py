@@ -87,7 +87,7 @@ class DlqEntries(Origin):
     destination: str | Sequence[str] = ()
     """Read only rows that this destination refused, or one of these."""
     refused_again: bool = True
-    """Whether to read the entries of rows that a replay refused again. Each names its first entry in `replays`."""
+    """Whether to read the entries of rows that a replay refused again. Each names the one before it in `replays`."""
     starting_version: str | int = "beginning"
     """Where the first run begins: `beginning`, `latest` (only rows that are refused from now on), or a version."""
 
@@ -207,8 +207,9 @@ class DlqEntries(Origin):
     def _read_entries(self, spark: SparkSession, span: Span, *, places: bool = False) -> DataFrame:
         """The chosen entries of a span. Where their files were put together with others, or deleted rows from, they are
         read from the table as it is now: then a VACUUM may have taken the files."""
-        columns, named, where = parse_columns(DLQ_COLUMNS), bool(self.table), self._is_chosen
+        columns, named = parse_columns(DLQ_COLUMNS), bool(self.table)
         table = DeltaTable.find(spark, self.place, named=named)
+        where = self._is_chosen  # a column, which needs the Spark that this look has started
         moved = _find_moved(spark, table, span) if span.parts else None
         if moved is None:
             return fetch_rows(spark, self.place, span, columns, named=named, places=places, where=where, beside=True)

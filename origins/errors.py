@@ -58,7 +58,7 @@ _HEAD = re.compile(
 )
 _CONDITION = re.compile(r"\s*(?:\((?:[a-z][\w$]*\.)+[A-Z][\w$]*\) )?\[(?P<condition>[A-Z_][A-Z0-9_.]+)\] ?")
 _STATE = re.compile(r"\s*\bSQLSTATE: (?P<state>[0-9A-Z]{5})\b")
-_PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w+)(?=:|$)(?:: )?(?P<said>.*)", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w+)(?=:|$)(?:: )?(?P<message>.*)", re.MULTILINE)
 """Where a traceback of Python's names its error."""
 _WORKER = "PythonException"
 """What Spark calls an error that a Python function raised."""
@@ -77,7 +77,7 @@ class ErrorCause:
     """Its SQLSTATE."""
     status: str = ""
     """The status of gRPC with which a server's answer, or the lack of one, ended."""
-    said: str = ""
+    message: str = ""
     """Its message, without the condition and the SQLSTATE."""
     in_task: bool = False
     """Whether its stack shows that rows were evaluated."""
@@ -120,7 +120,7 @@ def has_condition(error: BaseException, *conditions: str) -> bool:
 def get_raised_words(error: BaseException) -> str:
     """What `raise_error` was given in the query that ended with this error; empty for any other error."""
     causes = (cause for each in list_errors(error) for cause in list_causes(each))
-    return next((cause.said for cause in causes if cause.condition == RAISED), "")
+    return next((cause.message for cause in causes if cause.condition == RAISED), "")
 
 
 def is_too_large(error: BaseException) -> bool:
@@ -151,7 +151,7 @@ def parse_heads(text: str) -> Iterator[ErrorCause]:
             name=head["name"],
             condition=condition["condition"] if condition else "",
             state=states[-1] if states else "",
-            said=_clean(message),
+            message=_clean(message),
             in_task=head["mark"].startswith("Lost task") or bool(_IN_TASK.search(frames)),
         )
         if message.startswith(_RESULTS):
@@ -170,19 +170,19 @@ def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
         for _ in range(_DEEPEST):
             cause = throwable.getCause()
             name, message = throwable.getClass().getName(), throwable.getMessage() or ""
-            condition = str(_asked(throwable, "getCondition") or "")
+            condition = str(_call_getter(throwable, "getCondition") or "")
             if name.endswith(f".{_WORKER}"):
                 first, *others = _list_python_causes(message)
             elif cause is None and message.startswith(_ABORTED):
                 first, *others = parse_heads(f"{name}: {message}")
             else:
-                first, others = ErrorCause(name=re.split(r"[.$]", name)[-1], said=_clean(message)), []
-            parameters = _asked(throwable, "getMessageParameters") if condition == RAISED else None
+                first, others = ErrorCause(name=re.split(r"[.$]", name)[-1], message=_clean(message)), []
+            parameters = _call_getter(throwable, "getMessageParameters") if condition == RAISED else None
             yield replace(
                 first,
                 condition=condition or first.condition,
-                state=str(_asked(throwable, "getSqlState") or first.state),
-                said=parameters.get("errorMessage", first.said) if parameters else first.said,
+                state=str(_call_getter(throwable, "getSqlState") or first.state),
+                message=parameters.get("errorMessage", first.message) if parameters else first.message,
                 in_task=bool(_IN_TASK.search(format_java_frames(throwable))),
             )
             yield from others
@@ -193,7 +193,7 @@ def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
         return
 
 
-def _asked(throwable: Any, name: str) -> Any:
+def _call_getter(throwable: Any, name: str) -> Any:
     """What a throwable of Spark's says of itself; None from any other."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
@@ -215,7 +215,7 @@ def _list_spark_causes(error: Any) -> list[ErrorCause]:
     if name == _WORKER:
         cause, *behind = _list_python_causes(message)
     elif condition or (behind and not message.startswith("[")):
-        cause = ErrorCause(name=root.name, condition=condition, said=_clean(message))
+        cause = ErrorCause(name=root.name, condition=condition, message=_clean(message))
     else:
         cause, *others = parse_heads(f"{root.name}: {message}")
         behind = behind or others
@@ -223,7 +223,7 @@ def _list_spark_causes(error: Any) -> list[ErrorCause]:
     root = replace(
         cause,
         state=(error.getSqlState() if condition else "") or cause.state,
-        said=(parameters or {}).get("errorMessage", cause.said),
+        message=(parameters or {}).get("errorMessage", cause.message),
         in_task=cause.in_task or root.in_task,
     )
     return [ErrorCause(name=name, status=status), root, *behind]
@@ -231,8 +231,10 @@ def _list_spark_causes(error: Any) -> list[ErrorCause]:
 
 def _list_python_causes(text: str) -> list[ErrorCause]:
     """What Spark says that a Python function raised, and the names of that in its traceback."""
-    named = (ErrorCause(name=found["name"], said=found["said"], in_python=True) for found in _PYTHON.finditer(text))
-    return [ErrorCause(name=_WORKER, said=text, in_python=True), *named]
+    named = (
+        ErrorCause(name=found["name"], message=found["message"], in_python=True) for found in _PYTHON.finditer(text)
+    )
+    return [ErrorCause(name=_WORKER, message=text, in_python=True), *named]
 
 
 def _clean(message: str) -> str:

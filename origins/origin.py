@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PLACE = "_wherry_place"
-"""The column that says where a row stood: `struct<part string, block bigint, row bigint>`.
+"""The column with the place of a row in what was read: `struct<part string, block bigint, row bigint>`.
 
-`part` is one of `Origin.parts(batch)`; inside a part rows stand in the order of (`block`, `row`), and the
-rows of one block have consecutive numbers.
+`part` is one of `Origin.parts(batch)`. Inside a part, rows are in the order of (`block`, `row`). The rows of one block
+have consecutive numbers.
 """
 BATCH = "_wherry_batch"
-"""The column that says of which of several batches a row is: its place among them, from 0."""
+"""The column with the number of the row's batch among several batches, from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What has been carried so far, as the ledger knows it."""
+    """What the pipeline has processed so far, as the ledger knows it."""
 
     offsets: Mapping[str, Json] = field(default_factory=dict)
-    """For each lane the end of its last settled batch, inclusive."""
+    """The end of the last settled batch of each lane, inclusive."""
     parts: Sequence[Json] = ()
-    """The parts of every settled span, of all lanes, in no order."""
+    """The parts of all settled spans of all lanes, in no order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,10 @@ class Lag:
 
     rows: int
     seconds: float | None = None
-    """How long ago the oldest waiting row was made, by the clock of its maker; None where that is not known."""
+    """The age of the oldest waiting row, by the clock of its producer; None if unknown."""
 
     def __str__(self) -> str:
-        """In a few words; empty where nothing waits."""
+        """The lag in a few words; empty if nothing waits."""
         if not self.rows:
             return ""
         old = "" if self.seconds is None else f", up to {self.seconds:,.0f} s old"
@@ -54,29 +54,31 @@ class Lag:
 
 
 class Backlog(ABC):
-    """What waited at an origin at one moment, handed out batch by batch."""
+    """The rows that waited at an origin at one moment, divided into batches."""
 
     @abstractmethod
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
-        """The lane's next batch after `start`, no larger than `limits`; None when the lane is exhausted.
+        """Return the lane's next batch after `start`, no larger than `limits`; None when the lane is exhausted.
 
-        Called on the one thread that owns progress: must be quick, and must not start a Spark job. One unit
-        that is larger than a limit (a file, a row) is a batch of its own.
+        The one thread that owns progress calls this. It must be quick, and must not start a Spark job. A unit (a file
+        or a row) that is larger than a limit is a batch of its own.
         """
 
     def again(self, spark: SparkSession, offsets: Mapping[str, Json]) -> Backlog:
-        """What waits now, some time later in the same run, behind `offsets`: for each lane the end of its last
-        batch that was planned. Must be quick; starts no Spark job where there is another way.
+        """Return what waits now, later in the same run.
+
+        `offsets` has the end of each lane's last planned batch. It must be quick, and starts a Spark job only if there
+        is no other way.
         """
         return self
 
     def behind(self, lane: str, start: Json) -> str:
-        """What waits in the lane after `start`, in a few words for `status`; empty when that is not known."""
+        """Return in a few words what waits in the lane after `start`, for `status`; empty if unknown."""
         return ""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What a person should know of what was found and will not be read; a sentence each."""
+        """What the origin found and will not read: one sentence each, for people."""
         return ()
 
 
@@ -84,21 +86,23 @@ class Backlog(ABC):
 class Origin(ABC):
     """Where rows come from. A frozen dataclass: its fields are its options, in YAML and in Python.
 
-    An origin keeps no progress. It is told what was carried (`Progress`), says what waits (`survey`), and
-    fetches the rows of a span that was planned (`fetch`), now or in another process after a crash.
+    An origin keeps no progress. `survey` gets the progress and finds what waits. `fetch` reads the rows of a planned
+    span, now or in another process after a crash.
     """
 
     binds: ClassVar[frozenset[str]] = frozenset()
-    """The fields of `Limits` that this origin keeps to."""
+    """The fields of `Limits` that this origin obeys."""
     repeatable: ClassVar[bool] = True
-    """Whether a span that is read twice gives the same rows."""
+    """Whether a second read of a span gives the same rows."""
     keeps_parts: ClassVar[bool] = False
-    """Whether what was carried is known by the parts of all spans, and not by offsets alone."""
+    """Whether progress needs the parts of all settled spans, and not only offsets."""
     regroups: ClassVar[bool] = True
-    """Whether `lanes` may change between runs: progress is kept by part, and lanes only group parts."""
+    """Whether `lanes` may change between runs, because progress is kept by part and lanes only group parts."""
     whole_by: ClassVar[str] = ""
-    """The option that makes all that waits one batch of its lane, as it is written: `batch: whole`, for example. Empty
-    where there is none."""
+    """The option, as people write it, that makes all waiting rows of a lane one batch; empty if there is none.
+
+    For example `batch: whole`.
+    """
 
     name: str | None = None
     """The origin's name in reports and in the names of lanes. The default is its kind."""
@@ -112,7 +116,7 @@ class Origin(ABC):
     """What is done to the rows of this origin only, before the pipeline's stages."""
 
     only_lane: str = field(default="", repr=False, metadata={"hidden": True})
-    """The name of its only lane, of an origin that stands for one lane of another; else empty."""
+    """The name of its only lane, if this origin stands for one lane of another origin; else empty."""
 
     def __post_init__(self) -> None:
         if self.read not in ("new", "whole"):
@@ -129,12 +133,12 @@ class Origin(ABC):
 
     @property
     def infers(self) -> bool:
-        """Whether the schema is inferred from waiting rows, and then pinned."""
+        """Whether Wherry infers the schema from waiting rows, and then pins it."""
         return False
 
     @property
     def evolves(self) -> bool:
-        """Whether rows may come with more than before, so that destinations grow with them."""
+        """Whether later rows may have more columns or wider types, so that destinations must grow."""
         return False
 
     @property
@@ -149,21 +153,21 @@ class Origin(ABC):
 
     @property
     def place(self) -> str:
-        """What this origin reads, as a person would name it; when it changes between runs, the run asks first."""
+        """What this origin reads, as a person would name it. If it changes between runs, a person must confirm it."""
         return type(self).__name__.lower()
 
     def may_give_several(self) -> bool:
-        """Whether what waits in a lane when a run begins may be more than one batch."""
+        """Whether the rows that wait in a lane when a run begins may be more than one batch."""
         return self.batch != "whole"
 
     @property
-    def given(self) -> Sequence[str]:
-        """The paths of its place as they were given, where all are relative to the definition; else nothing."""
+    def given_paths(self) -> Sequence[str]:
+        """The paths of its place as the definition has them, if all are relative to the definition; else nothing."""
         paths = getattr(self, "paths", ()) or (getattr(self, "path", None),)
         return list_given_paths(paths)
 
     def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
-        """Whether what is in its place now is surely what these offsets of its lanes are of, wherever that was; must be
+        """Whether these offsets surely belong to what is at its place now, even if that was elsewhere before. Must be
         quick."""
         return False
 
@@ -172,90 +176,106 @@ class Origin(ABC):
         return (self.only_lane,) if self.only_lane else tuple(str(lane) for lane in range(self.lanes))
 
     def each(self, prefix: str = "") -> Sequence[Origin]:
-        """The origins as which it is read: itself; or, where every lane has columns of its own, one for each, called
-        as the lane is, behind the prefix."""
+        """The origins that Wherry reads in its place. By default that is the origin itself.
+
+        If every lane has its own columns, each lane has an origin. Its name is the prefix and the lane's name.
+        """
         return (self,)
 
     def check_offset(self, lane: str, offset: Json) -> None:
-        """Raises ValueError, `expected …, got …`, unless the lane can be set to this offset by hand."""
+        """Raises ValueError, `expected …, got …`, unless a person may set the lane to this offset."""
 
     def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
-        """Whether there is surely nothing new since all of it was read, up to these offsets of its lanes."""
+        """Whether surely nothing new waits after these offsets of its lanes."""
         return False
 
     def describe_skipped(self, before: Json, after: Json) -> str:
-        """What a lane never carries that a person sets from one offset to another, in a few words; empty where it is
-        nothing, or that is not known. Starts no Spark."""
+        """Return in a few words what the lane skips if a person moves it from one offset to the other.
+
+        It is empty if the lane skips nothing, or if that is unknown. It starts no Spark.
+        """
         return ""
 
     def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
-        """What waits in its lanes behind these offsets, for `status` and metrics. It needs no Spark, takes seconds at
-        most, and is empty where that is not known so soon."""
+        """Return the lag of each lane after these offsets, for `status` and metrics.
+
+        It needs no Spark and takes a few seconds at most. It is empty if the lag is not known by then.
+        """
         return {}
 
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
-        """Look at what waits now. Raises `OriginError` when the place does not exist."""
+        """Find what waits now. Raises `OriginError` if the place does not exist."""
 
     @abstractmethod
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
-        """The schema of the rows (Spark's JSON), given or inferred once from the backlog; None when nothing
-        waits from which it could be told."""
+        """Return the schema of the rows as Spark's JSON: the definition's, or inferred once from the backlog.
+
+        None if it must be inferred and nothing waits.
+        """
 
     def evolve_schema(self, spark: SparkSession, backlog: Backlog, schema: str, before: str | None) -> str:
-        """The inferred or pinned schema, with waiting changes by the origin's policies;
-        `before` is how it had evolved in an earlier run. May read all that waits."""
+        """Return the inferred or pinned schema with the changes that wait, by the origin's policies.
+
+        `before` is the evolved schema of an earlier run. This may read all that waits.
+        """
         return schema
 
     def complete_schema(self, schema: str) -> str:
-        """The schema of the rows: the columns that `columns` gives, and those that the definition adds. The first are
-        pinned; the others go with the definition."""
+        """Return the columns that `columns` gave, and the columns that the definition adds.
+
+        Wherry pins only the first; the others follow the definition.
+        """
         return schema
 
     @abstractmethod
     def fetch(self, spark: SparkSession, batches: Sequence[Batch], *, places: bool = False) -> BatchRows:
-        """Exactly the rows of these batches' spans, with the columns of their schema. `FrameRows(frame)` is enough.
+        """Return exactly the rows of these batches' spans, with the columns of their schema.
 
-        It gets one batch, or several for which `joins` is true. The frame has the column `PLACE` with `places`, and
-        the column `BATCH` with several batches. The call may come from any runner thread, twice for one batch, and in
-        a process that did not plan it.
+        `FrameRows(frame)` is enough. It gets one batch, or several batches for which `joins` is true. The frame has the
+        column `PLACE` if `places` is true, and the column `BATCH` if there are several batches. Any runner thread may
+        call this, more than once for a batch, and in a process that did not plan the batch.
         """
 
     def joins(self, batches: Sequence[Batch]) -> bool:
-        """Whether `fetch` takes these batches together, which have one schema, and that costs less than one by one."""
+        """Whether one `fetch` of these batches, which have one schema, is possible and costs less than one for each."""
         return False
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
-        """Raises `OriginError` when what the batch is read from is not what was planned. Asked right before rows are
-        carried that were fetched some time ago; must be quick."""
+        """Raises `OriginError` if what the batch reads is no longer what was planned.
+
+        Wherry asks this right before it processes rows that were fetched some time ago. It must be quick.
+        """
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
-        """Of these parts of spans that were carried, those that are there and are not any more what was read, by name,
-        and how; as far as that can be told without Spark."""
+        """Return which of these settled parts exist and have changed since they were read: by name, how each changed.
+
+        It finds only what it can find without Spark.
+        """
         return {}
 
     def make_span(self, spark: SparkSession, part: str) -> Span | None:
-        """The rows of one part as it is now, as a span of its own; None where it is missing, or parts have no names."""
+        """Return a span of the part as it is now; None if the part is missing, or if parts have no names."""
         return None
 
     def list_paths(self, part: str) -> Sequence[str]:
-        """The full paths by which a person, or a column of its rows, may name a part."""
+        """Return the full paths by which a person, or a column of the rows, may name this part."""
         return ()
 
     def parts(self, batch: Batch) -> Sequence[str]:
-        """The values of `PLACE.part` in the order in which their rows count as read."""
+        """Return the values of `PLACE.part`, in the order in which their rows count as read."""
         return ("",)
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
-        """The batch's offset is durable: what it read may be moved, deleted or acknowledged. May come twice."""
+        """The batch's offset is durable, so the origin may move, delete or acknowledge what it read. May come twice."""
 
 
 def read_count(offset: Json) -> int:
-    """How many of something are behind an offset that counts them; None is a lane's beginning."""
+    """Return how many items come before an offset that counts them; None is the lane's beginning."""
     return 0 if offset is None else check_shape(int, offset)
 
 
 def check_count(offset: Json, most: int, what: str) -> None:
-    """Raises ValueError unless the offset says how many of something are behind it."""
+    """Raises ValueError unless the offset is a number of items from 0 to `most`."""
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= most:
         raise ValueError(f"expected a number from 0 to {most}, of {what}, got {json.dumps(offset)}")

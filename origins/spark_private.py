@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import copy
 import importlib
+import json
+import re
 import shutil
 import sys
 import threading
@@ -330,16 +332,47 @@ def put_client(session: SparkSession, client: Any) -> None:
 
 
 def list_context_settings() -> dict[str, str]:
-    """The settings of the classic Spark of this process; none where there is none. Imports nothing."""
+    """The settings of the classic Spark of this process; none where there is none, or another thread still starts it.
+    Imports nothing."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     active = context._active_spark_context if context is not None else None
-    if active is not None and active not in _OF_CONTEXTS:
-        _OF_CONTEXTS[active] = dict(active.getConf().getAll())
-    return dict(_OF_CONTEXTS[active]) if active is not None else {}
+    if active is None:
+        return {}
+    known = _OF_CONTEXTS.get(active)
+    if known is None:
+        if getattr(active, "_jsc", None) is None:
+            return {}
+        of_files, of_program = _list_hadoop_settings(active)
+        known = _OF_CONTEXTS[active] = {**of_files, **dict(active.getConf().getAll()), **of_program}
+    return dict(known)
+
+
+def forget_context_settings() -> None:
+    """Ask Spark for its settings when they are needed next: a program may have set some of Hadoop's meanwhile."""
+    _OF_CONTEXTS.clear()
+
+
+def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings of file systems that this machine's files of Hadoop have, such as `core-site.xml`; and those that a
+    program has set in `hadoopConfiguration`. None where the JVM lets Python call some classes only."""
+    from py4j.protocol import Py4JError
+
+    try:
+        hadoop, written = context._jsc.hadoopConfiguration(), context._jvm.java.io.StringWriter()
+        context._jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, written)
+        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith("fs.")]
+
+        def find(pattern: str) -> dict[str, str]:
+            names = (each["key"] for each in known if re.search(pattern, each["resource"]))
+            return {name: hadoop.get(name) for name in names}  # a dump hides what is secret
+
+        return find(r"-site\.xml$"), find("^programmatically$")
+    except (Py4JError, TypeError):
+        return {}, {}
 
 
 _OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""The settings of each context. They never change, and each of them costs three calls of the JVM."""
+"""The settings of each context. Each of them costs three calls of the JVM, and those of Hadoop a tenth of a second."""
 
 
 def delete_folder(spark: SparkSession, folder: str) -> None:
