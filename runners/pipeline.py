@@ -1,4 +1,4 @@
-"""What can be done with a pipeline from Python."""
+"""A pipeline and its operations, for Python code."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, init=False)
 class Pipeline(PipelineSpec):
-    """A pipeline that can be run, stopped and asked how it is."""
+    """A pipeline: run it, stop it, and ask for its state."""
 
     def __init__(
         self,
@@ -70,9 +70,10 @@ class Pipeline(PipelineSpec):
         schedule: ScheduleOptions | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
-        """The fields of a `PipelineSpec`; its `run_options` are called `run`, as in a definition.
+        """Take the fields of a `PipelineSpec`. Its `run_options` are called `run`, as in a definition.
 
-        `run` may be a mapping, which is read as a definition's is. Raises `DefinitionError` with all that is wrong.
+        `run` may be a mapping, with the same keys as in a definition. Raises `DefinitionError`, which names every
+        problem.
         """
         if isinstance(run, Mapping):
             from runners.definitions.yaml_reader import read_options
@@ -104,7 +105,7 @@ class Pipeline(PipelineSpec):
 
     @staticmethod
     def of(spec: PipelineSpec) -> Pipeline:
-        """The pipeline that a definition describes."""
+        """Return the pipeline that a definition describes."""
         return Pipeline(**{field.name: getattr(spec, field.name) for field in fields(spec)})
 
     @staticmethod
@@ -115,11 +116,11 @@ class Pipeline(PipelineSpec):
         overrides: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
     ) -> Pipeline:
-        """The pipeline in a definition file; `overrides` are values by their paths, such as `dlq.window`.
+        """Load the pipeline from a definition file. `overrides` are values by their paths, for example `dlq.window`.
 
-        `variables` are put in for `${NAME}` and `secrets` for `${secret:NAME}`, before the environment's.
+        `variables` replace `${NAME}` and `secrets` replace `${secret:NAME}`; they win over the environment.
 
-        Raises `DefinitionError` with all that is wrong with it.
+        Raises `DefinitionError`, which names every problem.
         """
         from runners.definitions.definition import load
 
@@ -136,16 +137,16 @@ class Pipeline(PipelineSpec):
         canary: Pipeline | None = None,
         share: str | float = "5%",
     ) -> Report:
-        """Carry what waits; listeners hear every event. Raises `PipelineFailed` unless `check` is false.
+        """Process the waiting rows; listeners get every event. Raises `PipelineFailed` unless `check` is false.
 
-        With `follow` it goes on when nothing is left, and carries what comes until it is stopped. Raises `Owned`
-        when another run has the pipeline, and `Refusal` when state and definition do not fit. From a run that has said
-        nothing for a whole lease it is taken; `take_over` says why one on another host is surely gone, and nobody
-        waits. A `ruling` says what no state can know.
+        With `follow` the run continues when nothing is left, and processes new rows until it is stopped. Raises
+        `Owned` if another run has the pipeline, and `Refusal` if state and definition do not fit. The run takes the
+        pipeline from a run that was silent for a whole lease. With `take_over` it does not wait: the text says why the
+        run on another host has surely ended. A `ruling` answers what no state can know.
 
-        A `canary` is another pipeline that reads from the same place. It is tried on a share of the batches, and on the
-        first one. Its rows go to shadow tables in this pipeline's state, and `Report.canary` says what differs. Raises
-        `Refusal` where that cannot be done.
+        A `canary` is another pipeline that reads from the same place. Wherry tries it on the first batch and on a
+        share of the others. Its rows go to shadow tables in this pipeline's state, and `Report.canary` has the
+        differences. Raises `Refusal` if the canary cannot run.
         """
         from runners.running.compatibility import OperatorOverrides
 
@@ -158,7 +159,7 @@ class Pipeline(PipelineSpec):
         return self._check(replace(report, canary=trial.report), check)
 
     def make_canary(self, canary: Pipeline, share: str | float) -> Canary:
-        """A trial of another pipeline on a share of a run's batches. Raises `Refusal` where that cannot be done."""
+        """Return a trial of another pipeline on a share of a run's batches. Raises `Refusal` if it cannot run."""
         from runners.definitions.definition import definition_of
         from runners.operations.canary import Canary, parse_share
 
@@ -177,7 +178,7 @@ class Pipeline(PipelineSpec):
         return self._check(report, check)
 
     def _check(self, report: Report, check: bool) -> Report:
-        """The report. Raises `PipelineFailed` for a run that failed, with `check`."""
+        """Return the report. With `check`, raises `PipelineFailed` if the run failed."""
         from runners.model.run_report import PipelineFailed
 
         if check and report.status == "failed":
@@ -185,19 +186,21 @@ class Pipeline(PipelineSpec):
         return report
 
     def backfill(self, backfill: Backfill, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
-        """Carry again what was carried before, in lanes of its own; the pipeline's own offsets stay where they are.
+        """Process old batches again, in lanes of their own. The pipeline's own offsets stay.
 
-        Called again after a crash it goes on where it was. Raises as `run` does.
+        After a crash, another call continues. Raises as `run` does.
         """
         return self._carry(check, listeners=listeners, backfill=backfill)
 
     def redo(self, file: str, *, reason: str = "", check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
-        """Read a file again that was edited in place: its old rows leave each table in the commit that brings the new
-        ones, and its old rows in the DLQ are discarded, which the notices of the report count. A file that is as it was
-        read last is left alone.
+        """Read a file again that was edited in place.
 
-        Called again after a crash it goes on where it was. Raises `Refusal` where a destination cannot tell the rows of
-        the file, and else as `run` does.
+        In each table, one commit removes the old rows of the file and adds the new rows. Old rows in the DLQ are
+        discarded, and the notices of the report count them. Wherry skips a file that has not changed since it was read
+        last.
+
+        After a crash, another call continues. Raises `Refusal` if a destination cannot identify the rows of the file,
+        and otherwise as `run` does.
         """
         from runners.operations.redo import check_redo, discard_old_letters
         from runners.running.redo import Redo
@@ -205,20 +208,22 @@ class Pipeline(PipelineSpec):
         check_redo(self._definition().pipeline, file)
         report = self._carry(check, listeners=listeners, redo=Redo(file=file, reason=reason))
         if report.status == "succeeded":
-            said = discard_old_letters(self._definition().pipeline, file, reason=reason)
-            report = replace(report, notices=(*report.notices, *said))
+            notices = discard_old_letters(self._definition().pipeline, file, reason=reason)
+            report = replace(report, notices=(*report.notices, *notices))
         return report
 
     def replay(self, replay: Replay, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
-        """Carry rows of the DLQ again, as they were read or with a fix, through this definition, to the destinations
-        that do not have them; each once, however often this is called. Raises as `run` does, and `Refusal` where a
-        replay with another fix was cut short.
+        """Process rows of the DLQ again, as they were read or with a fix.
+
+        The rows pass this definition and go to the destinations that do not have them. Each row is processed once,
+        however often you call this. Raises as `run` does, and `Refusal` if a replay with another fix was interrupted.
         """
         return self._carry(check, listeners=listeners, replay=replay)
 
     def preview_replay(self, replay: Replay, *, say: Callable[[str], None] = lambda _: None) -> FixPreview:
-        """What the replay would do: how many rows pass, why others are refused, and some rows before and behind its
-        fix. Writes nothing. `say` gets word of progress. Raises as `replay` does before it begins.
+        """Return what the replay would do: passing rows, reasons of refusals, and some rows before and after the fix.
+
+        It writes nothing. `say` gets messages about progress. Raises as `replay` does before it begins.
         """
         from runners.operations.fix_preview import preview_fix
         from runners.running.replay import plan_replay
@@ -229,11 +234,11 @@ class Pipeline(PipelineSpec):
     def export_dead_letters(
         self, to: str | Path, *, choice: Choice | None = None, reveal: bool = False
     ) -> ExportedRows:
-        """Write the chosen rows of the DLQ that wait into a new file, so that a person can correct them: `.csv`,
-        `.json` or `.parquet`. Each has its id, its code and its message, and the columns that were read.
+        """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
 
-        Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Raises `Refusal` for a
-        file that exists.
+        The file is `.csv`, `.json` or `.parquet`. Each row has its id, its code, its message and the columns that were
+        read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Raises `Refusal`
+        if the file exists.
         """
         from runners.operations.correct_rows import export_rows
         from runners.running.choice import Choice
@@ -243,11 +248,11 @@ class Pipeline(PipelineSpec):
     def correct_dead_letters(
         self, corrected: str | Path | Mapping[str, Mapping[str, Any]], *, unchanged: bool = False
     ) -> CorrectedRows:
-        """Corrected rows of the DLQ: an edited file that `export_dead_letters` wrote, or by the id of each row the
-        columns to set. Its `make_replay` is what `preview_replay` and `replay` take.
+        """Return corrected rows of the DLQ.
 
-        Rows that are as they were read are left out unless `unchanged`. Writes nothing. Raises `Refusal` with all rows
-        that cannot be taken.
+        They come from an edited file of `export_dead_letters`, or from the columns to set by the id of each row. Pass
+        the result of their `make_replay` to `preview_replay` and `replay`. Unchanged rows are left out unless
+        `unchanged`. It writes nothing. Raises `Refusal`, which names all rows that it cannot accept.
         """
         from runners.operations.correct_rows import correct_from_file, correct_from_values
 
@@ -257,32 +262,41 @@ class Pipeline(PipelineSpec):
         return correct_from_file(pipeline, Path(corrected), unchanged=unchanged)
 
     def find_cut_replay(self) -> Replay:
-        """The replay with a fix that was cut short, so that `replay` can go on with it. Raises `Refusal` where there is
-        none."""
+        """Return the interrupted replay with a fix, so that `replay` can continue it.
+
+        Raises `Refusal` if there is none.
+        """
         from runners.operations.pipeline_access import open_state
         from runners.running.replay import Replay
 
         return Replay.resume(open_state(self._definition().pipeline)[1].state)
 
     def discard_dead_letters(self, choice: Choice | None = None, *, reason: str) -> int:
-        """Throw rows of the DLQ away on purpose, by default all that wait; how many there were. They stay in the table,
-        and no replay takes them. Raises `Owned` while a replay is under way."""
+        """Discard rows of the DLQ, by default all that wait, and return their number.
+
+        The rows stay in the table, and no replay takes them. Raises `Owned` while a replay runs.
+        """
         from runners.operations.dlq import discard
         from runners.running.choice import Choice
 
         return discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
     def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
-        """Why rows were refused: by cause how many, how many of them wait, the first and the last, and an example.
-        `forms` groups the rows of a cause by column and form of the value."""
+        """Return the causes of refused rows: for each its rows, its waiting rows, the first and last time, and an
+        example.
+
+        `forms` groups the rows of a cause by column and by the form of the value.
+        """
         from runners.operations.dlq import summarise
         from runners.running.choice import Choice
 
         return summarise(self._definition().pipeline, choice or Choice())
 
     def compare_causes(self, choice: Choice | None = None, *, by: Literal["run", "day"] = "run") -> dict[str, JSON]:
-        """How many rows the last runs refused by cause, or the last days, and what is new or gone; with the share of
-        the rows that were read. Needs no Spark where `dead_letters` needs none."""
+        """Return how many rows the last runs or days refused by cause, which causes are new, and which are gone.
+
+        It also has the share of the rows that were read. It needs no Spark if `dead_letters` needs none.
+        """
         from runners.operations.dlq import compare_causes
         from runners.running.choice import Choice
 
@@ -296,72 +310,78 @@ class Pipeline(PipelineSpec):
         lane: str | None = None,
         from_beginning: bool = False,
     ) -> Preview:
-        """What would become of the next batch of each origin: rows behind every stage, kept, filtered, refused and why.
+        """Return what would happen to the next batch of each origin: rows after every stage, kept, filtered, and
+        refused.
 
-        Reads what waits and the ledger; nothing is written, and no offset moves. With `rows` only the batch's first so
-        many rows pass; of each kind of row `shown` are seen. `lane` chooses one; without it the lane in which the last
-        run failed, or else the first that has something. A Python function in front of a stage that changes rows is
-        called twice. Raises `StageError` where a stage does not fit the rows that reach it.
+        It reads the waiting rows and the ledger. It writes nothing, and no offset moves. With `rows` only the first
+        rows of the batch pass. `shown` limits the examples of each kind. `lane` chooses a lane; the default is the
+        lane in which the last run failed, or the first lane with waiting rows. A Python function before a stage that
+        changes rows is called twice. Raises `StageError` if a stage does not fit its rows.
         """
         from runners.operations.trial import preview
 
         return preview(self._definition(), rows=rows, shown=shown, lane=lane, from_beginning=from_beginning)
 
     def compare(self, other: Pipeline, *, batches: int = 1) -> Comparison:
-        """Which rows of the next batches another pipeline treats differently, by column and cause.
+        """Return which rows of the next batches another pipeline treats differently, by column and cause.
 
-        Where no row waits, the newest batches that this pipeline carried are tried. Nothing is written, and no offset
-        moves. Raises `Refusal` where the other pipeline reads from another place, and where there is no batch.
+        If no row waits, it tries the newest batches that this pipeline processed. It writes nothing, and no offset
+        moves. Raises `Refusal` if the other pipeline reads from another place, or if there is no batch.
         """
         from runners.operations.compare import compare_definitions
 
         return compare_definitions(self._definition(), other._definition(), batches=batches)
 
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
-        """What became of the rows as read for which this condition is true, and where they are now.
+        """Return what happened to the rows that fulfil this condition as they were read, and where they are now.
 
-        With `since` only batches settled since then are read again; a time without a zone is in UTC. Tables are
-        searched whole. Writes nothing.
-        The stages and destinations are those of today. Raises `Refusal` for a condition on columns that no row has.
+        With `since` it reads only batches again that were settled since then; a time without a zone is in UTC. It
+        searches whole tables, and uses the stages and destinations of today. It writes nothing. Raises `Refusal` for a
+        condition on columns that no row has.
         """
         from runners.operations.find_rows import find_rows
 
         return find_rows(self._definition(), where=where, since=since)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False, within: str = "") -> bool:
-        """Ask a run of this pipeline, in any process, to stop after its open batches.
+        """Ask a run of this pipeline, in any process, to stop after its open batches. Return whether there was a run.
 
-        It hears at its next entry in the ledger. With `force` it hears within seconds (a state in a catalog: half a
-        minute) and leaves what is in flight as it is, for the next run to look at; with `within`, such as "30s", it
-        does so when that time is over. Whether anybody was there to ask.
+        The run sees the request at its next entry in the ledger. With `force` it sees it within seconds (with a state
+        in a catalog: half a minute), and leaves its open batches to the next run. With `within`, for example "30s", it
+        does so when that time is over.
         """
         from runners.running.stop import stop
 
         return stop(self._definition().pipeline, reason, force=force, within=within)
 
     def resume(self, *, reason: str) -> bool:
-        """Let runs begin again after a limit of the DLQ paused the pipeline; whether it was paused."""
+        """Resume a pipeline that a limit of the DLQ paused. Return whether it was paused."""
         from runners.operations.dlq import resume
 
         return resume(self._definition().pipeline, reason=reason) is not None
 
     def status(self) -> dict[str, JSON]:
-        """How the pipeline is, as its state says."""
+        """Return the status of the pipeline, as its state has it."""
         from runners.operations.status import read_status
 
         definition = self._definition()
         return read_status(definition.pipeline, definition=definition.hash)
 
     def audit(self) -> Audit:
-        """Whether every row that was read can be shown to be where it should be, by the destinations' own history and
-        rows and by the DLQ. Changes nothing."""
+        """Return whether every row that was read is where it should be. It changes nothing.
+
+        The proof comes from the history and the rows of the destinations, and from the DLQ.
+        """
         from runners.operations.audit import audit
 
         return audit(self._definition().pipeline)
 
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
-        """Mend what an audit finds and what can be mended without guessing; `accept` are the ids of findings that are
-        right as they are. Each is kept in the ledger. Raises `Owned` while the pipeline is run."""
+        """Repair what an audit finds, if that needs no guess.
+
+        `accept` has the ids of findings that are right as they are. The ledger keeps each repair. Raises `Owned` while
+        the pipeline runs.
+        """
         from runners.operations.repair import repair
 
         return repair(self._definition().pipeline, reason=reason, accept=accept)
@@ -376,13 +396,15 @@ class Pipeline(PipelineSpec):
         report: bool = False,
         archived: bool = False,
     ) -> list[dict[str, JSON]]:
-        """The newest runs, the newest first; `run` is how the name of one begins. With `report` what each reported,
-        with `archived` also those that are older than `run.history`, without what they reported.
+        """Return the newest runs, the newest first. `run` is the beginning of a run's name.
 
-        The status of one is `running`, `succeeded`, `failed`, `stopped`, or `killed` where its process ended without a
-        word: another run took over, or the ledger shows that it lives no more.
+        `report` adds what each run reported. `archived` adds runs that are older than `run.history`, without their
+        reports.
 
-        Raises `Refusal` where no run history is kept.
+        The status of a run is `running`, `succeeded`, `failed`, `stopped`, or `killed`. It is `killed` if its process
+        ended without a report: another run took over, or the ledger shows that the process is dead.
+
+        Raises `Refusal` if the pipeline keeps no run history.
         """
         from runners.operations.status import list_runs
         from runners.state.run_history import WantedRuns
@@ -391,7 +413,7 @@ class Pipeline(PipelineSpec):
         return list_runs(self._definition().pipeline, wanted)
 
     def lanes(self) -> Lanes:
-        """How far every lane is, and what is open; in a notebook a table."""
+        """Return the progress of every lane and its open batches. A notebook shows it as a table."""
         from runners.operations.offsets import Lanes
 
         return Lanes.of(self._definition().pipeline)
@@ -404,10 +426,11 @@ class Pipeline(PipelineSpec):
         reveal: bool = False,
         waiting: bool = False,
     ) -> list[dict[str, JSON]]:
-        """The last `limit` of the chosen refused rows (default: all), the newest last; with `reveal` protected columns
-        as they are, and with `waiting` only rows that were neither replayed nor discarded.
+        """Return the last `limit` of the chosen refused rows (default: all), the newest last.
 
-        Raises `DestinationError` for a DLQ that cannot be read again, and `Refusal` for a choice that cannot be made.
+        `reveal` shows protected columns. `waiting` leaves out rows that were replayed or discarded.
+
+        Raises `DestinationError` if the DLQ cannot be read, and `Refusal` for a choice that is not possible.
         """
         from runners.operations.dlq import list_dead_letters
         from runners.running.choice import Choice
@@ -415,18 +438,22 @@ class Pipeline(PipelineSpec):
         pipeline, choice = self._definition().pipeline, choice or Choice()
         return list_dead_letters(pipeline, limit, choice=choice, reveal=reveal, waiting=waiting)
 
-    def merge_dead_letters(self) -> MergedFallback:
-        """Bring all refused rows into the DLQ that wait in its fallback, each once. Raises `Owned` while the pipeline
-        is run, and `PipelineFailed` where the DLQ or the fallback cannot be used."""
+    def merge_dead_letters(self, file: str | Path | None = None) -> MergedFallback:
+        """Move all refused rows that wait in the fallback into the DLQ, each once.
+
+        If Wherry cannot read the fallback, `file` has its rows with all columns of the DLQ, as parquet, JSON or CSV.
+        Raises `Refusal` without it, `Owned` while the pipeline runs, and `PipelineFailed` if the DLQ or the fallback
+        cannot be used.
+        """
         from runners.operations.repair import merge_fallback
 
-        return merge_fallback(self._definition())
+        return merge_fallback(self._definition(), None if file is None else Path(file))
 
     def explain_dead_letter(self, letter: str, *, reveal: bool = False) -> RefusedRow:
-        """The row of the DLQ with this id: why it was refused, and by which stage, then and now.
+        """Return the row of the DLQ with this id: why it was refused, and by which stage, then and now.
 
-        Its `try_again` passes it through the stages of today, and reads the rows beside it. Writes nothing. With
-        `reveal` protected columns are shown as they are. Raises `Refusal` for an id that is not there.
+        Its `try_again` passes the row through the stages of today, and reads the rows beside it. It writes nothing.
+        `reveal` shows protected columns. Raises `Refusal` if there is no such id.
         """
         from runners.operations.explain_row import load_refused_row
 
@@ -435,10 +462,10 @@ class Pipeline(PipelineSpec):
     def suggest_fixes(
         self, choice: Choice | None = None, *, say: Callable[[str], None] = lambda _: None
     ) -> Sequence[Suggestion]:
-        """For each cause of the chosen rows that wait: the change with which the most of them would pass today.
+        """Return for each cause of the chosen waiting rows the change with which most of them would pass today.
 
-        Wherry tries up to 200 rows of a cause. It writes nothing, and applies no change. `say` gets word of progress.
-        Raises `Refusal` for a choice that cannot be made.
+        Wherry tries up to 200 rows of a cause. It writes nothing, and applies no change. `say` gets messages about
+        progress. Raises `Refusal` for a choice that is not possible.
         """
         from runners.operations.suggest_fix import suggest_fixes
         from runners.running.choice import Choice
@@ -446,14 +473,14 @@ class Pipeline(PipelineSpec):
         return suggest_fixes(self._definition(), choice or Choice(), say=say)
 
     def _definition(self) -> Definition:
-        """The pipeline with everything that it leaves out. Raises `DefinitionError` where something in it is wrong."""
+        """Return the pipeline with all its defaults. Raises `DefinitionError` if something in it is wrong."""
         from runners.definitions.definition import definition_of
 
         return definition_of(self)
 
 
 def _show_report(definition: Definition, report: Report) -> str:
-    """What a notebook shows of a run. Only a notebook asks for it."""
+    """Show the report of a run in a notebook. Only a notebook calls this."""
     from runners.reports.write_html import show
 
     return show(definition, report)

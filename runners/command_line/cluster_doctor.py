@@ -17,12 +17,13 @@ from runners.command_line.doctor import DoctorCheck, make_problem
 from runners.model.spec import PipelineSpec
 from runners.model.text import summarise_error
 from runners.operations.pipeline_access import open_session
-from runners.running.shared_folders import list_unshared
+from runners.running.local_folders import list_unshared
 from runners.spark.executors import ask_executors, ask_python, try_store
 from runners.spark.session import find_master, is_connect, is_here
 from runners.spark.session_pool import cancel, tag_work
 from runners.spark.start import DELTA, find_executor_python
 from runners.state.location import find_dlq
+from stages.claim import Claim, Unclaim, list_worker_packages
 from stages.python import Handler, find_takes
 
 if TYPE_CHECKING:
@@ -112,8 +113,9 @@ def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
     every = [stage for origin in pipeline.every_origin for stage in origin.stages]
     every += [*pipeline.stages, *(stage for each in pipeline.every_destination for stage in each.stages)]
     handlers = [stage for stage in every if isinstance(stage, Handler)]
-    if not handlers:
-        yield DoctorCheck(name="Python", state="not needed", found="no stage calls a Python function")
+    claims = [stage for stage in every if isinstance(stage, Claim | Unclaim)]
+    if not handlers and not claims:
+        yield DoctorCheck(name="Python", state="not needed", found="no stage works in Python")
         return
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     program = find_executor_python(pipeline.spark.settings)
@@ -121,7 +123,7 @@ def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
         f"Install Python {ours} there, and name it: spark: {{conf: {{spark.pyspark.python: /path/to/python{ours}}}}}"
     )
     try:
-        packages = {"pyarrow"}
+        packages = {"pyarrow"}.union(*map(list_worker_packages, claims))
         for stage in handlers:
             function = load_function(stage.function)
             packages |= list_imported_packages(function)

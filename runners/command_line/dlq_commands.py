@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from runners.command_line import printing, printing_state
-from runners.command_line.help_sections import group, option
+from runners.command_line.help_sections import F, group, option
 from runners.command_line.options import (
     COUNT,
     FIXES,
     PATH,
     STOPPED,
     ReplayOptions,
+    add_options,
     as_json,
     load_for_reading,
     load_pipeline,
@@ -49,28 +50,58 @@ def dlq() -> None:
     """
 
 
+def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
+    """A command that shows refused rows: which of them, and how."""
+    options: list[Callable[[F], F]] = [
+        option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
+        option("--reveal", is_flag=True, help="Show the values of protected columns."),
+        option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded."),
+        partial(with_choice_options, has_text=has_text),
+        with_wide,
+        as_json,
+    ]
+    return add_options(command, options)
+
+
 @dlq.command("show")
 @with_definition
-@option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all.")
-@option("--reveal", is_flag=True, help="Show the values of protected columns.")
-@option("--waiting", is_flag=True, help="Leave out rows that were replayed or discarded.")
-@with_choice_options
-@with_wide
-@as_json
-def show_dead_letters(
-    choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
-) -> None:
+@_with_shown_rows
+def show_dead_letters(**how: Any) -> None:
     """Show refused rows: why, where, and the row itself.
 
-    For example:  wherry dlq show orders.yaml --waiting --code CAST --text n/a
+    For example:  wherry dlq show orders.yaml --waiting --code CAST
     """
+    _show_rows(**how)
 
+
+@dlq.command("search")
+@partial(with_definition, rest="text")
+@click.argument("text", metavar="[TEXT]", required=False)
+@partial(_with_shown_rows, has_text=True)
+def search(choice: Choice, **how: Any) -> None:
+    """Find refused rows by a text, a column or a time.
+
+    For example:  wherry dlq search orders.yaml n/a --since 2026-01-31
+
+    TEXT may be in a value of the row, or in the reason. A row must meet all conditions. `dlq show` lists refused rows
+    with the same options; `dlq summary`, `replay` and `discard` take them too.
+    """
+    if choice.chooses_all:
+        raise click.UsageError("Say what to search for: TEXT, --column NAME=VALUE, --since TIME or another condition.")
+    _show_rows(choice, **how)
+
+
+def _show_rows(
+    choice: Choice, limit: int | None, reveal: bool, waiting: bool, wide: bool, json: bool, **given: Any
+) -> None:
     most = limit if limit or json else 20
     rows = load_for_reading(**given).dead_letters(most, choice=choice, reveal=reveal, waiting=waiting)
     if json:
         click.echo(printing.as_json({"rows": rows}))
     elif waiting and not rows:
         click.echo("No such row waits in the DLQ." if not choice.chooses_all else "No row waits in the DLQ.")
+    elif not rows and not choice.chooses_all:
+        click.echo("No such row is in the DLQ.")
     else:
         click.echo(printing.format_wide(partial(printing_state.format_letters, rows, str(given["file"])), wide=wide))
 
@@ -146,16 +177,18 @@ def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None
 
 @dlq.command("merge")
 @with_definition
+@option("--from", "rows", type=PATH, metavar="ROWS", help="Read these rows from .parquet, .json or .csv.")
 @as_json
-def merge(json: bool, **given: Any) -> int:
+def merge(rows: Path | None, json: bool, **given: Any) -> int:
     """Bring refused rows back from the fallback.
 
     For example:  wherry dlq merge orders.yaml
 
     While the DLQ fails, `on_failure: fallback` sends refused rows to its fallback. This brings each of them into the
-    DLQ once. It finishes open batches first, and processes nothing else.
+    DLQ once. It finishes open batches first, and processes nothing else. If Wherry cannot read the fallback, take the
+    rows out of it with all their columns, and name the file with --from.
     """
-    merged = load_pipeline(**given).merge_dead_letters()
+    merged = load_pipeline(**given).merge_dead_letters(rows)
     click.echo(printing.as_json(merged.json()) if json else printing_state.format_merged(merged))
     return STOPPED if merged.waiting else 0
 

@@ -184,7 +184,7 @@ def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
 
 
 def check_writable(state: Path) -> DoctorCheck:
-    """The place of the state: it can be written, and of two writers of one name one is told so."""
+    """Check that the place of the state can be written, and that the second of two writers of one name learns it."""
     there = next(folder for folder in (state, *state.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".wherry-doctor-") as name:

@@ -392,7 +392,7 @@ def suggest(table: str | None, path: str | None, place: Path | None, quiet: bool
 
 def _read_rows(definition: Definition, table: str | None, path: str | None) -> DataFrame | None:
     from origins.names import make_absolute
-    from origins.object_store import canonicalise
+    from origins.store_access import canonicalise
     from runners.operations.pipeline_access import open_session
     from runners.operations.profile import read_next_rows
     from stages.expect.expect import Expect

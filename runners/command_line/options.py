@@ -90,12 +90,12 @@ def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
     return (file, rest) if rest else (None, str(file))
 
 
-def find_definition(folder: Path = Path()) -> Path:
-    """The only definition in a folder. Raises `Refusal`, with what to type, where there are none or several."""
+def find_definition() -> Path:
+    """Return the only definition in this folder. Raises `Refusal`, with what to type, if there are none or several."""
     from runners.definitions.definition import list_definitions
     from runners.model.errors import Refusal
 
-    found = list_definitions(folder)
+    found = list_definitions(Path())
     if len(found) == 1:
         return found[0]
     if not found:
@@ -172,10 +172,10 @@ def with_variables(command: F) -> F:
             help="Read values for ${secret:NAME} from a YAML file.",
         ),
     ]
-    return _add_options(cast(F, give_values), options)
+    return add_options(cast(F, give_values), options)
 
 
-def _add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
+def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
     """The command with these options, in their order."""
     return functools.reduce(lambda given, add: add(given), reversed(options), command)
 
@@ -210,7 +210,7 @@ def with_fix_options(command: F) -> F:
             help="Apply it at the beginning, or where refused.",
         ),
     ]
-    return _add_options(cast(F, give_fix), options)
+    return add_options(cast(F, give_fix), options)
 
 
 def with_move_options(command: F) -> F:
@@ -229,37 +229,45 @@ def with_log_format(command: F) -> F:
     return expert_option("--log-format", type=choice, default="text", metavar="text|json", help=text)(command)
 
 
-def with_choice_options(command: F) -> F:
-    """A command over rows of the DLQ: it is given a `Choice`, by default of all rows."""
+def with_choice_options(command: F, *, has_text: bool = False) -> F:
+    """A command over rows of the DLQ: it is given a `Choice`, by default of all rows.
+
+    With `has_text`, an argument of the command is the text, in place of `--text`.
+    """
 
     @functools.wraps(command)
-    def choose(*, ids: Sequence[str], of_file: str, in_row: Sequence[str], **given: Any) -> Any:
+    def choose(*, ids: Sequence[str], of_file: str, columns: Sequence[str], text: str | None, **given: Any) -> Any:
         from runners.running.choice import Choice
 
-        for value in in_row:
-            _split_pair(value, "--value", "COLUMN=VALUE")
-        conditions = {name: given.pop(name) for name in ("code", "stage", "column", "text", "where", "since", "until")}
-        return command(choice=Choice(ids=tuple(ids), file=of_file, values=tuple(in_row), **conditions), **given)
+        conditions = {name: given.pop(name) for name in ("code", "stage", "where", "since", "until")}
+        names = [each for each in columns if "=" not in each]
+        if len(names) > 1:
+            message = f"expected one NAME, and any number of NAME=VALUE, got {' and '.join(names)}"
+            raise click.BadParameter(message, param_hint="--column")
+        values = tuple("=".join(_split_pair(each, "--column", "NAME=VALUE")) for each in columns if "=" in each)
+        column = "".join(names)
+        choice = Choice(ids=tuple(ids), file=of_file, column=column, values=values, text=text or "", **conditions)
+        return command(choice=choice, **given)
 
+    text = select_option("--text", default="", metavar="TEXT", help="Take rows with this text in a value or reason.")
     options = [
         select_option("--id", "ids", multiple=True, metavar="ID", help="Take this row; may be repeated."),
         select_option("--code", default="", metavar="CODE", help="Take rows with this code."),
         select_option("--stage", default="", metavar="NAME", help="Take rows that this stage or table refused."),
-        select_option("--column", default="", metavar="NAME", help="Take rows with a bad value in this column."),
         select_option(
-            "--value",
-            "in_row",
+            "--column",
+            "columns",
             multiple=True,
-            metavar="COLUMN=VALUE",
-            help="Take rows with this value; may be repeated.",
+            metavar="NAME[=VALUE]",
+            help="Take rows refused for NAME, or with VALUE in it.",
         ),
-        select_option("--text", default="", metavar="TEXT", help="Take rows with this text in a value or reason."),
+        *([] if has_text else [text]),
         select_option("--file", "of_file", default="", metavar="NAME", help="Take rows of this file, or *.csv."),
         select_option("--where", default="", metavar="SQL", help="Take rows where this is true; needs Spark."),
         time_option("--since", section=SELECTION, help="Take rows refused since 2026-01-31T06:00 (UTC)."),
         time_option("--until", section=SELECTION, help="Take rows refused before this time (UTC)."),
     ]
-    return _add_options(cast(F, choose), options)
+    return add_options(cast(F, choose), options)
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:
@@ -332,7 +340,7 @@ def with_carry_options(command: F) -> F:
         with_log_format,
         as_json,
     ]
-    return _add_options(cast(F, carry), options)
+    return add_options(cast(F, carry), options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,7 +368,7 @@ def with_replay_options(command: F) -> F:
         with_move_options,
         with_carry_options,
     ]
-    return _add_options(cast(F, replay), options)
+    return add_options(cast(F, replay), options)
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -289,7 +289,7 @@ def _describe_source(row: Mapping[str, JSON]) -> str:
 
     state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
     file = [f"file {find_file_name(row['part'])}"] if row.get("part") else []
-    before = [f"refused before as {row['replays']}"] if row.get("replays") else []
+    before = [f"first refused as {row['first']}"] if row.get("first") else []
     return "  ".join([state, f"id {row['id']}", *file, *before])
 
 

@@ -256,7 +256,7 @@ def format_fix_preview(preview: FixPreview) -> str:
         (preview.filtered, "would be filtered"),
         (preview.refused, "would be refused again"),
     ]
-    told = ", ".join(f"{rows:,} {what}" for rows, what in counts if rows)
+    outcomes = ", ".join(f"{rows:,} {what}" for rows, what in counts if rows)
     goes = [f"{name} would get {format_count(rows)}." for name, rows in preview.destinations.items()]
     shown = [
         [each.id if not number else "", *cells, _describe_outcome(each.row) if not number else ""]
@@ -265,7 +265,7 @@ def format_fix_preview(preview: FixPreview) -> str:
     ]
     return "\n".join(
         [
-            f"Of {format_count(preview.read)} {told}. Nothing is written yet.",
+            f"Of {format_count(preview.read)} {outcomes}. Nothing is written yet.",
             *(f"  {line}" for line in preview.causes.describe()),
             *goes,
             table(["row", "column", "before", "after", "then"], shown) if shown else "",

@@ -64,12 +64,12 @@ def start_warm(file: Path | None, idle: str, json: bool, **given: Any) -> None:
     if json:
         click.echo(print_json({"state": state, "seconds": seconds, "folder": os.getcwd()}))
         return
-    said = {
+    texts = {
         "started": f"Spark is warm, after {time.monotonic() - began:.0f} s.",
         "warm": "Spark was warm already.",
         "starting": "Another command is starting this Spark now.",
     }
-    click.echo(f"{said[state]} It ends after {_say_time(seconds)} without work.")
+    click.echo(f"{texts[state]} It ends after {_say_time(seconds)} without work.")
     click.echo("To end it sooner:  wherry warm stop")
 
 
@@ -110,12 +110,12 @@ def stop_warm(json: bool) -> int:
 def _describe_end(spark: WarmSpark, state: str) -> str:
     from runners.model.text import escape_line
 
-    said = {
+    texts = {
         "ended": "has ended",
         "busy": f"ends after the command that uses it, process {spark.used_by}",
         "alive": f"does not answer; end its process {spark.keeper}",
     }
-    return escape_line(f"The Spark for {spark.folder} {said[state]}.")
+    return escape_line(f"The Spark for {spark.folder} {texts[state]}.")
 
 
 def format_warm(sparks: Sequence[WarmSpark]) -> str:

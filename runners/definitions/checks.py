@@ -14,10 +14,10 @@ from destinations.destination import LANE, Destination
 from destinations.dlq import DLQ, FALLBACK, ONLY_COPY
 from origins.dlq import DlqEntries
 from origins.names import get_last_part, make_absolute
-from origins.object_store import canonicalise, find_problem, is_store_url
 from origins.origin import Origin
 from origins.quantities import parse_seconds, parse_size
 from origins.secret import SecretText
+from origins.store_access import canonicalise, find_problem, is_store_url
 from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
 from runners.model.masking import hide_secrets
@@ -94,6 +94,7 @@ def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
         _check_secret_names,
         _check_names,
         _check_copies,
+        _check_fallback,
         _check_lane_tables,
         _check_state,
         _check_read_dlqs,
@@ -163,6 +164,15 @@ def _check_copies(pipeline: PipelineSpec) -> Iterator[Found]:
         path, name = f"dlq.copy[{at}]", (copy_.name or "").lower()
         if copies.setdefault(name, path) != path:
             yield path, f"'{copy_.name}' is the name of {copies[name]} already; give one of them another `name:`"
+
+
+def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
+    """A fallback that keeps masks in the place of protected values, which no merge could bring back."""
+    fallback, protection = pipeline.dlq.fallback, pipeline.protection
+    if fallback is not None and protection and fallback.discreet(protection) is not fallback:
+        kind = fallback.describe()["kind"]
+        message = f"expected a destination that keeps protected values, since rows are merged back; got {kind}"
+        yield "dlq.fallback", f"{message}, which masks the columns of `protect`"
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:

@@ -20,10 +20,10 @@ from destinations.dlq import Dlq
 from origins.batch import JSON
 from origins.errors import WherryError
 from origins.names import GivenPath
-from origins.object_store import StoreUrl, is_secret_setting, is_store_url
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
 from origins.secret import SECRET, SecretText
+from origins.store_access import StoreUrl, is_secret_setting, is_store_url
 from runners.definitions.checks import complete_pipeline, copy_with, list_problems
 from runners.definitions.document import LARGEST, DefinitionError, Node, Problem, Scalar, decode_text, parse
 from runners.definitions.kinds import CALLED, CONTRACTS, Kinds, find_kind, get_our_kinds, list_options
@@ -326,9 +326,9 @@ class DefinitionsFolder:
         return dict(self._found)
 
     def find_changes(self) -> Found | None:
-        """All definitions, if something changed since the last call; else None.
+        """Return all definitions, if something changed since the last call; else None.
 
-        What differs is told once it is the same at two looks. A directory that cannot be read has not changed.
+        A change counts once two looks in a row see the same. A directory that cannot be read has not changed.
         """
         try:
             stamps = self._list_stamps()

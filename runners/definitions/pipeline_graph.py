@@ -10,9 +10,9 @@ from graphlib import CycleError, TopologicalSorter
 from destinations.destination import Destination
 from origins.files.file_systems import is_local, without_scheme
 from origins.files.listing import parse_pattern
-from origins.object_store import canonicalise
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
+from origins.store_access import canonicalise
 from runners.definitions.document import suggest_nearest
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec

@@ -48,12 +48,12 @@ class Proposal:
         if self.look.format == "json":
             rows = [row for head in self.heads.values() for row in head.rows]
             kinds = {name: infer_json_type(row.get(name) for row in rows) for name in self.names}
-            known = {name: "string" if name in self.mixed else kind for name, kind in kinds.items() if kind}
+            known = {name: "string" if name in self.mixed_columns else kind for name, kind in kinds.items() if kind}
             return {**known, **dict.fromkeys(self.folders, "string")} if known else {}
         return {**self.widest, **dict.fromkeys(self.folders, "string")} if self.other_types else {}
 
     @cached_property
-    def mixed(self) -> frozenset[str]:
+    def mixed_columns(self) -> frozenset[str]:
         """The columns of JSON in which some values are text, and others are numbers or booleans. They are read as text,
         so that a value which does not fit is refused by a cast, and can be replayed."""
         if self.look.format != "json":
@@ -76,9 +76,9 @@ class Proposal:
                 if column in self.folders:
                     values[name] = [read_folder_columns(name).get(column.lower())]
                     continue
-                own = self.spelled[name].get(key)
+                own = self.spellings[name].get(key)
                 cells = [row.get(own) for row in head.rows] if own is not None else []
-                values[name] = [*map(_as_text, cells)] if column in self.mixed else cells
+                values[name] = [*map(_as_text, cells)] if column in self.mixed_columns else cells
             guesses[column] = guess_type(values, groups)
         return guesses
 
@@ -132,9 +132,9 @@ class Proposal:
         policies = {"extra": "evolve"}
         if self.other_case:
             policies["other"] = "rescue"
-        if self.doubled:
+        if self.doubled_keys:
             lines = sum(head.lines for head in self.heads.values())
-            often = max(self.doubled.values()) > _MOST_DOUBLED * max(1, lines)
+            often = max(self.doubled_keys.values()) > _MOST_DOUBLED * max(1, lines)
             policies["doubled"] = "keep_last" if often else "nack"
         return policies
 
@@ -165,7 +165,7 @@ class Proposal:
         return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
 
     @cached_property
-    def spelled(self) -> Mapping[str, Mapping[str, str]]:
+    def spellings(self) -> Mapping[str, Mapping[str, str]]:
         """For each file, how it spells its columns."""
         return {name: {self.get_key(column): column for column in head.columns} for name, head in self.heads.items()}
 
@@ -198,7 +198,7 @@ class Proposal:
     def lacking(self) -> Mapping[str, Sequence[str]]:
         """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
         lacking: dict[str, list[str]] = {}
-        for name, there in self.spelled.items():
+        for name, there in self.spellings.items():
             for column in self.names if there else ():
                 if self.get_key(column) not in there:
                     lacking.setdefault(column, []).append(name)
@@ -207,7 +207,7 @@ class Proposal:
     def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
         """Which files have a column that these have not."""
         without = set(lacking)
-        having = [name for name, there in self.spelled.items() if there and name not in without]
+        having = [name for name, there in self.spellings.items() if there and name not in without]
         few = len(having) <= len(lacking)
         return f"only in {list_some(having, most)}" if few else f"not in {list_some(lacking, most)}"
 
@@ -221,10 +221,10 @@ class Proposal:
         """The keys of JSON that differ from a column only in the case of letters."""
         known = {name.lower(): name for name in self.names}
         keys = dict.fromkeys(key for head in self.heads.values() for key in head.columns)
-        return [key for key in keys if known.get(key.lower(), key) != key and key not in self.doubled]
+        return [key for key in keys if known.get(key.lower(), key) != key and key not in self.doubled_keys]
 
     @cached_property
-    def doubled(self) -> Mapping[str, int]:
+    def doubled_keys(self) -> Mapping[str, int]:
         """For each key that JSON objects have twice: how many."""
         doubled: Counter[str] = Counter()
         for head in self.heads.values():
@@ -251,7 +251,7 @@ class Proposal:
 
     def _is_bad(self, row: Mapping[str, Json], head: Head, file: str) -> bool:
         for name, cell in row.items():
-            value = _as_text(cell) if name in self.mixed else cell
+            value = _as_text(cell) if name in self.mixed_columns else cell
             if isinstance(value, str):
                 guess = self._guesses_by_key.get(self.get_key(name), Guess())
                 if guess.kind and value.strip() and not guess.fits(value.strip(), file):
@@ -279,7 +279,9 @@ class Proposal:
             yield f"  options: {_format_flow(group.options)}{f'  # {why}' if why else ''}"
         if self.columns:
             why = (
-                "; text where some values differ: `cast` gives the type" if self.mixed.intersection(self.casts) else ""
+                "; text where some values differ: `cast` gives the type"
+                if self.mixed_columns.intersection(self.casts)
+                else ""
             )
             yield f"  schema:  # {_SCHEMAS[look.format]}{why}"
             for name, kind in self.columns.items():
@@ -479,7 +481,7 @@ def _describe_columns(proposal: Proposal) -> Iterator[str]:
     orders = _find_other_orders(proposal) if proposal.look.format == "csv" else []
     if orders:
         yield f"The columns have another order in {list_some(orders)}. Wherry goes by their names."
-    twice = [name for name, head in proposal.heads.items() if len(proposal.spelled[name]) < len(head.columns)]
+    twice = [name for name, head in proposal.heads.items() if len(proposal.spellings[name]) < len(head.columns)]
     if twice and proposal.look.format != "json":
         yield f"A column is there twice in {list_some(twice)}. Correct the header: Wherry cannot read it."
     if proposal.has_nameless:
@@ -487,10 +489,10 @@ def _describe_columns(proposal: Proposal) -> Iterator[str]:
     if proposal.other_case:
         keys = list_some(proposal.other_case)
         yield f"Keys differ from columns only in case: {keys}. The column _rescued keeps them."
-    if proposal.doubled:
+    if proposal.doubled_keys:
         keep = proposal.on_change["doubled"] == "keep_last"
         what = "The last value is read, and the others are lost" if keep else "Such rows go to the DLQ"
-        yield f"Objects have a key twice: {list_some(list(proposal.doubled))}. {what}."
+        yield f"Objects have a key twice: {list_some(list(proposal.doubled_keys))}. {what}."
     if proposal.other_types:
         yield f"Files differ in the type of {list_some(proposal.other_types)}. Values that do not fit go to the DLQ."
 

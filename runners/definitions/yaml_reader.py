@@ -375,10 +375,10 @@ class DefinitionReader:
         elsewhere: Sequence[str] = (),
         also: Sequence[str] = (),
     ) -> Any:
-        """The options that a mapping gives, by name; `WRONG` if one is unknown, missing or of another type.
+        """Return the options of a mapping, by name; `WRONG` if one is unknown, missing or of another type.
 
-        What is `besides` is unknown and has been said; what stands `elsewhere` is not missing; `also` are
-        names that are known, and not read here.
+        Options in `besides` are unknown and reported already. Options in `elsewhere` are not missing. `also` has known
+        names that are not read here.
         """
         values: dict[str, Any] = {}
         meant = set(elsewhere)

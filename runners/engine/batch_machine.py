@@ -1,4 +1,4 @@
-"""One batch on its way: what follows from each outcome. Pure: nothing is read, written or waited for here."""
+"""One batch in flight: what follows from each outcome. It is pure: it reads, writes and waits for nothing."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from runners.model.tasks import (
 )
 
 GROUPED = "grouped"
-"""The way of several lanes' batches in one write."""
+"""The name of the way that writes batches of several lanes together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeliveryRules:
-    """What the definition says about delivery."""
+    """The rules of delivery, by the definition."""
 
     dlq: Dlq = Dlq()
     delivery: Literal["after_all", "after_any"] = "after_all"
     discards: bool = False
     replacing: frozenset[str] = frozenset()
-    """The destinations of which a run's first batch replaces the rows, and so is written though it has none."""
+    """The destinations that a run's first batch replaces. That batch is written even if it has no rows."""
     keeps_filtered: bool = False
-    """Whether filtered rows are stored."""
+    """Whether Wherry stores filtered rows."""
 
     @property
     def falls_back(self) -> bool:
@@ -61,13 +61,13 @@ class DeliveryRules:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchInFlight:
-    """A batch on its way, and what is known of it so far."""
+    """A batch in flight, and what is known about it."""
 
     plan: PlannedBatch
     lane: LaneState
-    """The lane as it was when the batch was planned."""
+    """The lane when the batch was planned."""
     task: Task | None = None
-    """What is to be done next, or is being done; None when nothing is left to do."""
+    """The next or the current task; None if nothing is left to do."""
     decision: DecidedBatch | None = None
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
@@ -77,19 +77,19 @@ class BatchInFlight:
     refusing: str = ""
     """The destination whose write refused rows that were decided for it, if there is one."""
     again: bool = False
-    """Whether it is decided once more though the DLQ has rows of it."""
+    """Whether it is decided again, though the DLQ has rows of it."""
     fallen: Exception | None = None
-    """Why the DLQ cannot take its refused rows, so that they go to the fallback."""
+    """Why the DLQ cannot take its refused rows, which then go to the fallback."""
     way: str = ""
-    """Which way it took; nothing while that is open, or where an earlier run has taken it."""
+    """The way that it took; empty if that is open, or if an earlier run chose it."""
     stale: bool = False
-    """Whether what it was planned with may be gone: if nobody has it, it is planned anew."""
+    """Whether what it was planned with may be gone. If no destination has the batch, it is planned again."""
     tried: int = 0
-    """How often it was tried again, by earlier runs too."""
+    """How often it was tried again, also by earlier runs."""
     since: float | None = None
-    """When it first could not be carried, by the run's clock; maybe before the run began."""
+    """When it first failed, by the run's clock; maybe before the run began."""
     until: float | None = None
-    """Until when it rests before it is tried again; None once it was."""
+    """Until when it rests before it is tried again; None after that."""
 
     def is_resting(self, now: float) -> bool:
         return self.until is not None and self.until > now
@@ -97,24 +97,24 @@ class BatchInFlight:
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """What follows: entries to record first, then the flight as it goes on."""
+    """The next step: entries to record first, then the flight as it continues."""
 
     flight: BatchInFlight
     entries: Sequence[Entry] = ()
     settled: bool = False
-    """Whether the offset is committed with these entries."""
+    """Whether these entries commit the offset."""
     done: bool = False
-    """Whether the batch is finished and its lane free."""
+    """Whether the batch is finished and its lane is free."""
     error: Exception | None = None
     """Why the run must stop."""
     exceeded: Sequence[TrippedLimit] = ()
-    """The limits beyond which the batch is, though it is delivered."""
+    """The limits that the batch exceeds, though it is delivered."""
     again: Task | None = None
-    """What to do first if the error turns out to pass by itself."""
+    """The next task if the error passes by itself."""
 
 
 def begin_flight(plan: PlannedBatch, lane: LaneState, since: float | None = None) -> BatchInFlight:
-    """A batch that was just planned; `since` is when its rows could not be carried for the first time, if ever."""
+    """Begin a planned batch. `since` is when its rows first failed, if they did."""
     task = WriteStraight(plan=plan) if plan.straight else Prepare(plan=plan)
     return BatchInFlight(plan=plan, lane=lane, task=task, begun=True, tried=lane.tried, since=since)
 
@@ -127,7 +127,7 @@ def resume_flight(
     *,
     falls_back: bool = False,
 ) -> BatchInFlight:
-    """A batch that a process left open which is gone: nothing is known until everybody was asked."""
+    """Resume a batch that a dead process left open. Nothing is known until all destinations answered."""
     names = list(plan.destinations)
     if plan.decision and plan.decision.counts.nacked:
         names = [DLQ, *([FALLBACK] if falls_back else []), *names]
@@ -138,7 +138,7 @@ def resume_flight(
 
 
 def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRules) -> Transition:
-    """What follows from the outcome of the flight's task."""
+    """Return what follows from the outcome of the flight's task."""
     if isinstance(outcome, Failed):
         return _on_failed(flight, outcome.error, rules)
     if isinstance(outcome, Declined):
@@ -160,8 +160,10 @@ def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRule
 
 
 def _on_declined(flight: BatchInFlight, declined: Declined) -> Transition:
-    """A batch that cannot go with others goes by itself, and one that cannot go straight is decided first. A write that
-    may have landed is asked for before that."""
+    """A batch that cannot share a write gets its own, and a batch that cannot go straight is decided first.
+
+    If a write may have landed, Wherry asks for it before that.
+    """
     flight = replace(flight, declined=flight.declined | {declined.way})
     if declined.error is not None:
         return Transition(flight=replace(flight, task=_make_ask(flight, [declined.error])))
@@ -211,10 +213,10 @@ def _on_tripped(flight: BatchInFlight, explained: Explained, rules: DeliveryRule
     if task.stages:
         error = StageStopped(batch, stages=task.stages, nacks=nacks)
     elif tripped is not None and tripped.limit is not None:
-        said, pauses = describe_limit(tripped, task.decision.counts.read, dlq.weigh), get_action(tripped) == "pause"
-        error = LimitTripped(batch, of=tripped.limit.of, said=said, pauses=pauses, nacks=nacks, causes=causes)
+        message, pauses = describe_limit(tripped, task.decision.counts.read, dlq.weigh), get_action(tripped) == "pause"
+        error = LimitTripped(batch, of=tripped.limit.of, message=message, pauses=pauses, nacks=nacks, causes=causes)
         if pauses:
-            pause: PauseBody = {"number": batch.number, "limit": tripped.limit.of, "reason": said}
+            pause: PauseBody = {"number": batch.number, "limit": tripped.limit.of, "reason": message}
             step = replace(step, entries=(*step.entries, Entry(kind="pause", lane=batch.lane, body=pause)))
     else:
         error = WindowTripped(
@@ -242,10 +244,15 @@ def _on_answers(flight: BatchInFlight, answers: Answers, rules: DeliveryRules) -
 def _on_answers_decided(
     flight: BatchInFlight, decision: DecidedBatch, answers: Answers, rules: DeliveryRules
 ) -> Transition:
-    """A decided batch goes on to those that do not have it. Where nobody has it, and a destination has refused rows of
-    it or may demand something else than when it was decided, that is looked at first."""
-    unclear = (DLQ, FALLBACK) if decision.again else ()
-    found = {name: written for name, written in answers.found.items() if name not in unclear}
+    """Continue a decided batch with the destinations that do not have it.
+
+    If none has it, and a destination refused rows or may have new demands, Wherry checks the rows first.
+    """
+    found = {
+        name: written
+        for name, written in answers.found.items()
+        if not decision.again or not _may_lack(name, written, decision)
+    }
     flight = replace(flight, landed={**flight.landed, **found})
     if answers.failed and not _has_refused(flight):
         assert isinstance(flight.task, AskDestinations)
@@ -256,7 +263,7 @@ def _on_answers_decided(
 
 
 def _go_on(flight: BatchInFlight, decision: DecidedBatch, rules: DeliveryRules) -> Transition:
-    """What follows for a decided batch once it is known which destinations have it."""
+    """Return what follows for a decided batch, once it is known which destinations have it."""
     having = _list_landed(flight)
     if flight.refusing in having:
         flight = replace(flight, refusing="", failed={})
@@ -267,9 +274,19 @@ def _go_on(flight: BatchInFlight, decision: DecidedBatch, rules: DeliveryRules) 
     return _next_deliveries(flight, rules)
 
 
+def _may_lack(name: str, written: Written, decision: DecidedBatch) -> bool:
+    """Whether the place may lack refused rows of a batch that was decided again.
+
+    The DLQ gets such rows in several writes. The fallback gets all of them in one write.
+    """
+    return name == DLQ or (name == FALLBACK and written.rows != decision.counts.nacked)
+
+
 def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
-    """The equation of a straight batch that was found. Where its commit brought others as well, what stands behind all
-    stages is what this batch has of it."""
+    """Compare the counts of a straight batch that was found.
+
+    If its commit brought other batches too, the count after all stages is this batch's share.
+    """
     ((name, written),) = flight.landed.items()
     delivered = counted.left if written.rows is None else written.rows
     if written.version is not None:
@@ -283,9 +300,11 @@ def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
 
 
 def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -> Transition:
-    """A batch that nobody has, though it was decided, is decided again where a destination would refuse rows of it.
-    One that an earlier run has left is planned anew, for its stages may be others now. A DLQ that failed may have rows
-    of it."""
+    """Decide a batch again that no destination has, if a destination would refuse rows of it.
+
+    A batch of an earlier run is planned again, because its stages may have changed. A DLQ that failed may have rows of
+    it.
+    """
     assert flight.decision is not None
     again = flight.again or flight.decision.again or _has_refused(flight) or flight.fallen is not None
     if not checked.refusing and flight.refusing not in flight.failed:
@@ -321,11 +340,11 @@ def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -
 
 
 def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
-    """The next deliveries of a decided batch, or its end.
+    """Return the next deliveries of a decided batch, or its end.
 
-    All destinations get it side by side, and the DLQ what was refused; after any, one after the other, so that the
-    first one moves the offset, and the DLQ beside the first. Filtered rows are stored last before the offset moves:
-    until then the batch may be decided again.
+    All destinations get it side by side, and the DLQ gets the refused rows. With `after_any` they get it one after the
+    other, so that the first one moves the offset; the DLQ goes beside the first. Filtered rows are stored last before
+    the offset moves, because the batch may be decided again until then.
     """
     decision = flight.decision
     assert decision is not None
@@ -361,8 +380,11 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
 
 
 def turn_to_fallback(step: Transition, rules: DeliveryRules, *, at_once: bool = False) -> Transition:
-    """The step that brings the refused rows to the fallback, where this one ends because the DLQ cannot take them; else
-    the same. With `at_once` the DLQ is not tried again, unless another commit came in between."""
+    """Return the transition that brings refused rows to the fallback, if this one ends because of the DLQ; else the
+    same.
+
+    With `at_once` the DLQ is not tried again, unless another commit came in between.
+    """
     flight, error = step.flight, step.flight.failed.get(DLQ)
     if step.error is None or error is None or not rules.falls_back or flight.fallen or not blames_dlq(error):
         return step
@@ -391,13 +413,13 @@ def _list_landed(flight: BatchInFlight) -> Sequence[str]:
 def _refuse_late(flight: BatchInFlight, refusing: str, having: Sequence[str]) -> Transition:
     error = flight.failed.get(refusing)
     reason = getattr(error, "message", str(error)) if error else "it has a new constraint that these rows do not meet"
-    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, said=reason)
+    late = RefusedLate(flight.plan.batch, refusing=refusing, having=having, reason=reason)
     late.__cause__ = error
     return Transition(flight=replace(flight, task=None), error=late)
 
 
 def _publish(flight: BatchInFlight, counts: Counts, decision: DecidedBatch, owed: Sequence[str]) -> Transition:
-    """Commit the offset while some destinations still owe the batch."""
+    """Commit the offset while some destinations still miss the batch."""
     step = _settle(flight, counts, decision.window.json(), owed=owed)
     plan = replace(flight.plan, published=True)
     return replace(step, flight=replace(flight, plan=plan), done=False)
@@ -489,8 +511,10 @@ def rest_flight(flight: BatchInFlight, again: Task, *, now: float, until: float)
 
 
 def _make_ask(flight: BatchInFlight, errors: Sequence[Exception], names: Sequence[str] = ()) -> AskDestinations:
-    """Whether writes of ours that ended with these errors have landed all the same. What each destination was when the
-    run opened is put in when they are asked."""
+    """Return the task that asks whether writes that ended with these errors landed all the same.
+
+    What each destination was when the run opened is added when the task is handed out.
+    """
     ended = not any(classify(error).is_outcome_unknown for error in errors)
     return AskDestinations(
         plan=flight.plan, names=names or flight.plan.destinations, identities={}, ours=True, ended=ended

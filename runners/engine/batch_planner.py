@@ -1,4 +1,4 @@
-"""What a run plans from: the backlogs of its origins, and the terms on which batches are made of them."""
+"""What a run plans from: the backlogs of its origins, and the rules by which batches are made."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from runners.model.tasks import ShowEmptyBatch
 
 NO_LIMITS = Limits()
 BLINK = 0.02
-"""So many seconds may be spent on counting what waits, which nothing but an estimate needs."""
+"""The seconds for counting what waits. Only an estimate needs the counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OriginFeed:
-    """One origin as a run finds it."""
+    """One origin, as a run opened it."""
 
     origin: str
     lanes: Mapping[str, str]
-    """The origin's own names of its lanes, by the names that they have in the pipeline."""
+    """The origin's own names of its lanes, by their names in the pipeline."""
     schema: str
     backlog: Backlog
     news: Sequence[str] = ()
-    """What a person should know of the schema."""
+    """What people should know about the schema."""
     straight: bool = False
     """Whether a clean batch may go straight to its destination."""
     shares: bool = False
-    """Whether a straight batch may be written together with those of other lanes."""
+    """Whether one write may bring straight batches of several lanes."""
     whole: bool = False
-    """Whether all that waits in a lane is one batch, beyond the limits."""
+    """Whether all waiting rows of a lane are one batch, regardless of the limits."""
     destinations: Callable[[Span], Sequence[str]] | None = None
-    """To which destinations a batch goes; by default to all."""
+    """The destinations of a batch; by default all."""
     instead: Mapping[str, str] = field(default_factory=dict)
-    """For a destination the condition for the rows that make room for those of a batch."""
+    """By destination, the condition for old rows that the rows of a batch replace."""
     predictable: bool = False
-    """Whether the rows of a batch may be described before its turn."""
+    """Whether Wherry may predict a batch before its turn."""
     pins: Callable[[], Mapping[str, Json]] = dict
-    """What the stages must find the same whenever a batch that is planned now is computed."""
+    """What must stay the same for the stages whenever a batch that is planned now is computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlanner:
-    """What there is to plan from in this run, and under which terms."""
+    """What a run can plan from, and the rules for its batches."""
 
     pipeline: str
     run: str
@@ -59,9 +59,9 @@ class BatchPlanner:
     feeds: Sequence[OriginFeed]
     limits: Limits = NO_LIMITS
     wait: float = 0.0
-    """How many seconds a batch that is not full waits for more, in a run that goes on."""
+    """How many seconds an incomplete batch waits for more rows, in a run that follows."""
     idle: float = 0.0
-    """After how many seconds without a batch stages and destinations see an empty one; 0 is never."""
+    """After how many seconds without a batch stages and destinations get an empty batch; 0 is never."""
     first_alone: bool = False
     """Whether the run's first batch is settled before another is planned."""
     _feeds: Mapping[str, OriginFeed] = field(init=False, repr=False)
@@ -75,22 +75,22 @@ class BatchPlanner:
         return tuple(self._feeds)
 
     def take(self, lane: str, start: Json, pace: BatchSizing) -> Span | None:
-        """The lane's next batch after `start`, as large as the limits and the pace allow."""
+        """Return the lane's next batch after `start`, as large as the limits and the pace allow."""
         feed = self._feeds[lane]
         limits = NO_LIMITS if feed.whole else pace.limit(lane, self.limits)
         return feed.backlog.take(feed.lanes[lane], start, limits)
 
     def is_load(self, lane: str) -> bool:
-        """Whether each batch of the lane is a load of its own, so that the one before it has nothing to do with it."""
+        """Whether each batch of the lane is a separate load, independent of the batch before it."""
         return self._feeds[lane].whole and len(self._feeds) == 1
 
     def may_group(self, lane: str) -> bool:
-        """Whether the lane's straight batches may be written together with those of others of its origin."""
+        """Whether one write may bring straight batches of this lane and of other lanes of its origin."""
         feed = self._feeds.get(lane)
         return feed is not None and feed.shares
 
     def plan(self, lane: str, state: LaneState, span: Span, now: datetime, *, first: bool) -> PlannedBatch:
-        """The lane's next batch, with all that must stay the same about it."""
+        """Return the lane's next batch, with all that must stay the same about it."""
         feed = self._feeds[lane]
         return PlannedBatch(
             batch=self._make_batch(lane, state.number + 1, span, now, first=first),
@@ -102,7 +102,7 @@ class BatchPlanner:
     def predict_next(
         self, before: PlannedBatch, state: LaneState, now: datetime, pace: BatchSizing
     ) -> PlannedBatch | None:
-        """What comes behind this batch if all goes well; None where that may still grow."""
+        """Return the batch after this one, if all goes well; None if it may still grow."""
         lane = before.batch.lane
         feed = self._feeds.get(lane)
         span = self.take(lane, before.batch.span.end, pace) if feed is not None and feed.predictable else None
@@ -111,7 +111,7 @@ class BatchPlanner:
         return self.plan(lane, replace(state, number=before.batch.number), span, now, first=False)
 
     def count_waiting(self, offsets: Mapping[str, Json], pace: BatchSizing, clock: Clock) -> Mapping[str, int]:
-        """How many batches wait behind these offsets, of the lanes that can be counted within a blink."""
+        """Count the batches that wait after these offsets, in the lanes that can be counted within a blink."""
         until, waiting = clock.elapsed() + BLINK, {}
         for lane in self.lanes:
             count, start = 0, offsets.get(lane)
@@ -123,7 +123,7 @@ class BatchPlanner:
         return waiting
 
     def make_ticks(self, lanes: Callable[[str], LaneState], now: datetime) -> Mapping[str, ShowEmptyBatch]:
-        """An empty batch of each origin, by the lane that shows it."""
+        """Return an empty batch of each origin, by the lane that shows it."""
         ticks = {}
         for feed in self.feeds:
             lane = next(iter(feed.lanes))
@@ -151,7 +151,7 @@ class BatchPlanner:
 
 
 def list_notices(source: BatchPlanner | None) -> Iterator[tuple[str, str]]:
-    """What a person should know of what was found, each with its origin."""
+    """What people should know about what the origins found, with the origin of each notice."""
     for feed in source.feeds if source else ():
         for notice in [*feed.news, *feed.backlog.notices]:
             yield feed.origin, notice

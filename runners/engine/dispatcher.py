@@ -1,7 +1,7 @@
 """The one thread that owns progress: it plans batches, hands them to runners, collects outcomes and commits.
 
-Each turn decides, then records, then acts. Nothing is done that is not recorded first, and nothing is recorded
-by anybody else.
+Each turn decides, then records, then acts. It does nothing that it did not record first, and nobody else records
+anything.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from runners.engine.batch_machine import (
     resume_flight,
     turn_to_fallback,
 )
+from runners.engine.budget_watch import BudgetWatch
 from runners.engine.planning import Planning
 from runners.engine.work_in_flight import BackOff, WorkInFlight, group_flights
 from runners.engine.worker_pool import Finished, TaskWorkers
@@ -54,31 +55,34 @@ from runners.state.progress import read_body
 
 @dataclass(frozen=True, kw_only=True)
 class CarryingOptions:
-    """What the definition says about how many batches go at once, and which are tried again."""
+    """How many batches go at once, and which are tried again, by the definition."""
 
     max_in_flight: int
     grouped_lanes: int = 16
-    """How many lanes' batches go together at most."""
+    """How many lanes' batches one write may bring at most."""
     retry: RetryPolicy = NEVER
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressCallbacks:
-    """The callbacks of the dispatcher. Each is called in its thread."""
+    """The callbacks of the dispatcher. Its thread calls them."""
 
     committed: Mapping[str, Callable[[Batch], None]]
-    """The origins that want to hear when a batch's offset is durable, by name."""
+    """The origins that get a call when a batch's offset is durable, by name."""
     forget: Callable[[PlannedBatch], None]
-    """Removes what was prepared for a batch that is finished."""
+    """Removes the prepared rows of a finished batch."""
     pulse: Callable[[], None] = lambda: None
-    """Returns when the workers are there; until then this owner does not renew its lease."""
-    over_budget: Callable[[int], Exception | None] | None = None
-    """Why no batch may follow those in which so many rows were refused; None if one may. None without a budget."""
+    """Returns when the workers answer. Until then this owner does not renew its lease."""
+    over_budget: Callable[[Sequence[Entry]], Exception | None] | None = None
+    """Returns why no batch may follow those that these entries settle, with refused rows; None if one may.
+
+    Raises where nobody can tell. It is None without a budget.
+    """
     listeners: Sequence[Listener] = ()
 
 
 class Dispatcher:
-    """Carries batches until nothing is left, a stop is requested, or something fails."""
+    """Processes batches until nothing is left, a stop is requested, or something fails."""
 
     def __init__(
         self,
@@ -101,38 +105,39 @@ class Dispatcher:
         self.work = WorkInFlight(crew)
         self.planning = Planning(self.work, pace=pace or BatchSizing(), max_in_flight=options.max_in_flight)
         self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
+        self.budget = BudgetWatch(callbacks.over_budget, self.resting)
         self.stopping = ""
-        """Why it plans nothing more; empty while it does."""
+        """Why it plans no new batch; empty while it plans."""
         self.asked_to_stop = ""
-        """Why somebody asked it to stop; the next turn hears it."""
+        """The reason of a requested stop. The next turn sees it."""
         self.stop_asked: float | None = None
-        """When it was asked first, by the clock."""
+        """When a stop was first requested, by the clock."""
         self.forced = False
-        """Whether what is in flight is left as it is."""
+        """Whether batches in flight are left as they are."""
         self.fell_back = False
-        """Whether the DLQ could not take refused rows of this run: it is not tried again and again for each batch."""
+        """Whether the DLQ failed to take refused rows in this run. Then it is not tried again for each batch."""
         self.errors: list[Exception] = []
         if journal.tenure is not None:
             journal.tenure.wake = crew.wake
 
     def run(self) -> None:
-        """Turn until there is nothing left to do. The first error is `errors[0]`; it is not raised."""
+        """Take turns until nothing is left to do. The first error is `errors[0]`; it is not raised."""
         finished: Sequence[Finished] = ()
         while self.take_turn(finished):
             finished = self.crew.wait(self.patience())
 
     def recover(self) -> None:
-        """Take up where an earlier run ended: its open batches are finished before any other is planned.
+        """Continue where an earlier run ended: finish its open batches before any other batch is planned.
 
-        The origin is told once more of each lane's last settled batch, for nobody knows whether it heard.
+        The origin gets `committed` once more for each lane's last settled batch, because the earlier call may be lost.
         """
         for name in self.journal.state.lanes:
             self._resume(name)
 
     def request_stop(self, reason: str, *, force: bool = False) -> None:
-        """Plan nothing more. What is in flight finishes, or with `force` is left as it is.
+        """Plan no new batch. Batches in flight finish, or with `force` are left as they are.
 
-        May be called from any thread and from a signal handler; the next turn hears it.
+        Any thread and a signal handler may call this. The next turn sees it.
         """
         self.forced = self.forced or force
         if self.stop_asked is None:
@@ -141,7 +146,7 @@ class Dispatcher:
         self.crew.wake()
 
     def take_turn(self, finished: Sequence[Finished] = ()) -> bool:
-        """One turn; whether there is anything left to wait for."""
+        """Take one turn. Return whether there is anything left to wait for."""
         self.planning.turns += 1
         if self.asked_to_stop:
             self._stop(self.asked_to_stop)
@@ -170,6 +175,7 @@ class Dispatcher:
             or self.planning.may_plan_more(stopping=bool(self.stopping))
             or any(flight.task for flight in self.work.list_idle())
             or self.planning.must_wait(stopping=bool(self.stopping))
+            or self.budget.until is not None
         )
 
     def patience(self) -> float | None:
@@ -181,7 +187,9 @@ class Dispatcher:
         word = [] if self.journal.tenure is None else [self.journal.tenure.due - now]
         if self.planning.company is not None and not self.stopping:
             word.append(self.planning.company.next - now)
-        if self.planning.may_plan_more(stopping=bool(self.stopping)):
+        if self.budget.until is not None:
+            moments.append(self.resting.limit_sleep(self.budget.until) - now)
+        elif self.planning.may_plan_more(stopping=bool(self.stopping)):
             if self.stopping:
                 return _time_until_first(word) if self.work.working else 0.0
             moments.extend(self.planning.list_moments(now))
@@ -208,6 +216,7 @@ class Dispatcher:
             if asked and self.stop_asked is None:
                 self.stop_asked = now
             self.work.drop_resting(now)
+            self._forgo_answer()
             self._emit(RunStopping(reason=reason))
 
     def _heed_ledger(self) -> None:
@@ -215,8 +224,10 @@ class Dispatcher:
             self._stop(self.journal.state.stopping)
 
     def _fail(self, error: Exception) -> None:
-        """Keep the error, and carry nothing that is not in flight: not even what was waiting for more. What goes wrong
-        in a run that has lost its pipeline is no error: it raises `Fenced`."""
+        """Keep the error, and begin nothing new: not even lanes that waited for more rows.
+
+        If the run lost its pipeline, what goes wrong is no error: this raises `Fenced`.
+        """
         with contextlib.suppress(LedgerError):
             self.journal.refresh()
         if error not in self.errors:
@@ -225,7 +236,7 @@ class Dispatcher:
         self._stop("failed", asked=False)
 
     def _poll(self) -> None:
-        """See whether more waits, when it is time to."""
+        """Look for more rows, when it is time to."""
         following = self.planning.following
         if self.stopping or following is None or not following.is_due(self.clock.elapsed()):
             return
@@ -235,8 +246,10 @@ class Dispatcher:
             self.planning.poll(self.journal.state, self.clock)
 
     def _share_lanes(self) -> bool:
-        """Give lanes to those whose they should be, and take ours, with the batches that are open in them; whether any
-        were taken or looked at."""
+        """Give lanes to the runs that should have them, and take ours, with their open batches.
+
+        Return whether any lane was taken or looked at.
+        """
         company = self.planning.company
         if company is None or self.stopping:
             return False
@@ -254,7 +267,7 @@ class Dispatcher:
         return self.journal.state.lanes_of(self.journal.owner)
 
     def _decide_all(self, finished: Sequence[Finished]) -> list[Transition]:
-        """What follows from these outcomes; nothing does from an empty batch that was seen."""
+        """Return what follows from these outcomes. Nothing follows from an empty batch."""
         steps = []
         for first, outcome in finished:
             for lane, part in self.work.split(first, outcome):
@@ -265,19 +278,27 @@ class Dispatcher:
         return steps
 
     def _heed_budget(self, steps: Sequence[Transition]) -> None:
-        """Plan nothing more where too many refused rows wait. A replay takes rows that wait already."""
+        """Plan no new batch if too many refused rows wait, or while nobody can tell. A replay takes rows that wait."""
         if self.callbacks.over_budget is None or self.rules.discards:
             return
-        refused = sum(
-            read_body(entry, SettleBody)["counts"]["nacked"]
+        settled = [
+            entry
             for step in steps
             if step.settled and not is_replay(step.flight.plan.batch.lane)
             for entry in step.entries
-            if entry.kind == "settle"
-        )
-        error = self.callbacks.over_budget(refused) if refused else None
+            if entry.kind == "settle" and read_body(entry, SettleBody)["counts"]["nacked"]
+        ]
+        error = self.budget.check(settled, self.clock.elapsed())
         if error is not None:
             self._fail(error)
+        elif self.stopping:
+            self._forgo_answer()
+
+    def _forgo_answer(self) -> None:
+        """A run that stops waits for no answer about its budget. Without one it plans not even what was gathered."""
+        if self.budget.until is not None:
+            self.budget.give_up()
+            self.planning.following = None
 
     def _decide(self, lane: str, outcome: Outcome) -> Transition:
         flight = self.work.flights[lane]
@@ -290,8 +311,10 @@ class Dispatcher:
         return step
 
     def _handle_error(self, step: Transition) -> Transition:
-        """The step, or in the place of its error a rest or the way to the fallback. The ledger is looked at before
-        anything is written to the fallback: another owner writes it then."""
+        """Return the transition, or in the place of its error a rest or the way to the fallback.
+
+        Before it writes to the fallback, it looks at the ledger: another owner may write there.
+        """
         rules, before = self._current_rules(), step.flight.fallen
         step = turn_to_fallback(step, rules, at_once=True) if self.fell_back else step
         step = self.resting.rest_or_fail(step, self.clock, stopping=bool(self.stopping))
@@ -307,23 +330,27 @@ class Dispatcher:
         return replace(step, flight=replace(flight, until=now if flight.until is None else flight.until))
 
     def _current_rules(self) -> DeliveryRules:
-        """The definition's, with what somebody changed since the run began."""
+        """The rules of the definition, with what a person changed since the run began."""
         return replace(self.rules, dlq=apply_config(self.rules.dlq, self.journal.state.config))
 
     def _free_lanes(self, steps: Sequence[Transition]) -> PipelineState:
-        """Free the lanes of which these steps end the batch; the state as it will be once they are recorded."""
+        """Free the lanes whose batches end with these transitions. Return the state after they are recorded."""
         for step in steps:
             if step.done:
                 del self.work.flights[step.flight.plan.batch.lane]
         return self.journal.preview_state([entry for step in steps for entry in step.entries])
 
     def _plan(self, state: PipelineState) -> Sequence[Transition]:
+        if self.budget.until is not None:
+            return ()
         midway = self.journal.state.midway
         return self.planning.plan(state, self.clock, midway=midway, stopping=bool(self.stopping))
 
     def _record(self, steps: Sequence[Transition], planned: Sequence[Transition] = ()) -> None:
-        """Record what was decided and what is planned at once, then act on it. What is planned is given up when
-        somebody has asked to stop meanwhile."""
+        """Record what was decided and what is planned, all at once, then act on it.
+
+        If a stop was requested meanwhile, it gives up what is planned.
+        """
         plans = [entry for step in planned for entry in step.entries]
         began = self.clock.elapsed()
         recorded = self.journal.record(*(entry for step in steps for entry in step.entries), plans=plans)
@@ -342,7 +369,7 @@ class Dispatcher:
         for entry in step.entries:
             watch = self.work.watches[plan.batch.plan]
             if entry.kind == "settle" and not plan.published:
-                self.planning.pace.note_time(lane, watch.worked, full=plan.batch.span.full)
+                self.planning.pace.note_time(lane, watch.work_seconds, full=plan.batch.span.full)
             if entry.kind == "pause":  # the error of the step says it
                 continue
             rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None
@@ -365,13 +392,14 @@ class Dispatcher:
             reach("after-committed")
 
     def _listen(self) -> None:
-        """Hear of a stop or of a new owner, where a batch rests."""
-        if self.resting.should_listen(self.work.list_idle(), self.clock.elapsed()):
+        """Look for a stop or a new owner while a batch rests, or while the budget is not known."""
+        now, asks_at = self.clock.elapsed(), self.budget.until
+        if self.resting.should_listen(self.work.list_idle(), now, asks_at=asks_at):
             self.journal.refresh()
             self._heed_ledger()
 
     def _renew(self) -> None:
-        """Keep the pipeline while nothing else is recorded: in the middle of a long batch, and when nothing comes."""
+        """Renew the lease while nothing else is recorded: during a long batch, and when no rows come."""
         tenure = self.journal.tenure
         if tenure is None or self.clock.elapsed() < tenure.due:
             return
@@ -380,7 +408,7 @@ class Dispatcher:
         self._heed_ledger()
 
     def _hand_out(self) -> None:
-        """Started batches first, then new ones; never more than there are runners."""
+        """Hand out started batches first, then new batches; never more than there are runners."""
         waiting = [flight for flight in self.work.list_awake(self.clock.elapsed()) if flight.task is not None]
         for flights in group_flights(waiting, self.planning.source, self.options.grouped_lanes):
             if not self.work.has_idle_runner():
@@ -388,7 +416,7 @@ class Dispatcher:
             self.work.start(flights, [self._complete_task(flight) for flight in flights], self.clock.elapsed())
 
     def _complete_task(self, flight: BatchInFlight) -> Task:
-        """What is to be done, with what is known only now."""
+        """Return the task, with what is known only now."""
         task = flight.task
         assert task is not None
         if isinstance(task, AskDestinations) and task.ours:
@@ -418,7 +446,7 @@ def _time_until_first(moments: Sequence[float]) -> float | None:
 
 
 def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit, weigh: str | None) -> LimitExceeded:
-    """The event of a limit that the decided batch of this flight exceeds."""
+    """Return the event of a limit that the decided batch of this flight exceeds."""
     limit, decision = exceeded.limit, flight.decision
     assert limit is not None
     assert decision is not None
@@ -433,7 +461,7 @@ def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit, weigh: st
 
 
 def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) -> Event:
-    """The event of an entry of this flight, but for that of a rest. `spent` is where its time went."""
+    """Return the event of an entry of this flight, except for a rest. `spent` is where its time went."""
     batch = flight.plan.batch
     if entry.kind == "plan":
         return BatchPlanned(batch=batch)

@@ -1,5 +1,7 @@
-"""The runs that share the lanes of a pipeline, as one of them sees the others: it listens to them, takes lanes and
-gives them back. `decide_change` is pure and says what is to be done. Each step is recorded before it counts."""
+"""How one run shares the lanes of a pipeline with other runs: it reads their entries, takes lanes and gives them back.
+
+`decide_change` is pure and says what to do. A step counts only after it is recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,18 @@ from runners.model.entry import Entry, OwnerBody
 from runners.model.pipeline_state import PipelineState
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import describe_owner, is_dead
 from runners.state.process_locks import end_orphan
-from runners.state.takeover import describe_owner, is_dead
 
 LOOKS = 10
-"""How often in a lease one looks what the others have recorded."""
+"""How often during a lease a run looks for entries of the other runs."""
 LATE = 3
-"""A run that looks so many times later has not listened."""
+"""A run that looks this many times later missed entries."""
 log = logging.getLogger("wherry")
 
 
 class LaneCoordination:
-    """One run among those that share a pipeline. Used by the thread that owns progress alone."""
+    """One of the runs that share a pipeline. Only the thread that owns progress uses it."""
 
     def __init__(
         self,
@@ -43,18 +45,18 @@ class LaneCoordination:
         self.clock: Clock = tenure.clock
         self.place = place
         self.definition = definition
-        """The hash of the definition, which is that of all of them."""
+        """The hash of the definition, which all these runs have."""
         self.bury = bury or (lambda owner: end_orphan(owner, place.lock))
-        """Ends what an owner that is ousted may have left running."""
+        """Ends what an ousted owner may have left running."""
         self.again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
-        """The same to plan from, with what waits at these origins now, for lanes that were another run's."""
+        """Returns the planner, with what waits now at these origins, for lanes that another run had."""
         self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
         self.every = tenure.busy / LOOKS
         self.next = self.clock.elapsed()
         self._met: frozenset[str] = frozenset()
-        """Who was there when this run looked at what waits."""
+        """The owners when this run looked at what waits."""
         self._heard: dict[str, tuple[int, float]] = {}
-        """The last word of each of the others, and when it was first seen, by the clock."""
+        """The last entry of each other run, and when this run first saw it, by the clock."""
 
     @property
     def alone(self) -> bool:
@@ -62,34 +64,34 @@ class LaneCoordination:
 
     @property
     def has_newcomers(self) -> bool:
-        """Whether another run joined since this run looked at what waits: he may have seen more."""
+        """Whether another run joined since this run looked at what waits. It may have seen more rows."""
         return any(owner["owner"] not in self._met for owner in self.journal.state.owners)
 
     def note_survey(self) -> None:
-        """From now on all present runs see the same."""
+        """From now on all present runs have seen the same rows."""
         self._met = frozenset(owner["owner"] for owner in self.journal.state.owners)
 
     @property
     def left(self) -> OwnerBody | None:
-        """An owner that says nothing any more and keeps its lanes all the same; None if there is none."""
+        """A silent owner that keeps its lanes all the same; None if there is none."""
         state = self.journal.state
         kept = (state.find_owner(name) for name in self.view.silent if not self.view.frees and state.lanes_of(name))
         return next(kept, None)
 
     @property
     def has_nothing_to_open(self) -> bool:
-        """Whether the first run follows, and has seen no rows yet that give a schema."""
+        """Whether the first run follows, and has no rows yet that give a schema."""
         owner = self.journal.state.owner or {}
         return not self.may_open and bool(owner.get("follow") and owner.get("ready"))
 
     @property
     def may_open(self) -> bool:
-        """Whether this run may open the pipeline: the others have, with the same definition, or it came first."""
+        """Whether this run may open the pipeline: the others did with the same definition, or this run came first."""
         owner = self.journal.state.owner or {}
         return owner.get("owner") == self.view.me or self.journal.state.opened.get("hash") == self.definition
 
     def await_opening(self, ends: Callable[[], bool]) -> None:
-        """Return once this run may open the pipeline, or there is nothing to open, or `ends` says that it is not to."""
+        """Return when this run may open the pipeline, when there is nothing to open, or when `ends` is true."""
         while not (ends() or self.may_open or self.has_nothing_to_open):
             self.clock.wait(min(1.0, self.every))
             self.hear_others()
@@ -98,19 +100,19 @@ class LaneCoordination:
                 self.journal.renew(busy=False)
 
     def begin(self) -> None:
-        """Ask for a share, with the lease of a busy run."""
+        """Ask for a share of the lanes, with the lease of a busy run."""
         lease = self.journal.tenure.busy if self.journal.tenure else None
         self.journal.record(Entry(kind="renew", body={"lease": lease, "ready": True}))
 
     def release_lanes(self) -> None:
-        """Give all lanes back for a while that may be long, with the lease of an idle run."""
+        """Give all lanes back, maybe for long, with the lease of an idle run."""
         lanes = list(self.journal.state.lanes_of(self.view.me))
         lease = self.journal.tenure.idle if self.journal.tenure else None
         given = [Entry(kind="give", body={"lanes": lanes, "done": False})] if lanes else []
         self.journal.record(*given, Entry(kind="renew", body={"lease": lease, "ready": False}))
 
     def hear_others(self) -> None:
-        """Read the entries of the other runs. Raises `Fenced` when they have ousted this run."""
+        """Read the entries of the other runs. Raises `Fenced` if they ousted this run."""
         self.journal.refresh()
         now = self.clock.elapsed()
         if now > self.next + LATE * self.every:  # who did not listen, asleep say, cannot tell who was silent
@@ -119,7 +121,7 @@ class LaneCoordination:
         self._note_heard(now)
 
     def change_lanes(self, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> Sequence[str]:
-        """Do what is to be done about the lanes; those that were taken."""
+        """Change lanes as `decide_change` says. Return the lanes that were taken."""
         taken: list[str] = []
         while True:
             self._note_heard(self.clock.elapsed())
@@ -150,14 +152,14 @@ class LaneCoordination:
                 yield owner["owner"]
 
     def list_kept_lanes(self) -> Collection[str]:
-        """The lanes of which this run may plan a batch: its own, but for those that others wait for."""
+        """Return the lanes in which this run may plan a batch: its own, without lanes that other runs wait for."""
         state = self.journal.state
         fair = divide_lanes(state, self.view)
         return {lane for lane in state.lanes_of(self.view.me) if fair.get(lane, self.view.me) == self.view.me}
 
     @property
     def unfinished(self) -> bool:
-        """Whether lanes of the others may come to this run still."""
+        """Whether this run may still get lanes of the others."""
         return has_unfinished(self.journal.state, self.view)
 
 
@@ -174,31 +176,31 @@ def _make_entries(change: LaneChange) -> Iterator[Entry]:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneView:
-    """What one run knows beside the ledger."""
+    """What one run knows in addition to the ledger."""
 
     me: str
     lanes: Sequence[str]
-    """The lanes of the definition, in the order in which they are dealt out."""
+    """The lanes of the definition, in the order in which they are dealt."""
     silent: Collection[str] = ()
     """The owners that are dead, or were silent for a whole lease."""
     busy: Collection[str] = ()
-    """The lanes of which it has a batch on its way."""
+    """The lanes with a batch of this run in flight."""
     exhausted: Collection[str] = ()
-    """The lanes in which it has carried all that there was."""
+    """The lanes in which this run has nothing left."""
     frees: bool = True
-    """Whether the lanes of an owner that is silent are taken from it."""
+    """Whether this run takes the lanes of a silent owner."""
     follows: bool = False
-    """Whether it goes on for ever, so that no lane is ever done for it."""
+    """Whether this run follows, so that no lane is ever done for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneChange:
-    """What to record, in this order; nothing, where all is as it should be."""
+    """What to record, in this order; nothing if all lanes are where they should be."""
 
     oust: tuple[str, ...] = ()
-    """Owners that own nothing any more."""
+    """The owners that lose everything."""
     done: tuple[str, ...] = ()
-    """Lanes given back since all of them is carried."""
+    """The lanes to give back because nothing is left in them."""
     give: tuple[str, ...] = ()
     take: tuple[str, ...] = ()
 
@@ -207,26 +209,29 @@ class LaneChange:
 
 
 def deal_lanes(lanes: Sequence[str], owners: Sequence[str]) -> Mapping[str, str]:
-    """The lanes, dealt out to the owners like cards."""
+    """Return the lanes, dealt to the owners like cards."""
     return {lane: owners[place % len(owners)] for place, lane in enumerate(lanes)} if owners else {}
 
 
 def list_lanes(state: PipelineState, lanes: Sequence[str]) -> Sequence[str]:
-    """The lanes of the definition, and those with an open batch that it has no more."""
+    """Return the lanes of the definition, and lanes with an open batch that it no longer has."""
     known = frozenset(lanes)
     return [*lanes, *sorted(lane for lane, each in state.lanes.items() if each.open and lane not in known)]
 
 
 def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:
-    """The right owner of each lane, among the owners that are ready and heard; fixed lanes stay."""
+    """Return the right owner of each lane, among the owners that are ready and not silent. Fixed lanes stay."""
     ready = [owner["owner"] for owner in state.owners if owner.get("ready") and owner["owner"] not in view.silent]
     kept = {lane for lane, held in state.held.items() if held.owner in view.silent and not view.frees}
     return deal_lanes([lane for lane in list_lanes(state, view.lanes) if lane not in kept], ready)
 
 
 def decide_change(state: PipelineState, view: LaneView) -> LaneChange:
-    """What this run does next. Lanes change hands between batches only, or when their owner is ousted; one that is
-    silent and holds nothing is ousted by anybody."""
+    """Return what this run does next.
+
+    Lanes change hands only between batches, or when their owner is ousted. Any run may oust an owner that is silent
+    and has no lanes.
+    """
     oust = tuple(name for name in view.silent if state.find_owner(name) and (view.frees or not state.lanes_of(name)))
     if oust:
         return LaneChange(oust=oust)
@@ -239,8 +244,10 @@ def decide_change(state: PipelineState, view: LaneView) -> LaneChange:
 
 
 def has_unfinished(state: PipelineState, view: LaneView) -> bool:
-    """Whether there is a lane that may come to this run still: one that is not done, of somebody who does not go on
-    for ever by himself, and who gives it back now or whenever he ends or dies."""
+    """Whether this run may still get a lane.
+
+    Such a lane is not done. Its owner does not follow, and gives it back now, or when it ends or dies.
+    """
     endless = {owner["owner"] for owner in state.owners if owner.get("follow") and owner["owner"] not in view.silent}
     fair = divide_lanes(state, view)
     left = [

@@ -1,4 +1,4 @@
-"""Which batches are planned next, in which lanes, and when a run that follows looks again. Nothing is recorded here."""
+"""Which batches a run plans next, in which lanes, and when a run that follows looks again. It records nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import ShowEmptyBatch
 
 STALE = timedelta(seconds=10)
-"""A batch that was predicted so long ago is planned again: expressions may ask for its time."""
+"""A prediction that is older is planned again, because expressions may use its time."""
 
 
 class Planning:
-    """What a run knows of the batches to come. Used by the thread that owns progress alone."""
+    """The batches to come, as one run knows them. Only the thread that owns progress uses it."""
 
     def __init__(self, work: WorkInFlight, *, pace: BatchSizing, max_in_flight: int) -> None:
         self.work = work
@@ -30,23 +30,23 @@ class Planning:
         self.max_in_flight = max_in_flight
         self.source: BatchPlanner | None = None
         self.company: LaneCoordination | None = None
-        """The other runs with which it shares the lanes; None where it has all of them."""
+        """The other runs that share the lanes; None if this run has all lanes."""
         self.following: Follower | None = None
-        """How to go on when nothing is left; None for a run that ends then."""
+        """How the run continues when nothing is left; None if it ends then."""
         self.exhausted: set[str] = set()
         self.unseen: set[str] = set()
-        """Lanes that were another run's, or that somebody shares who may have seen more."""
+        """Lanes that another run had, or that are shared with a run that may have seen more rows."""
         self.served: dict[str, int] = {}
-        """For each lane the turn in which it was last planned: who waited longest comes first."""
+        """The turn in which each lane was last planned. The lane that waited longest comes first."""
         self.turns = 0
         self.begun = False
         self._predicted: dict[str, PlannedBatch] = {}
 
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
-        """The next batches, as many as may be in flight and can be carried at once.
+        """Return the next batches, as many as may be in flight and runners can take.
 
-        `state` is the state as it will be once everything before them is recorded; `midway` says whether an earlier
-        run has begun what this one continues.
+        `state` is the state after everything before them is recorded. `midway` says whether an earlier run began what
+        this run continues.
         """
         steps: list[Transition] = []
         source = self.source
@@ -76,7 +76,10 @@ class Planning:
         return steps
 
     def predict(self, plan: PlannedBatch, state: PipelineState, clock: Clock) -> PlannedBatch | None:
-        """What this batch's lane carries next if all goes well. It is planned, and recorded, in its turn."""
+        """Return what the lane of this batch processes next, if all goes well.
+
+        It is planned and recorded in its turn.
+        """
         lane = plan.batch.lane
         if self.source is None:
             return None
@@ -86,7 +89,7 @@ class Planning:
         return predicted
 
     def confirm(self, batch: Batch) -> None:
-        """The plan is recorded: the lane waits for no more rows."""
+        """The plan is recorded: the lane stops waiting for more rows."""
         if self.following is not None:
             self.following.note_planned(batch.lane)
 
@@ -96,23 +99,25 @@ class Planning:
         self.begun = self.begun and not batch.first
 
     def note_cancelled(self, batch: Batch) -> None:
-        """The rows of this batch, which this run planned, are planned once more."""
+        """Plan the rows of this batch, which this run planned, once more."""
         self.exhausted.discard(batch.lane)
         self.begun = self.begun and not batch.first
 
     def may_plan_more(self, *, stopping: bool) -> bool:
-        """Whether there may be more to plan, though nothing is in flight: until a stop, or until what was waiting for
-        more rows then is planned."""
+        """Whether there may be more to plan, though nothing is in flight.
+
+        That ends with a stop, or when the lanes that waited for more rows are planned.
+        """
         return self.following is not None and (not stopping or bool(self.following.gathering))
 
     def must_wait(self, *, stopping: bool) -> bool:
-        """Whether this run has to wait for lanes of others, though it has nothing left to carry."""
+        """Whether this run must wait for lanes of other runs, though it has nothing left."""
         if self.company is None or self.source is None or self.following is not None or stopping:
             return False
         return self.company.unfinished
 
     def list_moments(self, now: float) -> Iterator[float]:
-        """In how many seconds a run that goes on has something else to do than to wait for an outcome."""
+        """Return in how many seconds a run that follows has something else to do than to wait for an outcome."""
         if self.following is not None:
             free = self._has_room(now, shared=False) and not (self.source and self._is_opening(self.source))
             yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
@@ -125,7 +130,7 @@ class Planning:
         self.exhausted.clear()
 
     def let_go(self, *, stopping: bool) -> None:
-        """Wait for more no longer in lanes that are another's, or, behind a stop, that would have to be looked at."""
+        """Stop waiting for more rows in lanes of other runs, and after a stop in lanes that would need a new look."""
         if self.company is None or self.following is None:
             return
         mine, unseen = self.company.list_kept_lanes(), self._list_unseen() if stopping else ()
@@ -133,16 +138,16 @@ class Planning:
             self.following.note_planned(lane)
 
     def list_ended(self, mine: Collection[str]) -> Collection[str]:
-        """Those of this run's lanes in which it has nothing left to carry, if it is to end at all."""
+        """Return the lanes of this run in which nothing is left, if the run ends at all."""
         if self.source is None or self.following is not None:
             return ()
         planned = set(self.source.lanes)
         return [lane for lane in mine if (lane in self.exhausted or lane not in planned) and lane not in self.unseen]
 
     def survey_taken(self, company: LaneCoordination, taken: Sequence[str], mine: Collection[str]) -> bool:
-        """Look at what waits in lanes that were taken; whether anything was looked at.
+        """Look at what waits in lanes that this run took. Return whether it looked.
 
-        All lanes of this run are looked at where another run came that may have seen more.
+        If another run joined that may have seen more, this run looks at all its lanes.
         """
         self.unseen.update(taken)
         if company.has_newcomers:
@@ -151,7 +156,7 @@ class Planning:
         return self._survey(company)
 
     def make_ticks(self, state: PipelineState, clock: Clock) -> Sequence[tuple[str, ShowEmptyBatch]]:
-        """The empty batches that everybody is shown when nothing has come for a while, by their lanes."""
+        """Return the empty batches, by lane, that stages and destinations get when no rows came for a while."""
         source, following = self.source, self.following
         busy = bool(self.work.flights or self.work.working)
         if source is None or following is None or not following.is_quiet(source.idle, clock.elapsed(), busy=busy):
@@ -159,7 +164,7 @@ class Planning:
         return list(source.make_ticks(state.get_lane, clock.now()).items())[: self.work.crew.size]
 
     def _list_plannable(self, *, stopping: bool) -> Sequence[str]:
-        """The lanes of which a batch may be planned; after a stop those whose batch was waiting for more rows."""
+        """Return the lanes that may plan a batch. After a stop these are the lanes that waited for more rows."""
         lanes: Collection[str] = self.source.lanes if self.source else ()
         if stopping:
             lanes = tuple(self.following.gathering) if self.following else ()
@@ -170,8 +175,11 @@ class Planning:
         return [lane for lane in lanes if lane not in taken]
 
     def _has_room(self, now: float, *, shared: bool) -> bool:
-        """Whether another batch may be planned: not too many are in flight, and a runner will be there for it, or one
-        that carries others with which it can be written."""
+        """Whether another batch may be planned.
+
+        Not too many may be in flight. A runner must be free for it, or one write must be able to bring it together
+        with others.
+        """
         idle = self.work.list_awake(now)
         together = [flight for flight in idle if may_share(flight, self.source)]
         runners = len(self.work.working) + len(idle) - len(together) + bool(together)
@@ -223,14 +231,17 @@ class Planning:
 
 
 SELDOM = 100
-"""How many times longer than the last look took the next one waits at least: looking costs 1 % of a core at most."""
+"""The next look waits at least this many times as long as the last look took.
+
+So looking costs at most 1 % of a core.
+"""
 
 Again = Callable[["BatchPlanner | None", Mapping[str, Json]], "BatchPlanner | None"]
-"""What there is to plan from now, behind these offsets."""
+"""Returns what a run can plan from now, after these offsets."""
 
 
 class Follower:
-    """What a run that goes on knows of time, all in seconds of its own clock."""
+    """When a run that follows looks again. All times are seconds of its own clock."""
 
     def __init__(self, *, every: float, again: Again, now: float) -> None:
         self.every = every

@@ -32,28 +32,28 @@ from runners.model.tasks import (
 
 
 class WorkInFlight:
-    """The flights and the runners that carry them. Used by the thread that owns progress alone."""
+    """The batches in flight and the runners that process them. Only the thread that owns progress uses it."""
 
     def __init__(self, crew: TaskWorkers) -> None:
         self.crew = crew
         self.flights: dict[str, BatchInFlight] = {}
-        """The batch of each lane that has one on its way."""
+        """The batch in flight of each lane."""
         self.working: dict[str, Sequence[str]] = {}
-        """The lanes of which a runner carries batches: together, under the name of the first of them."""
+        """The lanes whose batches a runner processes, by the lane in whose name it does."""
         self.watches: dict[str, BatchTiming] = {}
-        """Where the time goes of each batch on its way, by its plan."""
+        """Where the time of each batch in flight goes, by its plan."""
         self.ticking: set[str] = set()
-        """The lanes in which an empty batch is being shown."""
+        """The lanes that show an empty batch now."""
 
     def has_idle_runner(self) -> bool:
         return len(self.working) < self.crew.size
 
     def list_busy_lanes(self) -> set[str]:
-        """The lanes of which a runner has a task."""
+        """Return the lanes of which a runner has a task."""
         return {lane for lanes in self.working.values() for lane in lanes}
 
     def list_lanes(self) -> set[str]:
-        """The lanes in which anything is on its way, an empty batch too."""
+        """Return the lanes with a batch in flight, also an empty batch."""
         return {*self.flights, *self.list_busy_lanes()}
 
     def list_idle(self) -> Sequence[BatchInFlight]:
@@ -61,21 +61,21 @@ class WorkInFlight:
         return [flight for lane, flight in self.flights.items() if lane not in busy]
 
     def list_awake(self, now: float) -> Sequence[BatchInFlight]:
-        """The flights that no runner has and that do not rest."""
+        """Return the flights that no runner has and that do not rest."""
         return [flight for flight in self.list_idle() if not flight.is_resting(now)]
 
     def add(self, flight: BatchInFlight, now: float) -> None:
-        """Count the batch among those on their way; its time begins now."""
+        """Add a batch to the flights; its time begins now."""
         self.flights[flight.plan.batch.lane] = flight
         self.watches[flight.plan.batch.plan] = BatchTiming(now)
 
     def remove(self, batch: Batch) -> None:
-        """Give up a batch that was never begun."""
+        """Remove a batch that was never begun."""
         del self.flights[batch.lane]
         del self.watches[batch.plan]
 
     def drop_resting(self, now: float) -> None:
-        """Give up the batches that rest; the next run takes them up."""
+        """Remove the batches that rest; the next run continues them."""
         for flight in self.list_idle():
             if flight.is_resting(now):
                 del self.flights[flight.plan.batch.lane]
@@ -90,25 +90,27 @@ class WorkInFlight:
         self.crew.start(lanes[0], join_tasks(tasks))
 
     def start_tick(self, lane: str, tick: ShowEmptyBatch) -> None:
-        """Have an empty batch shown in the name of this lane."""
+        """Start the task that shows an empty batch, in the name of this lane."""
         self.ticking.add(lane)
         self.working[lane] = [lane]
         self.crew.start(lane, tick)
 
     def split(self, first: str, outcome: Outcome) -> Sequence[Finished]:
-        """The outcome of the task given in the name of this lane, for each of its lanes. Its runner is idle."""
+        """Return the outcome of the task for each of its lanes. Its runner is idle from now on."""
         return list(split_outcome(outcome, self.working.pop(first)))
 
     def end_tick(self, lane: str) -> bool:
-        """Whether the outcome of this lane is that of an empty batch."""
+        """Whether the outcome of this lane belongs to an empty batch."""
         ticked = lane in self.ticking
         self.ticking.discard(lane)
         return ticked
 
 
 def may_share(flight: BatchInFlight, source: BatchPlanner | None) -> bool:
-    """Whether this batch may be written together with others: it goes straight, its destination takes several, and no
-    write of it with others was declined before."""
+    """Whether one write may bring this batch together with others.
+
+    It must be straight, its destination must take several batches, and no write of it with others was declined before.
+    """
     if source is None or GROUPED in flight.declined or not isinstance(flight.task, WriteStraight):
         return False
     return source.may_group(flight.plan.batch.lane)
@@ -117,7 +119,7 @@ def may_share(flight: BatchInFlight, source: BatchPlanner | None) -> bool:
 def group_flights(
     flights: Sequence[BatchInFlight], source: BatchPlanner | None, most: int
 ) -> Iterator[Sequence[BatchInFlight]]:
-    """The flights in their order, those together that may share a write, at most so many of them."""
+    """Return the flights in their order. Flights that may share a write are together, up to this many."""
     sharing: dict[str, list[BatchInFlight]] = {}
     for flight in flights:
         if may_share(flight, source):
@@ -135,7 +137,7 @@ def join_tasks(tasks: Sequence[Task]) -> Task:
 
 
 def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
-    """The outcome of a task, for each of its lanes."""
+    """Return the outcome of a task for each of its lanes."""
     cannot_share = isinstance(outcome, Failed) or (isinstance(outcome, Declined) and outcome.way == GROUPED)
     for lane in lanes:
         if isinstance(outcome, GroupWritten):
@@ -151,18 +153,18 @@ LISTEN = 5.0
 
 
 class BackOff:
-    """What a run knows of its batches that rest, all in seconds of its own clock."""
+    """The batches of a run that wait before they are tried again. All times are seconds of its own clock."""
 
     def __init__(self, retry: RetryPolicy, dice: random.Random, *, now: float) -> None:
         self.retry = retry
         self.dice = dice
         self.listened = now
-        """When the ledger was last looked at because of a batch that rests."""
+        """When the run last looked at the ledger because of a batch that rests."""
         self.begun: dict[str, BatchRests] = {}
-        """What is told of batches that begin to rest, once that is recorded; by their plans."""
+        """The events of batches that begin to rest, by their plans. They are emitted once the rest is recorded."""
 
     def rest_or_fail(self, step: Transition, clock: Clock, *, stopping: bool) -> Transition:
-        """The step, or a rest in the place of its error. A run that stops lets nothing rest any more."""
+        """Return the transition, or a rest in the place of its error. A run that stops lets no batch rest."""
         now = clock.elapsed()
         rest = step if stopping else self.postpone(step, now)
         if step.error is not None and rest.error is None:
@@ -177,8 +179,11 @@ class BackOff:
         return self.watch_ledger(rest, now)
 
     def postpone(self, step: Transition, now: float) -> Transition:
-        """The step without its error, where that passes by itself and the batch is to be tried again after a rest.
-        Where several destinations have failed every error must pass; else the one that does not is told."""
+        """Return the transition without its error, if the error passes by itself and the batch is tried again after a
+        rest.
+
+        If several destinations failed, all errors must pass. Otherwise the result has the error that does not pass.
+        """
         flight = step.flight
         if step.error is None or step.again is None:
             return step
@@ -192,7 +197,7 @@ class BackOff:
         return replace(step, flight=rest_flight(flight, step.again, now=now, until=now + pause), error=None)
 
     def watch_ledger(self, step: Transition, now: float) -> Transition:
-        """The step; before a write that went wrong is asked for, the ledger is looked at."""
+        """Return the transition. If it asks for a failed write, look at the ledger first."""
         flight = step.flight
         if isinstance(flight.task, AskDestinations) and flight.until is None:
             return replace(step, flight=replace(flight, until=now))
@@ -200,22 +205,30 @@ class BackOff:
 
     @staticmethod
     def find_first_failure(lane: LaneState, clock: Clock) -> float | None:
-        """When the lane's next batch could not be carried for the first time, by the clock of this run."""
+        """Return when the lane's next batch first failed, by the clock of this run."""
         if not lane.since:
             return None
         return clock.elapsed() - max(0.0, (clock.now() - datetime.fromisoformat(lane.since)).total_seconds())
 
-    def should_listen(self, idle: Sequence[BatchInFlight], now: float) -> bool:
-        """Whether it is time to look for a stop or a takeover: now and then while a batch rests,
-        for then nothing is recorded; and always before one goes again, for then nothing may be written any more."""
-        moments = [flight.until for flight in idle if flight.until is not None]
+    def should_listen(self, idle: Sequence[BatchInFlight], now: float, *, asks_at: float | None = None) -> bool:
+        """Whether it is time to look in the ledger for a stop or a takeover.
+
+        The run looks now and then while a batch rests, or until it asks for its budget again at `asks_at`, because it
+        records nothing then. It always looks before it tries a batch again, because it may have lost the right to
+        write.
+        """
+        moments = [until for until in (*(flight.until for flight in idle), asks_at) if until is not None]
         due = bool(moments) and (now >= self.listened + LISTEN or min(moments) <= now)
         if due:
             self.listened = now
         return due
 
     def list_moments(self, idle: Sequence[BatchInFlight]) -> Iterator[float]:
-        """When there is something to do about batches that no runner has."""
+        """Return when there is something to do about batches that no runner has."""
         for flight in idle:
             if flight.task is not None:
-                yield 0.0 if flight.until is None else min(flight.until, self.listened + LISTEN)
+                yield 0.0 if flight.until is None else self.limit_sleep(flight.until)
+
+    def limit_sleep(self, until: float) -> float:
+        """Return this moment, or an earlier one at which the run looks in the ledger."""
+        return min(until, self.listened + LISTEN)

@@ -1,4 +1,4 @@
-"""The runners: a fixed number of threads, each of which does one task at a time and waits without polling."""
+"""The runners: a fixed number of threads. Each does one task at a time, and waits without polling."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from runners.model.tasks import Failed, Outcome, Task
 
 Finished = tuple[str, Outcome]
-"""A lane, and the outcome of the task that was given in its name."""
+"""A lane, and the outcome of the task that was started in its name."""
+
+Process: TypeAlias = Callable[[Task], Outcome]
+"""What a runner does with a task."""
 
 
 class TaskWorkers(ABC):
@@ -24,21 +28,21 @@ class TaskWorkers(ABC):
 
     @abstractmethod
     def wait(self, seconds: float | None) -> Sequence[Finished]:
-        """What has finished; waits for the first, for `wake`, or for the time to pass."""
+        """Return what has finished. It waits for the first outcome, for `wake`, or for the time to pass."""
 
     @abstractmethod
     def wake(self) -> None:
-        """End the wait that is under way, or the next one. May be called from a signal handler."""
+        """End the current wait, or the next wait. A signal handler may call this."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let the runners go once they have finished."""
+        """End the runners after their tasks."""
 
 
 class WorkerPool(TaskWorkers):
     """Runners as threads of this process."""
 
-    def __init__(self, size: int, process: Callable[[Task], Outcome]) -> None:
+    def __init__(self, size: int, process: Process) -> None:
         self.size = size
         self._process = process
         self._tasks: list[queue.SimpleQueue[tuple[str, Task] | None]] = [queue.SimpleQueue() for _ in range(size)]

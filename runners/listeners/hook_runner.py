@@ -67,7 +67,7 @@ class _HookThread:
         self.hook = hook
         self.scribe: BackgroundWriter[Mapping[str, JSON]] = BackgroundWriter(self._tell_all, room=ROOM)
         self.lost = 0
-        """How often it could not be told."""
+        """How many calls of the hook failed."""
         self.why = ""
         self._secrets = secrets
         self._sleep = sleep
@@ -79,7 +79,7 @@ class _HookThread:
                 self.lost, self.why = self.lost + 1, without(self._secrets, why)
 
     def _try_hook(self, facts: Mapping[str, JSON]) -> str:
-        """Why it could not be told; nothing if it was."""
+        """Call the hook. Return why it failed; empty if it did not."""
         why = ""
         for attempt in range(self.hook.attempts):
             if attempt:

@@ -22,9 +22,9 @@ ROOM, PATIENCE = 10_000, 5.0
 
 
 class Lines(logging.Handler):
-    """Log records as lines of standard error, wherever that is by then: above a progress bar too.
+    """Log records as lines of standard error, wherever that is by then, also above a progress bar.
 
-    That nobody reads them any more stops nothing, and nothing waits for whoever reads them slowly.
+    A closed reader stops nothing, and nothing waits for a slow reader.
     """
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ class BatchTiming:
         self._last = now
 
     @property
-    def worked(self) -> float:
+    def work_seconds(self) -> float:
         """All but the rests."""
         return sum(self.spent.values()) - self.spent["rest"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 DOCUMENT = Path(__file__).parents[1] / "CODES.md"
 _ENTRY = re.compile(r"^### `(?P<code>\w+)`\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
-_SENTENCE = re.compile(r"(?P<said>(?:`[^`]*`|[^`])*?)[.:](?: |$)")
+_SENTENCE = re.compile(r"(?P<sentence>(?:`[^`]*`|[^`])*?)[.:](?: |$)")
 """A dot or a colon between backticks ends no sentence."""
 
 
@@ -28,7 +28,7 @@ def summarise(code: str) -> str:
     summary = " ".join(read_codes()[code].split("\n- ")[0].split())
     first = _SENTENCE.match(summary)
     assert first is not None, code
-    return f"{first['said']}."
+    return f"{first['sentence']}."
 
 
 @dataclass(frozen=True)

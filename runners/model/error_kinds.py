@@ -200,7 +200,7 @@ def is_disk_full(error: BaseException) -> bool:
         if isinstance(each, OSError) and each.errno in _NO_ROOM:
             return True
         for cause in list_causes(each):
-            text = cause.said or ("" if cause.condition else str(each))
+            text = cause.message or ("" if cause.condition else str(each))
             if cause.name in _OF_FILES and any(words in text for words in _NO_ROOM_IN_WORDS):
                 return True
     return False
@@ -224,11 +224,11 @@ def explain_row_error(error: BaseException) -> tuple[str, str]:
     causes = list_causes(error)
     spark = next((each for each in causes if _says_the_cause(each)), None)
     if spark is not None:
-        return spark.condition.partition(".")[0], spark.said.partition("\n")[0].rstrip()
+        return spark.condition.partition(".")[0], spark.message.partition("\n")[0].rstrip()
     behind = causes[2:]
     if not behind or any(cause.in_python for cause in causes):
         return EXPRESSION_CODE, ""
-    return EXPRESSION_CODE, f"{behind[-1].name}: {behind[-1].said.partition(chr(10))[0]}".rstrip(": ")
+    return EXPRESSION_CODE, f"{behind[-1].name}: {behind[-1].message.partition(chr(10))[0]}".rstrip(": ")
 
 
 def _transient_reason(cause: ErrorCause) -> str:
@@ -251,7 +251,7 @@ def _says_the_cause(cause: ErrorCause) -> bool:
 
 def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
     """Whether the error comes from evaluating rows, and from nothing that concerns all of them alike."""
-    raised = [cause.said for cause in causes if cause.condition == RAISED]
+    raised = [cause.message for cause in causes if cause.condition == RAISED]
     if not (raised or any(cause.in_task or cause.in_python for cause in causes)):
         return False
     if any(message.startswith(("WHERRY_", "wherry-")) for message in raised):

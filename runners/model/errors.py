@@ -82,7 +82,7 @@ class LimitTripped(WherryError):
         batch: Batch,
         *,
         of: str,
-        said: str,
+        message: str,
         pauses: bool = False,
         nacks: Sequence[Mapping[str, Json]],
         causes: Causes = Causes(),
@@ -92,7 +92,7 @@ class LimitTripped(WherryError):
         paused = "; the pipeline is paused" if pauses else ""
         resume = f"{RESUME}  (before the next run)\n" if pauses else ""
         super().__init__(
-            _describe_refusal(batch, f"{reason}{paused}", "", [said], nacks, causes),
+            _describe_refusal(batch, f"{reason}{paused}", "", [message], nacks, causes),
             hint=f"see it       wherry preview FILE\n{resume}"
             f"let it pass  wherry run FILE --set dlq.limits.{of}=off  (this run only; refused rows go to the DLQ)",
         )
@@ -123,7 +123,7 @@ class RefusedLate(WherryError):
 
     code = "REFUSED_LATE"
 
-    def __init__(self, batch: Batch, *, refusing: str, having: Sequence[str], said: str) -> None:
+    def __init__(self, batch: Batch, *, refusing: str, having: Sequence[str], reason: str) -> None:
         without = (
             f'\ngo without   wherry run FILE --forget {refusing} --reason "…"\n'
             f"             wherry backfill FILE --only {refusing} --lane {batch.lane} --from {batch.number} "
@@ -131,7 +131,7 @@ class RefusedLate(WherryError):
         )
         super().__init__(
             f"'{refusing}' refuses rows of batch {batch.number} of lane {batch.lane}, but "
-            f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} rows of it already: {said}",
+            f"{' and '.join(having)} {'has' if len(having) == 1 else 'have'} rows of it already: {reason}",
             hint="No row is lost: the batch stays open, and the next run continues with it.\n"
             f"let it in    remove the new constraint or NOT NULL of '{refusing}'; run; add it again"
             + ("" if list(having) == [DLQ] else without),
@@ -201,14 +201,17 @@ class BudgetExceeded(WherryError):
 
     code = "BUDGET"
 
-    def __init__(self, waiting: int, limit: int) -> None:
+    def __init__(self, waiting: int, limit: int, size: str = "") -> None:
+        """`size` is the limit as the definition has it, where both numbers are bytes."""
+        rows = f"{format_count(waiting, 'refused row waits', 'refused rows wait')} in the DLQ"
+        held = f"The refused rows that wait in the DLQ hold {waiting:,} bytes"
+        allowed, more = f"{size} ({limit:,} bytes)" if size else f"{limit:,}", f"{-(-waiting >> 19)}MiB"
         super().__init__(
-            f"{format_count(waiting, 'refused row waits', 'refused rows wait')} in the DLQ, and dlq.budget is "
-            f"{limit:,}. The run stopped before its next batch.",
+            f"{held if size else rows}, and dlq.budget is {allowed}. The run stopped before its next batch.",
             hint="see them      wherry dlq summary FILE\n"
             'process them  wherry dlq replay FILE --reason "…"\n'
             'give them up  wherry dlq discard FILE --reason "…"\n'
-            f"allow more    dlq: {{budget: {2 * waiting}}}  in the definition",
+            f"allow more    dlq: {{budget: {more if size else 2 * waiting}}}  in the definition",
         )
 
 

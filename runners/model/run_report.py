@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, TypedDict
 from origins.batch import JSON, Batch, Json
 from origins.errors import WherryError
 from origins.json_shape import check_shape
-from origins.object_store import suggest_connector
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
+from origins.store_access import suggest_connector
 from runners.model.batch_timing import PHASES, add_times
 from runners.model.causes import Causes
 from runners.model.comparison import CanaryReport
@@ -85,8 +85,10 @@ class RunError:
         later: Sequence[Exception] = (),
         places: Mapping[str, str] = {},
     ) -> RunError:
-        """Make it from an exception, without secrets; a foreign error becomes one line. `places` are the paths at which
-        the run writes, by what lies there: of a disk that is full it is said which one."""
+        """Make it from an exception, without secrets; a foreign error becomes one line.
+
+        `places` are the paths where the run writes, by what is there: they show which disk is full.
+        """
         batch: Batch | None = getattr(error, "batch", None)
         full = is_disk_full(error)
         error = wrap_file_error(error) or error

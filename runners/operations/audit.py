@@ -8,27 +8,29 @@ from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from destinations.dead_letters import match_id, query_dlq
+from destinations.dead_letters import match_id, query_dlq, stream_fallback
 from destinations.delta.delta import Delta
 from destinations.destination import DeliveryAccount, Destination, DestinationError
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import JSON
+from origins.errors import WherryError, list_spark_errors
 from origins.quick_dataclass import dataclass
 from runners.model.clock import Clock
 from runners.model.entry import Settled
 from runners.model.pipeline_state import is_aside
 from runners.model.planned_batch import BranchBody
 from runners.model.spec import PipelineSpec
-from runners.model.text import format_batches
+from runners.model.text import format_batches, summarise_error
 from runners.operations.audit_delivery import PUT_BACK, DeliveryAudit
 from runners.operations.audit_finding import ACCEPT, Audit, Finding, group_findings
 from runners.operations.ledger_claims import LedgerClaims, check_spans, count_rows_for
 from runners.operations.pipeline_access import open_state
 from runners.running.compatibility import resolve_names
+from runners.running.merge_fallback import label_waiting
 from runners.running.opening import list_carried_parts
 from runners.state.journal import list_settled_ever
 from runners.state.location import find_dlq
-from runners.state.takeover import is_run
+from runners.state.ownership import is_run
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
@@ -232,13 +234,19 @@ def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], cl
     if not fallen or fallback is None:
         why = "the definition has no fallback" if fallen else ""
         return FallbackContent(place=known.get("place", "the fallback"), unreadable=why)
+    if fallback.read_back is None:
+        return FallbackContent(place=fallback.place, ids=None)
     ids: dict[str, set[str]] = {}
+    labels = [label_waiting(pipeline.name, settled) for settled in claims.settled if settled.plan in fallen]
     try:
-        for row in query_dlq(fallback, spark, "SELECT id, plan FROM {table}"):
-            if row["plan"] in fallen and re.fullmatch(match_id(row["plan"]), row["id"] or ""):
-                ids.setdefault(row["plan"], set()).add(row["id"])
-    except DestinationError as error:
-        return FallbackContent(place=fallback.place, unreadable=error.message)
+        for table in stream_fallback(fallback, spark, labels, ("id", "plan")):
+            for row in table.to_pylist():
+                if row["plan"] in fallen and re.fullmatch(match_id(row["plan"]), row["id"] or ""):
+                    ids.setdefault(row["plan"], set()).add(row["id"])
+    except list_spark_errors(WherryError) as error:
+        own = error.message if isinstance(error, WherryError) else ""
+        reason = own or pipeline.protection.mask_error(error, summarise_error(error))
+        return FallbackContent(place=fallback.place, unreadable=reason)
     return FallbackContent(place=fallback.place, ids={plan: frozenset(each) for plan, each in ids.items()})
 
 
@@ -247,8 +255,8 @@ class FallbackContent:
     """What the fallback can show."""
 
     place: str = ""
-    ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The ids of the refused rows that it has, by the plan of their batch."""
+    ids: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
+    """The ids of its refused rows, by the plan of their batch; None if Wherry cannot read the fallback."""
     unreadable: str = ""
     """Why its rows cannot be read."""
 
@@ -345,9 +353,9 @@ def _check_fallback(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding
             repair=f"Put the fallback back, from a backup or in the definition. {ACCEPT}",
         )
         return
-    for settled in claims.settled if fallen else ():
+    for settled in claims.settled if fallen and fallback.ids is not None else ():
         expected, held = fallen.get(settled.plan, 0), queue.by_plan.get(settled.plan)
-        there = len(fallback.ids.get(settled.plan, frozenset()) | (held.ids if held else frozenset()))
+        there = len((fallback.ids or {}).get(settled.plan, frozenset()) | (held.ids if held else frozenset()))
         if there < expected and (held is None or held.distinct < expected):
             message = f"{expected - there:,} of {expected:,} refused rows are missing from the fallback"
             repair = f"Put the fallback back from a backup. {ACCEPT}"
@@ -366,7 +374,7 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
             number=label["number"],
             destination=DLQ,
             plans=[label["plan"]],
-            message=f"its refused rows cannot be read: {loss.said}",
+            message=f"its refused rows cannot be read: {loss.reason}",
             repair=repair,
         )
     if not harmed:
@@ -394,7 +402,7 @@ def _report_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -
     back = loss is not None and loss.version is not None and account is not None and account.mends
     message = (
         f"{missing:,} of {_count_refused(settled):,} refused rows are "
-        f"missing, and they were neither replayed nor discarded{f': {loss.said}' if loss else ''}"
+        f"missing, and they were neither replayed nor discarded{f': {loss.reason}' if loss else ''}"
     )
     repair = f"{PUT_BACK if back else ''}Put the DLQ back from a backup. {ACCEPT}"
     version, remedy = loss.version if loss else None, "put_back" if back else ""

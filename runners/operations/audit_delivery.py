@@ -57,7 +57,9 @@ class DeliveryAudit:
                 for plan in self.claims.state.open_plans
                 for own in self.names.intersection(plan.destinations)
             ),
-            proved_from=(self._first_told if self._first_told or not self._meant else None) if there else None,
+            proved_from=(self._first_told if self._first_told or not self._expected_batches else None)
+            if there
+            else None,
             proof=NO_PROOF if self.account is None else self.account.proof,
         )
 
@@ -72,7 +74,7 @@ class DeliveryAudit:
             return
         place = self.account.place
         if not self.account.there:
-            batches = sum(count_rows_for(*pair) != 0 for pair in self._meant.values())
+            batches = sum(count_rows_for(*pair) != 0 for pair in self._expected_batches.values())
             if batches:
                 message = f"{place} is missing; {batches:,} batches were delivered to it"
                 again = "Put it back from a backup. Or deliver all batches again into an empty place:"
@@ -91,10 +93,10 @@ class DeliveryAudit:
                 code=loss.code,
                 destination=self.name,
                 version=loss.version,
-                message=f"rows of unknown batches: {loss.said}",
+                message=f"rows of unknown batches: {loss.reason}",
                 repair=f"Read the table's history. {_suggest_restore(loss)}",
             )
-        for settled, own in self._meant.values():
+        for settled, own in self._expected_batches.values():
             yield from self._check_batch(settled, own, replaced=replaced)
         yield from self._find_strays()
 
@@ -106,7 +108,7 @@ class DeliveryAudit:
         return brought
 
     @cached_property
-    def _meant(self) -> Mapping[str, tuple[Settled, str]]:
+    def _expected_batches(self) -> Mapping[str, tuple[Settled, str]]:
         """The batches that were meant for it, lane by lane, each with the name that it had then, by their keys."""
         return {
             f"{settled.plan}/{own}": (settled, own)
@@ -134,7 +136,7 @@ class DeliveryAudit:
         """For each lane the first batch of which the history tells."""
         whole = self.account is not None and self.account.whole
         first: dict[str, int] = {}
-        for key, (settled, _) in self._meant.items():
+        for key, (settled, _) in self._expected_batches.items():
             if whole or self.has(key):
                 first[settled.lane] = min(settled.number, first.get(settled.lane, settled.number))
         return first
@@ -226,7 +228,7 @@ class DeliveryAudit:
         if len(brought.together) < 2:
             return brought.rows
         expected = count_rows_for(settled, own)
-        others = [self._meant.get(key) for key in brought.together]
+        others = [self._expected_batches.get(key) for key in brought.together]
         known = [(count_rows_for(*pair), count_decided_for(*pair)) for pair in others if pair is not None]
         if len(known) < len(others) or brought.rows is None:
             return expected
@@ -250,7 +252,7 @@ class DeliveryAudit:
         )
 
     def _is_open(self, settled: Settled, own: str) -> bool:
-        """Whether it is on its way still: what is owed is said elsewhere."""
+        """Whether the batch is still open. Another finding reports what is owed."""
         plan = self.claims.state.get_lane(settled.lane).open
         return plan is not None and plan.batch.plan == settled.plan and own in plan.destinations
 
@@ -292,7 +294,7 @@ class DeliveryAudit:
         where = "" if brought.version is None else f" written in version {brought.version}"
         are = "is" if brought.rows == 1 and whole else "are"
         lost = "missing" if loss.code in _MISSING else "changed or missing"
-        message = f"{some}the {rows}{where} {are} {lost}: {loss.said}"
+        message = f"{some}the {rows}{where} {are} {lost}: {loss.reason}"
         remedy = "put_back" if back else ""
         return self._make_finding(loss.code, settled, message, repair, version=loss.version, remedy=remedy)
 
@@ -309,7 +311,7 @@ class DeliveryAudit:
     def _report_doubt(self, settled: Settled, doubt: Loss) -> Finding:
         """Its rows shared a file with others, and rows of that file were changed."""
         since = "" if doubt.version is None else f" since version {doubt.version}"
-        message = f"Wherry cannot check{since} whether its rows are unchanged: {doubt.said}"
+        message = f"Wherry cannot check{since} whether its rows are unchanged: {doubt.reason}"
         repair = f"Look for its rows in the destination. {ACCEPT}"
         return self._make_finding("NOT_PROVED", settled, message, repair, version=doubt.version)
 

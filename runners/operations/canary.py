@@ -26,6 +26,7 @@ from origins.errors import WherryError
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import Definition
+from runners.engine.worker_pool import Process
 from runners.model.comparison import CanaryReport, ComparedBatch, ShadowTable
 from runners.model.errors import CarryFailed, Refusal
 from runners.model.masking import without
@@ -47,7 +48,7 @@ from runners.operations.compare import BatchPair, OriginPair, pair_origins
 from runners.operations.pipeline_access import open_state
 from runners.operations.trial import TrialRun
 from runners.running.opening import make_chain
-from runners.running.run import CarriedRun, Process
+from runners.running.run import CarriedRun
 from runners.spark.session import make_own_session
 from runners.spark.session_pool import cancel, tag_work
 from runners.state.location import SHADOW_STAMP, StateLocation

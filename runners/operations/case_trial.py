@@ -188,7 +188,7 @@ class CaseTrial:
 
 
 def _refuse_rows(cases: Sequence[Case], batch: Batch) -> Refusal:
-    """What a person is told of rows whose values are not of the columns' types."""
+    """The message about rows whose values do not have the columns' types."""
     names, columns = ", ".join(repr(case.name) for case in cases), T.StructType.fromJson(json.loads(batch.schema))
     types = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in columns)
     return Refusal(

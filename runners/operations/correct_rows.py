@@ -19,7 +19,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.row_values import BadValue, keep_if_same, match_name, parse_edited, parse_row, show_kind, write_json
 from runners.model.spec import PipelineSpec
-from runners.model.text import escape_line, format_count
+from runners.model.text import format_count
 from runners.operations.pipeline_access import open_state
 from runners.operations.row_files import (
     ID,
@@ -32,6 +32,7 @@ from runners.operations.row_files import (
     RowFormat,
     find_format,
     read_rows,
+    refuse_rows,
     write_rows,
 )
 from runners.running.choice import OLDEST_FIRST, Choice
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 MOST_CORRECTED = 100_000
 """So many rows are corrected at once: the ledger keeps the id of each, and they pass through this process."""
-_MOST_NAMED = 5
 _ASKED = "id, stage, code, message, `row`, original, original_schema"
 _UNREAD = "the origin could not read these lines; correct them and add them in a new file"
 _NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
@@ -108,8 +108,8 @@ class Correctable:
         values = {
             name: each for name, each in shown.values.items() if write_json(each) == write_json(self.values[name])
         }
-        told = dict(zip(OURS, (shown.id, shown.code, shown.message), strict=False))
-        return write_json({**told, **values}, indent=2) + "\n"
+        ours = dict(zip(OURS, (shown.id, shown.code, shown.message), strict=False))
+        return write_json({**ours, **values}, indent=2) + "\n"
 
     def correct(self, row: EditedRow, form: RowFormat) -> str | None:
         """The row as JSON of the DLQ, with what was edited; None if nothing was. A column that is missing stays as it
@@ -303,7 +303,8 @@ def correct_rows(
         texts.setdefault(row.id, text)
     name = file.name if file else "These rows"
     if problems:
-        _refuse(name, problems)
+        hint = "Correct these rows in the file. A row of another pipeline does not belong there."
+        refuse_rows(f"{name} was not imported", problems, hint=hint)
     originals = {id_: write_json(dict(found[id_].values)) for id_, text in texts.items() if text is None and unchanged}
     kept = {id_: text for id_, text in texts.items() if text is not None} | originals
     if len(kept) > MOST_CORRECTED:
@@ -324,15 +325,6 @@ def correct_rows(
 
 def _count(ids: Iterable[str], among: Any) -> int:
     return sum(each in among for each in ids)
-
-
-def _refuse(name: str, problems: Sequence[str]) -> None:
-    more = [f"and {len(problems) - _MOST_NAMED:,} more"] if len(problems) > _MOST_NAMED else []
-    listed = "\n  ".join(map(escape_line, [*problems[:_MOST_NAMED], *more]))
-    raise Refusal(
-        f"{name} was not imported, and nothing was written:\n  {listed}",
-        hint="Correct these rows in the file. A row of another pipeline does not belong there.",
-    )
 
 
 def find_correctable(pipeline: PipelineSpec, id_: str) -> Correctable:

@@ -10,7 +10,7 @@ from dataclasses import field
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from destinations.dead_letters import format_moment, read_dead_letters
+from destinations.dead_letters import format_moment, read_dead_letters, trace_replays
 from destinations.destination import Destination
 from destinations.dlq import Dlq
 from origins.batch import JSON, Batch, Span
@@ -31,7 +31,7 @@ from runners.running.replay import MOST
 from runners.state.journal import DISCARDS, DecidedLetters, Journal, list_decided, list_settled_ever
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, find_dlq
-from runners.state.takeover import is_run
+from runners.state.ownership import is_run
 
 if TYPE_CHECKING:
     import pyarrow
@@ -55,6 +55,8 @@ def list_dead_letters(
     elif waiting or not choice.chooses_all:
         ids = {each.id for each in choice.select_letters(dlq, spark, decided.ids if waiting else ())}
     rows = read_dead_letters(dlq, spark, limit=limit, ids=ids, replayed=decided.replayed, discarded=decided.discarded)
+    earlier = trace_replays(dlq, spark, rows)
+    rows = [{**row, "first": next(iter(earlier[row["id"]]), None)} for row in rows]
     return rows if reveal else [pipeline.protection.mask_nack(row) for row in rows]
 
 

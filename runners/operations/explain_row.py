@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from destinations.dead_letters import match_ids, query_dlq, read_dead_letters
+from destinations.dead_letters import match_ids, query_dlq, read_dead_letters, trace_replays
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON, Batch
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 BESIDE = 2
 """How many rows are shown before the row in its file, and behind it."""
 _DEFINITION = "SELECT definition FROM {{table}} WHERE {ids}"
-_REPLAYS = "SELECT replays FROM {{table}} WHERE {ids}"
 _ALIKE = "SELECT code, stage, destination, count(*) AS n FROM {table} GROUP BY code, stage, destination"
 
 
@@ -240,6 +239,8 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
     decided = list_decided(journal)
     (own,) = read_dead_letters(dlq, spark, ids=[id_], replayed=decided.replayed, discarded=decided.discarded)
     (hash_,) = (each["definition"] for each in query_dlq(dlq, spark, _DEFINITION.format(ids=match_ids([id_]))))
+    earlier = trace_replays(dlq, spark, [own])[id_]
+    own["first"] = next(iter(earlier), None)
     letter = own if reveal else pipeline.protection.mask_nack(own)
     by = ("code", "stage", "destination")
     alike = sum(each["n"] for each in query_dlq(dlq, spark, _ALIKE) if all(each[name] == own[name] for name in by))
@@ -249,19 +250,10 @@ def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) 
         choice=choice,
         stage=_find_stage(definition, journal, str(hash_), choice.stage, choice.origin),
         alike=alike - 1,
-        earlier=_list_earlier(dlq, spark, own["replays"]),
+        earlier=earlier,
         definition=definition,
         as_read=own["original"],
     )
-
-
-def _list_earlier(dlq: Destination, spark: Callable[[], SparkSession], id_: str | None) -> Sequence[str]:
-    """This row of the DLQ and those of which it is the replay, the first one first; as far as they are kept."""
-    found: list[str] = []
-    while id_ and id_ not in found:
-        found.insert(0, id_)
-        id_ = next((each["replays"] for each in query_dlq(dlq, spark, _REPLAYS.format(ids=match_ids([id_])))), None)
-    return found
 
 
 def _find_stage(definition: Definition, journal: Journal, hash_: str, stage: str, origin: str) -> StageHistory:

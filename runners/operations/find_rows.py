@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import functions as F
 
-from destinations.dead_letters import format_moment, query_dlq
+from destinations.dead_letters import format_moment, match_ids, query_dlq
 from destinations.delta.delta import Delta
 from destinations.delta.table import TargetTable
 from destinations.destination import BroughtBatch, Destination, DestinationError
@@ -61,7 +61,8 @@ from runners.ways.batch_source import strip_lane_prefix
 from runners.ways.stage_chain import StageChain, name_destinations
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _TOGETHER = 20
 """How many batches one query looks through."""
@@ -69,6 +70,9 @@ _MOST_TRACED = 50
 """How many matching batches pass the stages, at most."""
 _AT, _FILE, _ROW = HIDDEN + "at", HIDDEN + "file", HIDDEN + "row"
 _OF_A_ROW = ("lane", "number", "stage", "destination", "code", "message")
+_OF_A_LETTER = ("id", "position", "nacked_at")
+_NEWEST = ("nacked_at", "lane", "number", "position")
+"""By what the rows of a DLQ are ordered, the newest first."""
 
 T = TypeVar("T")
 K = TypeVar("K", KeptMatch, LetterMatch)
@@ -295,20 +299,31 @@ class _RowSearch:
         """The matching rows of the DLQ, as they were read, or where that is not kept as they were refused."""
         dlq, _ = find_dlq(self.definition.pipeline)
 
-        def take(found: DataFrame) -> tuple[list[str], list[Mapping[str, Any]]]:
-            ids = [row["id"] for row in found.select("id").collect()]
-            return ids, _collect_newest(found, "nacked_at", "lane", "number", "position") if ids else []
+        def take(found: DataFrame) -> pa.Table:
+            return found.select("id", *_NEWEST).toArrow()
 
         try:
-            taken, unread, lacking = self._match_kept(dlq, ("id", "position", "nacked_at"), take)
+            taken, unread, lacking = self._match_kept(dlq, _OF_A_LETTER, take)
         except DestinationError as error:
             return DlqMatches(why=error.message)
         why = [_tell_unread(unread)] if unread else []
         why += [f"{_tell_lacking(lacking, 'refused')} See:  wherry dlq show FILE"] if lacking else []
         states = Counter({"open": 0, "replayed": 0, "discarded": 0})
-        states.update(_find_state(letter, self._decided) for ids, _ in taken for letter in ids)
-        rows = [self._describe_letter(row) for _, newest in taken for row in newest]
+        states.update(_find_state(letter, self._decided) for each in taken for letter in each["id"].to_pylist())
+        rows = [self._describe_letter(row) for row in self._read_newest(dlq, taken)]
         return DlqMatches(states=states, rows=_limit_newest(rows), why="\n".join(why))
+
+    def _read_newest(self, dlq: Destination, taken: Sequence[pa.Table]) -> list[Mapping[str, Any]]:
+        """The newest of these rows, with all that is known of each. Their JSON is not parsed again."""
+        import pyarrow as pa
+
+        if not any(each.num_rows for each in taken):
+            return []
+        assert isinstance(dlq, Delta)
+        order = [(at, "descending" if at == "nacked_at" else "ascending") for at in _NEWEST]
+        ids = pa.concat_tables(taken).sort_by(order)["id"].slice(0, SHOWN).to_pylist()
+        found = self.spark.sql(f"SELECT * FROM {dlq.sql_name} WHERE {match_ids(ids)}")
+        return _collect_newest(found.select(*_list_facts(_OF_A_LETTER)), *_NEWEST)
 
     def _search_filtered(self) -> KeptMatches | None:
         """The matching rows that stages filtered and the state keeps; None where it never kept any."""
@@ -366,14 +381,18 @@ class _RowSearch:
         """The rows that have this schema, with all that is known of each."""
         from pyspark.sql.types import StructType
 
-        kind, text = StructType.fromJson(json.loads(schema)), F.coalesce("original", "row")
+        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}")  # first: columns need a Spark that is up
+        kind = StructType.fromJson(json.loads(schema))
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
         own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
         since = F.lit(True) if self.since is None else F.col(more[-1]) >= F.lit(self.since)
         mine = F.col("pipeline") == F.lit(self.definition.pipeline.name)
-        about = F.struct(*_OF_A_ROW, *more, F.col("row").alias("shown"), text.alias("text")).alias(_AT)
-        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}").where(is_same & since & mine)
-        return frame.select(about, F.expr(restore(own, kind)).alias(_ROW)).select(_AT, f"{_ROW}.*")
+        about = F.struct(*_list_facts(more)).alias(_AT)
+        return (
+            frame.where(is_same & since & mine)
+            .select(about, F.expr(restore(own, kind)).alias(_ROW))
+            .select(_AT, f"{_ROW}.*")
+        )
 
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """The `message` and the `row` of such a row, as a person may see them."""
@@ -420,6 +439,11 @@ class _RowSearch:
     @functools.cached_property
     def _decided(self) -> DecidedLetters:
         return list_decided(self.trial.journal)
+
+
+def _list_facts(more: Sequence[str]) -> Sequence[Column | str]:
+    """What is known of a row in such a table: its place, why it is there, and the row as text."""
+    return [*_OF_A_ROW, *more, F.col("row").alias("shown"), F.coalesce("original", "row").alias("text")]
 
 
 def _collect_newest(found: DataFrame, at: str, *ties: str) -> list[Mapping[str, Any]]:

@@ -264,12 +264,12 @@ def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
     """What a destination gets of the batches of a backfill, and what it has of them."""
     gets = [each.settled for each in batches if name in each.lacking]
     has = [each.settled for each in batches if name in each.having]
-    said = f"gets {_count_batches(gets) if gets else 'nothing'}"
+    text = f"gets {_count_batches(gets) if gets else 'nothing'}"
     if not has:
-        return said
+        return text
     if gets and any(name in each.lacking for each in batches if name in each.having):
-        return f"{said}; it has {_count_batches(has)} of these already: it {again}"
-    return f"{said}; {_count_batches(has)} that it has already are left out"
+        return f"{text}; it has {_count_batches(has)} of these already: it {again}"
+    return f"{text}; {_count_batches(has)} that it has already are left out"
 
 
 def _count_batches(batches: Sequence[Settled]) -> str:

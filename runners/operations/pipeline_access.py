@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from origins.batch import JSON
+from origins.spark_private import forget_context_settings
 from runners.model.clock import Clock
 from runners.model.entry import Entry
 from runners.model.errors import Owned
@@ -18,8 +19,8 @@ from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal
 from runners.state.ledger import Conflict
 from runners.state.location import StateLocation, check_pipeline
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
-from runners.state.takeover import Takeover
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,11 +28,13 @@ if TYPE_CHECKING:
 
 def open_session(pipeline: PipelineSpec) -> SparkSession:
     """A session of our own, with the pipeline's time zone."""
+    forget_context_settings()
     return make_own_session(obtain_for(pipeline), pipeline.run_options.time_zone)
 
 
 def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
     """The place of the pipeline's state, and its ledger. Raises `Refusal` when the state is another pipeline's."""
+    forget_context_settings()
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
     check_pipeline(pipeline, place, journal.state)

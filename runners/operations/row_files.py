@@ -31,6 +31,7 @@ from runners.model.row_values import (
     show_text,
     write_json,
 )
+from runners.model.text import escape_line
 from runners.operations.arrow_values import NoArrowValue, from_arrow_value, make_arrow_type, to_arrow_value
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ OURS = (ID, CODE, MESSAGE, MASKED)
 LONGEST_CELL = 32_767
 """So many characters a cell of a spreadsheet has at most; of more it keeps these."""
 _AT_ONCE = 1_000
+_MOST_NAMED = 5
+"""So many problems are named in an error."""
 _CSV_FIELD = 2**31 - 1
 
 
@@ -77,8 +80,8 @@ class RowFormat(ABC):
         """Write the rows. `columns` are the kinds that each column has in some row; `masked` says that values are."""
 
     @abstractmethod
-    def read(self, file: Path) -> Iterator[EditedRow]:
-        """The rows of a file. Raises `Refusal` for one that has not this form."""
+    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
+        """The rows of a file, with their ids in the column `key`. Raises `Refusal` for one that has not this form."""
 
     @abstractmethod
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
@@ -121,12 +124,12 @@ def _refuse_existing(file: Path) -> None:
         raise Refusal(f"{file} exists, and may hold edited rows.", hint="Remove it, or name another file.")
 
 
-def read_rows(file: Path) -> Sequence[EditedRow]:
-    """The rows of an edited file. Raises `Refusal` for a file that cannot be read, that has no ids, or whose values
-    were masked."""
+def read_rows(file: Path, *, key: str = ID) -> Sequence[EditedRow]:
+    """The rows of an edited file, with their ids in the column `key`. Raises `Refusal` for a file that cannot be read,
+    that has no ids, or whose values were masked."""
     form = find_format(file)
     try:
-        return list(form.read(file))
+        return list(form.read(file, key))
     except FileNotFoundError as error:
         raise Refusal(f"There is no file {file}.") from error
     except OSError as error:
@@ -135,13 +138,21 @@ def read_rows(file: Path) -> Sequence[EditedRow]:
         raise Refusal(f"{file.name}: {error}.") from error
 
 
-def check_header(names: Sequence[str], file: Path) -> None:
+def refuse_rows(what: str, problems: Sequence[str], *, hint: str) -> None:
+    """Raises `Refusal` with the first problems, one a line."""
+    more = [f"and {len(problems) - _MOST_NAMED:,} more"] if len(problems) > _MOST_NAMED else []
+    listed = "\n  ".join(map(escape_line, [*problems[:_MOST_NAMED], *more]))
+    raise Refusal(f"{what}, and nothing was written:\n  {listed}", hint=hint)
+
+
+def check_header(names: Sequence[str], file: Path, key: str = ID) -> None:
     """Raises `Refusal` where a file has no ids, a column twice, or masked values."""
-    if ID not in names:
+    if key not in names:
+        exported = "Edit a file that `wherry dlq export FILE --to rows.csv` wrote, and keep that column."
         raise Refusal(
-            f"{file.name} has no column {ID}, so Wherry cannot tell to which refused row each of its rows belongs. Its "
-            f"columns are: {', '.join(names[:10]) or 'none'}.",
-            hint="Edit a file that `wherry dlq export FILE --to rows.csv` wrote, and keep that column.",
+            f"{file.name} has no column {key}, so Wherry cannot tell to which refused row each of its rows belongs. "
+            f"Its columns are: {', '.join(names[:10]) or 'none'}.",
+            hint=exported if key == ID else "Take the rows out of the fallback with all their columns.",
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -181,26 +192,26 @@ class CsvFormat(RowFormat):
             writer.writerow([*ours, *map(show_text, columns)])
             for row in rows:
                 cells = {name: show_cell(value, row.kinds[name]) for name, value in row.values.items()}
-                told = [show_text(each) if each else "" for each in _list_ours(row, masked=masked).values()]
-                writer.writerow([*told, *(cells.get(name, "") for name in columns)])
+                own_cells = [show_text(each) if each else "" for each in _list_ours(row, masked=masked).values()]
+                writer.writerow([*own_cells, *(cells.get(name, "") for name in columns)])
 
-    def read(self, file: Path) -> Iterator[EditedRow]:
+    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
         text = _read_text(file)
         limit = csv.field_size_limit(_CSV_FIELD)
         try:
-            yield from self._parse(StringIO(text, newline=""), file, _find_delimiter(text))
+            yield from self._parse(StringIO(text, newline=""), file, key, _find_delimiter(text, key))
         except csv.Error as error:
             raise Refusal(f"{file.name} is not CSV: {error}.") from error
         finally:
             csv.field_size_limit(limit)
 
-    def _parse(self, text: TextIO, file: Path, delimiter: str) -> Iterator[EditedRow]:
+    def _parse(self, text: TextIO, file: Path, key: str, delimiter: str) -> Iterator[EditedRow]:
         lines = csv.reader(text, delimiter=delimiter, strict=True)
         header = next(lines, [])
         while header and not header[-1]:
             header.pop()
         names = [parse_text(name) for name in header]
-        check_header(names, file)
+        check_header(names, file, key)
         if "" in names:
             raise Refusal(f"{file.name} has a column without a name, number {names.index('') + 1}.")
         for number, cells in enumerate(lines, 2):
@@ -213,7 +224,7 @@ class CsvFormat(RowFormat):
                     hint="A text with a comma or a line break stands in quotes.",
                 )
             found = dict(zip(names, cells, strict=False))
-            yield EditedRow(number=number, id=found[ID].strip(), cells=found)
+            yield EditedRow(number=number, id=found[key].strip(), cells=found)
 
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
         shown = show_cell(original, kind)
@@ -226,11 +237,11 @@ class CsvFormat(RowFormat):
         return parse_cell(cell, kind)
 
 
-def _find_delimiter(text: str) -> str:
+def _find_delimiter(text: str, key: str) -> str:
     """What stands between the names of the header: spreadsheets of some countries write a semicolon."""
     for delimiter in (",", ";", "\t"):
         with contextlib.suppress(csv.Error, StopIteration):
-            if ID in next(csv.reader(StringIO(text, newline=""), delimiter=delimiter)):
+            if key in next(csv.reader(StringIO(text, newline=""), delimiter=delimiter)):
                 return delimiter
     return ","
 
@@ -248,16 +259,16 @@ class JsonFormat(RowFormat):
                 target.write(write_json({**_list_ours(row, masked=masked), **row.values}))
             target.write("\n]\n")
 
-    def read(self, file: Path) -> Iterator[EditedRow]:
+    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
         for number, row in enumerate(_split_objects(_read_text(file), file), 1):
             if not isinstance(row, Mapping):
                 raise Refusal(f"Row {number} of {file.name} is not an object: {write_json(row)[:60]}.")
             names = [str(name) for name in row]
-            check_header(names, file)
-            id_ = row[ID]
+            check_header(names, file, key)
+            id_ = row[key]
             if not isinstance(id_, str) or isinstance(id_, Number):
                 raise Refusal(
-                    f"Row {number} of {file.name}: {ID} is {write_json(id_)[:60]}, not the id of a refused row."
+                    f"Row {number} of {file.name}: {key} is {write_json(id_)[:60]}, not the id of a refused row."
                 )
             yield EditedRow(number=number, id=id_.strip(), cells=row)
 
@@ -307,18 +318,18 @@ class ParquetFormat(RowFormat):
                     waiting = []
             writer.write_table(_make_table(waiting, schema))
 
-    def read(self, file: Path) -> Iterator[EditedRow]:
+    def read(self, file: Path, key: str) -> Iterator[EditedRow]:
         import pyarrow as pa
         from pyarrow import parquet
 
         try:
             with parquet.ParquetFile(file) as source:
-                check_header(list(source.schema_arrow.names), file)
+                check_header(list(source.schema_arrow.names), file, key)
                 number = 0
                 for batch in source.iter_batches(_AT_ONCE):
                     for row in batch.to_pylist():
                         number += 1
-                        yield EditedRow(number=number, id=str(row[ID] or "").strip(), cells=row)
+                        yield EditedRow(number=number, id=str(row[key] or "").strip(), cells=row)
         except (pa.ArrowException, ValueError) as error:
             if isinstance(error, BadValue):
                 raise

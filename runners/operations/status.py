@@ -41,8 +41,8 @@ from runners.running.refused_budget import count_undecided
 from runners.spark.session import make_own_session, obtain_for
 from runners.state.journal import Journal
 from runners.state.location import StateLocation, find_dlq
+from runners.state.ownership import is_owner_alive, is_run
 from runners.state.run_history import KILLED, MOST_BEGUN, WantedRuns
-from runners.state.takeover import is_owner_alive, is_run
 from runners.ways.stage_chain import name_destinations
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
     except list_spark_errors(DestinationError) as error:
         if pipeline.dlq.fallback is None:
             raise
-        said = error.message if isinstance(error, DestinationError) else summarise_error(error)
-        return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": said}
+        reason = error.message if isinstance(error, DestinationError) else summarise_error(error)
+        return {"rows": None, "unreplayed": None, "fallback": fallback, "unreadable": reason}
     return {"rows": refused, "unreplayed": waits, "fallback": fallback}
 
 
@@ -214,8 +214,11 @@ def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON
 
 
 def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place: StateLocation) -> Mapping[str, str]:
-    """How these runs went, of which only the beginning is kept: as the ledger says it of the last one that ended; and
-    whoever does not own the pipeline any more, or is dead, or has said nothing for a whole lease, was killed."""
+    """Return how these runs ended, of which only the beginning is recorded.
+
+    The ledger has the end of the last run that ended. A run was killed if it no longer owns the pipeline, is dead, or
+    was silent for a whole lease.
+    """
     alive = {owner["run"] for owner in state.owners if is_owner_alive(owner, place, Clock())}
     known = {state.ended["run"]: state.ended["status"]} if state.ended and "run" in state.ended else {}
     return {run["run"]: known.get(run["run"], KILLED) for run in begun if run["run"] not in alive}

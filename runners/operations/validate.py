@@ -13,10 +13,10 @@ from destinations.dlq import ROWS, WEIGHT, Limit
 from origins.batch import JSON
 from origins.files.files import Files
 from origins.files.listing import parse_pattern
-from origins.object_store import is_store_url
 from origins.origin import Origin, Progress
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
+from origins.store_access import is_store_url
 from runners.definitions.definition import Definition
 from runners.definitions.kinds import Kinds, find_kind, list_options
 from runners.model.clock import Clock
@@ -232,6 +232,16 @@ _REFUSED = {
 }
 
 
+def _explain_fallback(fallback: Destination) -> str:
+    waits = f"While the DLQ fails, refused rows wait in {hide_secrets(fallback).place}"
+    if fallback.read_back is not None:
+        return f"{waits} (wherry dlq merge)."
+    return (
+        f"{waits}. Wherry cannot read them there: take them out with all their columns, then  wherry dlq merge FILE "
+        "--from rows.parquet"
+    )
+
+
 def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
     dlq = pipeline.dlq
     if isinstance(dlq.destination, Discard):
@@ -244,7 +254,7 @@ def _explain_dead_letters(pipeline: PipelineSpec) -> Iterator[str]:
         some = "those that its stages leave " if copy.stages else ""
         where += f", and {some}to {hide_secrets(copy).place or copy.name}"
     if dlq.fallback is not None:
-        yield f"While the DLQ fails, refused rows wait in {hide_secrets(dlq.fallback).place} (wherry dlq merge)."
+        yield _explain_fallback(dlq.fallback)
     if dlq.window == 0 and not dlq.list_limits():
         yield f"Refused rows never stop a run; they {where}."
     elif dlq.window == 0:

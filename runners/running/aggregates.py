@@ -156,8 +156,11 @@ def _check_replaced(
 
 
 def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Sequence[SplitReason]) -> Iterator[str]:
-    """What a person should know of a `deduplicate` on the way to a destination that is replaced. It says in its
-    documentation that it looks at one batch, so it is told and not refused, and elsewhere it is not even told."""
+    """The warnings about a `deduplicate` before a destination that is replaced.
+
+    Its documentation says that it looks at one batch. So it is reported here and not refused; before other
+    destinations it is not reported.
+    """
     for destination in pipeline.every_destination if splits else ():
         own = line.branches.get(destination.name or "") if destination.replaces else None
         for step in [*line.common, *own] if own is not None else ():
@@ -212,7 +215,7 @@ class _PlanNode:
     """A line of a plan, with the nodes below it."""
 
     name: str
-    said: str
+    text: str
     """What stands behind the name."""
     depth: int
     inputs: list[_PlanNode] = field(default_factory=list)
@@ -260,10 +263,10 @@ def describe_mixing(plan: str) -> Sequence[str]:
         if node.name == "Join" and all(given):
             found["a join of the rows with themselves"] = None
         elif node.name == "Join" and any(given):
-            kept = _KEEPS.get(node.said.split(",")[0].strip(), (False, False))
+            kept = _KEEPS.get(node.text.split(",")[0].strip(), (False, False))
             if any(keeps and not ours for keeps, ours in zip(kept, given, strict=True)):
                 found["a join that keeps rows of another table"] = None
-        return any(asked) or any(given) or (node.name, node.said.strip()) == ("SubqueryAlias", ROWS)
+        return any(asked) or any(given) or (node.name, node.text.strip()) == ("SubqueryAlias", ROWS)
 
     reaches(root)
     return tuple(found)
@@ -271,14 +274,14 @@ def describe_mixing(plan: str) -> Sequence[str]:
 
 def _parse_plan(plan: str) -> _PlanNode:
     """The analysed plan. Lines that do not fit where they stand are no nodes, but pieces of a text with line breaks."""
-    root = _PlanNode(name="", said="", depth=0)
+    root = _PlanNode(name="", text="", depth=0)
     path = [root]
     for line in plan.partition(_BEGINS)[2].rpartition(_ENDS)[0].splitlines():
         fitting = _LINE.fullmatch(line)
         if fitting is None:
             continue
-        before, mark, name, said = fitting.groups()
-        node = _PlanNode(name=name, said=said, depth=len(before) // 3 + 1)
+        before, mark, name, text = fitting.groups()
+        node = _PlanNode(name=name, text=text, depth=len(before) // 3 + 1)
         above = next(each for each in reversed(path) if each.depth < node.depth)
         if node.depth > above.depth + 2 or node.depth in above.ended:
             continue
@@ -295,4 +298,4 @@ def _all(node: _PlanNode) -> Iterator[_PlanNode]:
 
 
 def _get_number(node: _PlanNode) -> str:
-    return node.said.split(",")[0].strip()
+    return node.text.split(",")[0].strip()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -23,6 +26,7 @@ from destinations.dead_letters import (
     query_dlq,
     stream_dlq,
 )
+from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from origins.batch import JSON
 from origins.batch_rows import to_python_rows
@@ -34,16 +38,21 @@ from origins.quick_dataclass import dataclass
 from runners.model.causes import CauseCounter, Causes, find_file_name, parse_message
 from runners.model.clock import convert_to_utc
 from runners.model.errors import Refusal
+from runners.model.run_report import MOST_REPORTED, Report
 from runners.model.text import summarise_error
 
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("wherry")
+
 _LETTERS = (
     "id, origin, stage, destination, code, delivered_to, md5(original_schema) AS kind, message, part, nacked_at, "
     "replays"
 )
+_FIRST_JUDGED, _MORE_JUDGED = 20_000, 8
+"""How many of the newest rows are judged first, and how much larger each following part is."""
 OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
 """How a query gives the rows that were refused first before others."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
@@ -117,19 +126,41 @@ class Choice:
     def list_newest(
         self, dlq: Destination, spark: Callable[[], SparkSession], most: int, *, but: frozenset[str] = frozenset()
     ) -> list[str]:
-        """The ids of the chosen rows that were refused last, the newest first; none of them is one of `but`."""
-        order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged else ""
+        """The ids of the chosen rows that were refused last, the newest first; none of them is one of `but`.
+
+        Where SQL does not judge all rows, it reads the newest first, and older ones only while rows are lacking.
+        """
+        order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged_columns else ""
         names = [each.split(" ")[0] for each in NEWEST.split(", ")]
-        rows = (
-            row for row in self.list_rows(dlq, spark, ", ".join(["id", *names]), then=order) if row["id"] not in but
-        )
-        return [row["id"] for row in heapq.nlargest(most, rows, key=itemgetter(*names))]
+        by_time = self._judged_columns and not (self.ids or self.file or self.where)
+        found: list[Mapping[str, Any]] = []
+        for window in self._list_windows(dlq, spark) if by_time else [""]:
+            rows = self.list_rows(dlq, spark, ", ".join(["id", *names]), where=window, then=order)
+            others = (row for row in rows if row["id"] not in but)
+            found = heapq.nlargest(most, chain(found, others), itemgetter(*names))
+            if len(found) == most:
+                break
+        return [row["id"] for row in found]
+
+    def _list_windows(self, dlq: Destination, spark: Callable[[], SparkSession]) -> Sequence[str]:
+        """Return conditions that part the DLQ by time, the newest rows first, in parts of growing size."""
+        windows: list[str] = []
+        until, rows, most = "true", 0, _FIRST_JUDGED
+        for table in self._query(dlq, spark, "nacked_at, count(*) AS n", then="GROUP BY nacked_at ORDER BY 1 DESC"):
+            for row in to_python_rows(table):
+                rows += row["n"]
+                if rows >= most:
+                    moment = _write_moment(row["nacked_at"])
+                    windows.append(f"nacked_at >= {moment} AND {until}")
+                    until, rows, most = f"nacked_at < {moment}", 0, most * _MORE_JUDGED
+        return [*windows, until]
 
     def list_rows(
-        self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, then: str = ""
+        self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
     ) -> Iterator[Mapping[str, Any]]:
         """The rows of `stream_rows`, one by one."""
-        return (row for table in self.stream_rows(dlq, spark, columns, then=then) for row in to_python_rows(table))
+        tables = self.stream_rows(dlq, spark, columns, where=where, then=then)
+        return (row for table in tables for row in to_python_rows(table))
 
     def stream_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
@@ -147,13 +178,13 @@ class Choice:
         if self.ids:
             self._check_ids(dlq, spark)
         conditions = [*self._list_conditions(), *([where] if where else [])]
-        if not self._judged:
+        if not self._judged_columns:
             yield from self._query(dlq, spark, columns, conditions, then)
             return
         import pyarrow as pa
 
         ids = frozenset() if self._names_ids else frozenset(self.ids)
-        beside = [each for each in self._judged if each not in columns.split(", ")]
+        beside = [each for each in self._judged_columns if each not in columns.split(", ")]
         for table in self._query(dlq, spark, ", ".join([columns, *beside]), conditions, then):
             rows = [row for row in to_python_rows(table) if self._is_meant(row, ids)]
             if rows:
@@ -201,7 +232,7 @@ class Choice:
         return 0 < len(self.ids) <= MOST_LISTED
 
     @property
-    def _judged(self) -> Sequence[str]:
+    def _judged_columns(self) -> Sequence[str]:
         """The columns by which rows must be judged here, since SQL does not say all that is meant."""
         asked = {
             "id": bool(self.ids) and not self._names_ids,
@@ -238,7 +269,7 @@ class Choice:
         return (
             (not ids or row["id"] in ids)
             and (not self.file or _is_file(row["part"] or "", self.file))
-            and (not self.column or self.column.lower() in map(str.lower, parse_message(row["message"] or "").columns))
+            and (not self.column or self.column.lower() in _list_named(row["message"] or ""))
             and (not (self.values or self.text) or self._has_values(row))
         )
 
@@ -253,6 +284,12 @@ class Choice:
         return not self.text or any(
             self.text.lower() in text.lower() for each in (row["message"], *payloads) for text in walk_texts(each)
         )
+
+
+@lru_cache(maxsize=10_000)
+def _list_named(message: str) -> Sequence[str]:
+    """Return the columns that a message names, in small letters. The same messages come again and again."""
+    return [name.lower() for name in parse_message(message).columns]
 
 
 class _Number(str):
@@ -294,7 +331,7 @@ def _parse_number(text: str) -> Decimal | None:
 
 
 def _list_pieces(wanted: str) -> Sequence[str]:
-    """Texts of which a row as JSON has one at least if it has this value; none where that cannot be told."""
+    """Return texts of which the JSON of a row with this value has at least one; empty if unknown."""
     digits = wanted.removeprefix("-")
     if re.fullmatch("0|[1-9][0-9]*", digits):
         return digits, f"{digits[0]}.{digits[1:].rstrip('0') or '0'}e"  # a large number may be written as 1.7E7
@@ -360,6 +397,22 @@ _OF_RUN = (
 )
 _ROWS = "SELECT count(*) AS n FROM {{table}} WHERE run = {run}"
 _EXAMPLES = "SELECT id, stage, message, `row`, original FROM {{table}} WHERE id IN ({ids})"
+
+
+def count_causes_of_report(
+    report: Report, dlq: Destination, spark: Callable[[], SparkSession], protection: Protection
+) -> Causes:
+    """Why the run refused rows. Where the DLQ cannot tell, a warning says so; the run does not fail."""
+    if report.nacked <= report.discarded or not isinstance(dlq, Delta):
+        return Causes()
+    if report.error is not None and dlq.folder is None:
+        return Causes()  # Spark may be what failed
+    try:
+        return count_causes_of_run(dlq, spark, report.run, protection).keep_first(MOST_REPORTED)
+    except Exception as error:  # noqa: BLE001 -- the run is done, and its report is not written yet
+        message = protection.mask_error(error, summarise_error(error))
+        log.warning("the causes of the refused rows could not be counted: %s", message)
+        return Causes()
 
 
 def count_causes_of_run(

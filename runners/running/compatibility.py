@@ -14,9 +14,9 @@ from destinations.destination import Destination, OpenDestination
 from destinations.dlq import DLQ
 from origins.batch import Json
 from origins.names import list_given_paths
-from origins.object_store import canonicalise
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
+from origins.store_access import canonicalise
 from runners.model.entry import DestinationBody, Entry, OpenBody, OriginBody
 from runners.model.errors import Refusal
 from runners.model.masking import hide_secrets
@@ -150,10 +150,10 @@ class _DefinitionHome:
 
     def has(self, known: OriginBody | DestinationBody, end: Origin | Destination) -> bool:
         """Whether an end that the state knows is in its old place, as seen from the definition."""
-        if not self.same or not end.given:
+        if not self.same or not end.given_paths:
             return False
         if "given" in known:
-            return bool(known["given"] == list(end.given))
+            return bool(known["given"] == list(end.given_paths))
         place = hide_secrets(end).place
         return bool(place.startswith(self.now) and known["place"] == self.before + place.removeprefix(self.now))
 

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from destinations.dead_letters import MOST_LISTED, match_ids, match_plans, query_dlq
 from destinations.delta.delta import Delta
-from destinations.delta.table import TargetTable
-from destinations.destination import Destination
-from destinations.dlq import DEFAULT
 from origins.batch import Batch
 from origins.batch_rows import FrameRows
-from origins.errors import WherryError, list_spark_errors
 from origins.nack import REFUSED, convert_value, describe_misfit, make_refusal, restore
-from origins.names import HIDDEN, quote_text
+from origins.names import HIDDEN
 from origins.origin import PLACE, Backlog, Origin, Progress
 from origins.quick_dataclass import dataclass
-from runners.model.text import summarise_error
-from runners.state.journal import DecidedLetters
 from stages.bisection import FAILS
 
 if TYPE_CHECKING:
@@ -100,65 +90,3 @@ class DeadLetterRows(Origin):
 
 def _find_schema(rows: Sequence[Mapping[str, Any]]) -> str:
     return str(rows[0]["original_schema"]) if rows else ""
-
-
-log = logging.getLogger("wherry")
-
-
-def tidy(
-    spark: SparkSession, dlq: Destination, known: DecidedLetters, *, retain: Mapping[str, float], now: datetime
-) -> None:
-    """Take the rows away that were carried again or discarded, and were refused longer ago than `retain` says: in
-    seconds by code, with `default` for all others.
-
-    What goes wrong in here costs space only: it is logged, and tried again behind the next replay.
-    """
-    if not isinstance(dlq, Delta) or not known.ids:
-        return
-    try:
-        _delete_old(spark, dlq, known, _match_old(retain, now))
-    except list_spark_errors(WherryError) as error:
-        log.warning("rows of the DLQ that are older than dlq.retain were not deleted: %s", summarise_error(error))
-
-
-def drop_filtered(spark: SparkSession, filtered: Delta, *, retain: float, now: datetime) -> None:
-    """Take the filtered rows away that were stored more than `retain` seconds ago.
-
-    What goes wrong in here costs space only: it is logged, and tried again.
-    """
-    old = f"filtered_at < timestamp {quote_text((now - timedelta(seconds=retain)).isoformat())}"
-    try:
-        if not query_dlq(filtered, lambda: spark, f"SELECT plan FROM {{table}} WHERE {old} LIMIT 1"):
-            return
-        table = TargetTable.find(spark, filtered.sql_name, filtered.folder)
-        with table.hold_commits() if table else contextlib.nullcontext():
-            spark.sql(f"DELETE FROM {filtered.sql_name} WHERE {old}").collect()
-    except list_spark_errors(WherryError) as error:
-        log.warning("filtered rows that are older than keep_filtered were not deleted: %s", summarise_error(error))
-
-
-def _match_old(retain: Mapping[str, float], now: datetime) -> str:
-    """SQL that is true for rows which were refused longer ago than the period of their code."""
-    before = {
-        code: f"timestamp {quote_text((now - timedelta(seconds=kept)).isoformat())}" for code, kept in retain.items()
-    }
-    own = [f"WHEN {quote_text(code)} THEN {moment}" for code, moment in before.items() if code != DEFAULT]
-    newest = before[min(retain, key=lambda code: retain[code])]
-    limit = f"CASE code {' '.join(own)} ELSE {before[DEFAULT]} END" if own else before[DEFAULT]
-    return f"nacked_at < {newest} AND nacked_at < {limit}"
-
-
-def _delete_old(spark: SparkSession, dlq: Delta, known: DecidedLetters, is_old: str) -> None:
-    table = TargetTable.find(spark, dlq.sql_name, dlq.folder)
-    old = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE {is_old}").collect() if table else []
-    ids = [(row["id"],) for row in old if row["id"] in known]
-    if table is None or not ids:
-        return
-    view = f"{HIDDEN}{uuid.uuid4().hex}"
-    spark.createDataFrame(ids, "id string").createOrReplaceTempView(view)
-    try:
-        with table.hold_commits():
-            gone = f"MERGE INTO {dlq.sql_name} AS kept USING {view} AS gone ON kept.id = gone.id"
-            spark.sql(f"{gone} WHEN MATCHED THEN DELETE").collect()
-    finally:
-        spark.catalog.dropTempView(view)

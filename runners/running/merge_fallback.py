@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from destinations.dead_letters import dlq_schema, ensure_dlq, match_id, query_dlq, select_lacking, stream_dlq
+from destinations.dead_letters import dlq_schema, ensure_dlq, match_id, query_dlq, select_lacking, stream_fallback
 from destinations.delta.delta import Delta
-from destinations.destination import Deadline, DestinationError, Identity, Label, OpenDestination
+from destinations.destination import Deadline, Destination, DestinationError, Identity, Label, OpenDestination
 from destinations.dlq import DLQ, FALLBACK
 from origins.batch import Batch, Span
 from origins.batch_rows import BatchRows, FrameRows, TableRows, to_python_rows
 from origins.crash_points import reach
-from origins.nack import DLQ_COLUMNS
 from origins.names import quote_text
 from origins.quick_dataclass import dataclass
 from runners.model.entry import Entry, MergeBody, Settled
-from runners.model.errors import Refusal
-from runners.model.text import format_count
 from runners.state.journal import Journal, list_settled_ever
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import SparkSession
 
 _FEW = 10_000
-"""So many refused rows of a batch are read in this process."""
-_COLUMNS = ", ".join(f"`{column.split(' ')[0]}`" for column in DLQ_COLUMNS.split(", "))
+"""So many refused rows are read in this process at once, of one batch or of several."""
 _NAMED = 5
 """So many batches are named in an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenLetters:
+    """The refused rows that a person took out of a fallback."""
+
+    file: str
+    rows: pyarrow.Table
+    """With the columns of the DLQ."""
 
 
 @dataclass
@@ -40,7 +46,8 @@ class FallbackMerge:
 
     pipeline: str
     dlq: Delta
-    fallback: Delta | None
+    source: Destination | GivenLetters
+    """The fallback, or the rows that a person took out of it."""
     journal: Journal
     spark: SparkSession
     deadline: Deadline | None
@@ -49,25 +56,20 @@ class FallbackMerge:
     batches: int = 0
     """Of how many batches."""
     lacking: list[str] = field(default_factory=list)
-    """The batches that the fallback does not have whole."""
+    """The batches of which the source has too few rows."""
+    exceeding: list[str] = field(default_factory=list)
+    """The batches of which the source has too many rows."""
 
     def merge(self, is_stopped: Callable[[], bool]) -> None:
         """Bring back what waits, until it is done or stopped.
 
         The DLQ is fenced first, so that no write that failed lands later. Then it is asked which rows it has, and gets
-        those that it lacks: twice is once. Raises `DestinationError` where rows of a batch are missing in the fallback;
-        all other batches are merged then.
+        those that it lacks: twice is once. Raises `DestinationError` where the source has too few or too many rows of a
+        batch; all other batches are merged then.
         """
         fallen = dict(self.journal.state.fallen)
         if not fallen:
             return
-        if self.fallback is None:
-            place = self.journal.state.opened.get("destinations", {}).get(FALLBACK, {}).get("place", "the fallback")
-            raise Refusal(
-                f"{format_count(sum(fallen.values()), 'refused row waits', 'refused rows wait')} in {place}, but the "
-                "definition has no fallback.",
-                hint="Put `on_failure: fallback` and `fallback:` back under `dlq:`, and merge again.",
-            )
         self.journal.renew(busy=False)  # the longest lease: a batch may have many refused rows
         opened = self.dlq.open()
         try:
@@ -75,19 +77,48 @@ class FallbackMerge:
             ensure_dlq(opened, self.spark)
             opened.fence(self.spark, uuid.uuid4().hex)
             known = {settled.plan: settled for settled in list_settled_ever(self.journal)}
-            for plan, expected in fallen.items():
+            for group in self._group(fallen):
                 if is_stopped():
                     return
-                self._merge_batch(opened, known[plan], expected)
+                self._merge_group(opened, {plan: known[plan] for plan in group}, fallen, is_stopped)
         finally:
             opened.close()
         self._check_whole()
 
-    def _merge_batch(self, opened: OpenDestination, settled: Settled, expected: int) -> None:
-        rows = self._read_rows(settled, expected)
-        if rows is None:
-            self.lacking.append(f"batch {settled.number} of lane {settled.lane}")
+    def _group(self, fallen: Mapping[str, int]) -> Iterator[Sequence[str]]:
+        """Group the plans whose rows are read together."""
+        if isinstance(self.source, GivenLetters):
+            yield list(fallen)
             return
+        group, waiting = list[str](), 0
+        for plan, rows in fallen.items():
+            if group and waiting + rows > _FEW:
+                yield group
+                group, waiting = [], 0
+            group.append(plan)
+            waiting += rows
+        yield group
+
+    def _merge_group(
+        self,
+        opened: OpenDestination,
+        group: Mapping[str, Settled],
+        fallen: Mapping[str, int],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        few = isinstance(self.source, GivenLetters) or sum(fallen[plan] for plan in group) <= _FEW
+        found = self._read_few(group) if few else {}
+        for plan, settled in group.items():
+            if is_stopped():
+                return
+            rows, count = self._select_few(plan, found[plan]) if few else self._read_many(settled)
+            if count == fallen[plan]:
+                self._merge_batch(opened, settled, rows, count)
+            else:
+                batch = f"batch {settled.number} of lane {settled.lane} ({count:,} instead of {fallen[plan]:,})"
+                (self.lacking if count < fallen[plan] else self.exceeding).append(batch)
+
+    def _merge_batch(self, opened: OpenDestination, settled: Settled, rows: BatchRows, expected: int) -> None:
         label = Label(batch=_make_batch(self.pipeline, settled), destination=DLQ, deadline=self.deadline)
         reach("before-dlq", DLQ)
         if rows.count() != 0:
@@ -99,51 +130,71 @@ class FallbackMerge:
         self.rows += expected
         self.batches += 1
 
-    def _read_rows(self, settled: Settled, expected: int) -> BatchRows | None:
-        """The refused rows of the batch that the DLQ lacks; None where the fallback does not have all that it got."""
-        return self._read_few(settled, expected) if expected <= _FEW else self._read_many(settled, expected)
+    def _read_few(self, group: Mapping[str, Settled]) -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
+        """Read the rows of these batches, by plan and id. Leaves out rows of other batches."""
+        found: dict[str, dict[str, Mapping[str, Any]]] = {plan: {} for plan in group}
+        for table in self._stream(group.values()):
+            for row in to_python_rows(table):
+                plan = row["plan"]
+                if plan in found and row["pipeline"] == self.pipeline and re.fullmatch(match_id(plan), row["id"] or ""):
+                    found[plan][row["id"]] = row
+        return found
 
-    def _read_few(self, settled: Settled, expected: int) -> BatchRows | None:
+    def _stream(self, group: Iterable[Settled]) -> Iterator[pyarrow.Table]:
+        if isinstance(self.source, GivenLetters):
+            return iter([self.source.rows])
+        return stream_fallback(self.source, lambda: self.spark, [label_waiting(self.pipeline, each) for each in group])
+
+    def _select_few(self, plan: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[BatchRows, int]:
+        """Return the rows that the DLQ lacks, and how many rows the batch has."""
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        assert self.fallback is not None
-        mine = f"plan = {quote_text(settled.plan)}"
-        query = f"SELECT {_COLUMNS} FROM {{table}} WHERE {mine} AND pipeline = {quote_text(self.pipeline)}"
-        is_one = re.compile(match_id(settled.plan)).fullmatch
-        found: dict[str, Mapping[str, object]] = {}
-        for table in stream_dlq(self.fallback, lambda: self.spark, query):
-            found.update({row["id"]: row for row in to_python_rows(table) if is_one(row["id"] or "")})
-        if len(found) != expected:
-            return None
-        there = query_dlq(self.dlq, lambda: self.spark, f"SELECT id FROM {{table}} WHERE {mine}")
-        for row in there:
-            found.pop(row["id"], None)
+        query = f"SELECT id FROM {{table}} WHERE plan = {quote_text(plan)}"
+        there = {row["id"] for row in query_dlq(self.dlq, lambda: self.spark, query)}
+        lacking = [row for id_, row in found.items() if id_ not in there]
         schema = to_arrow_schema(dlq_schema(), timezone="UTC")
-        return TableRows(self.spark, pa.Table.from_pylist([*found.values()], schema), dlq_schema())
+        return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), dlq_schema()), len(found)
 
-    def _read_many(self, settled: Settled, expected: int) -> BatchRows | None:
+    def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:
+        """Do the same for a batch with many rows."""
         from pyspark.sql import functions as F
 
-        assert self.fallback is not None
-        frame = self.spark.sql(f"SELECT {_COLUMNS} FROM {self.fallback.sql_name}")
+        assert not isinstance(self.source, GivenLetters)
+        assert self.source.read_back is not None, "a merge asks for a file then"
+        frame = self.source.read_back(self.spark, [label_waiting(self.pipeline, settled)], dlq_schema())
         mine = (F.col("plan") == settled.plan) & (F.col("pipeline") == self.pipeline)
         is_one = F.col("id").rlike(f"^{match_id(settled.plan)}$")
         rows = frame.where(mine & is_one).dropDuplicates(["id"])
-        if rows.count() != expected:
-            return None
-        return FrameRows(select_lacking(self.spark, self.dlq, rows, _make_batch(self.pipeline, settled)))
+        lacking = select_lacking(self.spark, self.dlq, rows, _make_batch(self.pipeline, settled))
+        return FrameRows(lacking), rows.count()
 
     def _check_whole(self) -> None:
-        if not self.lacking:
+        if not (self.lacking or self.exceeding):
             return
-        more = len(self.lacking) - _NAMED
-        named = f"{', '.join(self.lacking[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
-        assert self.fallback is not None
+        given = isinstance(self.source, GivenLetters)
+        where = self.source.file if isinstance(self.source, GivenLetters) else f"The fallback {self.source.place}"
+        problems, advice = list[str](), list[str]()
+        if self.lacking:
+            problems.append(f"too few rows of {_name_batches(self.lacking)}")
+            advice.append("Put the missing rows into the file" if given else "Put the fallback back from a backup")
+        if self.exceeding:
+            problems.append(f"too many rows of {_name_batches(self.exceeding)}")
+            advice.append(f"Remove the rows that Wherry did not write from {'the file' if given else 'the fallback'}")
         raise DestinationError(
-            f"The fallback {self.fallback.place} does not have exactly the rows that it got of {named}.",
-            hint="Put the fallback back from a backup, and merge again. Wherry has merged all other batches.",
+            f"{where} has {', and '.join(problems)}.",
+            hint=f"{'. '.join(advice)}. Then merge again. Wherry has merged all other batches.",
         )
+
+
+def _name_batches(batches: Sequence[str]) -> str:
+    more = len(batches) - _NAMED
+    return f"{', '.join(batches[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
+
+
+def label_waiting(pipeline: str, settled: Settled) -> Label:
+    """Return the label under which the fallback got the refused rows of a batch."""
+    return Label(batch=_make_batch(pipeline, settled), destination=FALLBACK)
 
 
 def _make_batch(pipeline: str, settled: Settled) -> Batch:

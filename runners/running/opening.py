@@ -137,7 +137,7 @@ class RunOpening:
                 name: {
                     "lanes": list(self.pipeline.lanes_of(each)),
                     "place": hide_secrets(each).place,
-                    "given": list(each.given),
+                    "given": list(each.given_paths),
                     "schema": schemas.get(name),
                 }
                 for name, each in self._origins.items()
@@ -233,7 +233,7 @@ class RunOpening:
         return found
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
-        """What a person is told of a schema that nobody has written: once, and again when it has changed."""
+        """The notice about an inferred schema: once, and again when it changed."""
         from pyspark.sql.types import StructType
 
         origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
@@ -422,7 +422,10 @@ def find_recorded_schema(origin: Origin, journal: Journal) -> str | None:
 
 
 def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backlog: Backlog) -> str | None:
-    """The schema to read with: what was told once and recorded stays, what is given holds, and either may evolve."""
+    """Return the schema to read with.
+
+    An inferred schema stays as recorded, a given schema holds, and either may evolve.
+    """
     schema = recorded if origin.infers and recorded else origin.columns(spark, backlog)
     return schema and origin.evolve_schema(spark, backlog, schema, recorded)
 

@@ -15,9 +15,9 @@ from destinations.delta.table import TargetTable
 from destinations.destination import Destination
 from origins.batch import Span
 from origins.names import make_absolute, quote_name, quote_text
-from origins.object_store import canonicalise
 from origins.origin import Origin
 from origins.quick_dataclass import dataclass
+from origins.store_access import canonicalise
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.model.entry import Entry, Settled
 from runners.model.errors import Refusal

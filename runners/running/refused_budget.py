@@ -1,58 +1,142 @@
-"""How many refused rows wait, and whether that is more than `dlq.budget` allows."""
+"""How many refused rows wait, how much they hold, and whether that is more than `dlq.budget` allows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from destinations.dead_letters import count_dead_letters, query_dlq
+from destinations.dead_letters import count_dead_letters, query_dlq, stream_dlq
 from destinations.destination import Destination, DestinationError
+from origins.errors import list_spark_errors
+from origins.names import quote_text
+from origins.quantities import parse_size
 from origins.quick_dataclass import dataclass
+from runners.model.entry import Entry
 from runners.model.errors import BudgetExceeded
+from runners.model.planned_batch import SettleBody
 from runners.state.journal import Journal, list_decided
+from runners.state.progress import read_body
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_BYTES = " + ".join(f"CAST(coalesce(octet_length({each}), 0) AS bigint)" for each in ("`row`", "original", "message"))
+"""How much a row of a DLQ holds."""
+
 
 @dataclass
 class RefusedBudget:
-    """Counts what waits once, and then adds what each batch refuses. So it costs a batch nothing.
+    """Counts what waits once, and then adds what each batch refuses.
 
-    Before it says that the budget is exceeded, it counts again: rows may have been discarded meanwhile.
+    Before it says that the budget is exceeded, it counts again: rows may have been discarded meanwhile. It gets the
+    entries that settle batches before the ledger has them. After an error it counts everything again.
     """
 
     limit: int
-    count: Callable[[], int]
-    """How many refused rows wait now."""
+    count: Callable[[Sequence[Entry]], int]
+    """How many refused rows wait now, or how many bytes they hold."""
+    add: Callable[[Sequence[Entry]], int]
+    """How much of that is new."""
+    size: str = ""
+    """The budget as the definition has it, where it is a number of bytes."""
     _waiting: int | None = None
 
-    def check(self, refused: int = 0) -> BudgetExceeded | None:
-        """Why no batch may follow one in which so many rows were refused; None if one may."""
-        counts = self._waiting is None
-        self._waiting = self.count() if self._waiting is None else self._waiting + refused
-        if self._waiting > self.limit and not counts:
-            self._waiting = self.count()
-        return BudgetExceeded(self._waiting, self.limit) if self._waiting > self.limit else None
+    def check(self, settled: Sequence[Entry] = ()) -> BudgetExceeded | None:
+        """Why no batch may follow those that these entries settle; None if one may."""
+        known, self._waiting = self._waiting, None
+        waiting = self.count(settled) if known is None else known + self.add(settled)
+        if waiting > self.limit and known is not None:
+            waiting = self.count(settled)
+        self._waiting = waiting
+        return BudgetExceeded(waiting, self.limit, self.size) if waiting > self.limit else None
 
 
-def count_waiting_rows(
-    dlq: Destination, spark: Callable[[], SparkSession], journal: Journal, *, has_fallback: bool
-) -> int:
-    """How many refused rows wait, in the DLQ and in its fallback; in a DLQ that is broken none, if it has one."""
-    fallen = sum(journal.state.fallen.values())
-    try:
-        refused = count_dead_letters(dlq, spark) or 0
-        return fallen + (count_undecided(refused, dlq, spark, journal) if refused else 0)
-    except DestinationError:
-        if not has_fallback:
-            raise
-        return fallen
+@dataclass(frozen=True, kw_only=True)
+class WaitingRows:
+    """The refused rows that wait, in the DLQ and in its fallback.
+
+    A broken DLQ counts as empty if it has a fallback.
+    """
+
+    dlq: Destination
+    fallback: Destination | None
+    spark: Callable[[], SparkSession]
+    journal: Journal
+
+    def make_budget(self, budget: int | str) -> RefusedBudget:
+        """Return what limits their number or, if the budget is a size such as `500MiB`, their bytes."""
+        if isinstance(budget, str):
+            return RefusedBudget(parse_size(budget), self.measure, self.measure_new, budget)
+        return RefusedBudget(budget, self.count, count_refused)
+
+    def count(self, settled: Sequence[Entry] = ()) -> int:
+        """Return how many wait, with those that these entries settle."""
+
+        def count_dlq() -> int:
+            refused = count_dead_letters(self.dlq, self.spark) or 0
+            return count_undecided(refused, self.dlq, self.spark, self.journal)
+
+        return sum(self._list_fallen(settled).values()) + self._ask_dlq(count_dlq)
+
+    def measure(self, settled: Sequence[Entry] = ()) -> int:
+        """Return how many bytes they hold, with those that these entries settle."""
+        fallen = self._list_fallen(settled)
+        return self._measure_fallback(fallen) + self._ask_dlq(
+            lambda: _add_undecided(_BYTES, self.dlq, self.spark, list_decided(self.journal).ids)
+        )
+
+    def measure_new(self, settled: Sequence[Entry]) -> int:
+        """Return how many bytes of these batches wait. Only files with their rows are read."""
+        fallen = _list_new_fallen(settled)
+        kept = [entry.plan for entry in settled if entry.plan not in fallen]
+        own = self._ask_dlq(lambda: _measure_plans(self.dlq, self.spark, kept)) if kept else 0
+        return self._measure_fallback(fallen) + own
+
+    def _measure_fallback(self, plans: Collection[str]) -> int:
+        return _measure_plans(self.fallback, self.spark, plans) if plans and self.fallback is not None else 0
+
+    def _list_fallen(self, settled: Sequence[Entry]) -> Mapping[str, int]:
+        return {**self.journal.state.fallen, **_list_new_fallen(settled)}
+
+    def _ask_dlq(self, ask: Callable[[], int]) -> int:
+        try:
+            return ask()
+        except list_spark_errors(DestinationError):
+            if self.fallback is None:
+                raise
+            return 0
+
+
+def count_refused(settled: Sequence[Entry]) -> int:
+    """Return how many rows of these batches were refused."""
+    return sum(read_body(entry, SettleBody)["counts"]["nacked"] for entry in settled)
 
 
 def count_undecided(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
     """How many of the rows in the DLQ were neither replayed nor discarded."""
-    known = list_decided(journal).ids
-    if not known:
-        return refused
-    return sum(row["id"] not in known for row in query_dlq(dlq, spark, "SELECT id FROM {table}"))
+    decided = list_decided(journal).ids
+    return _add_undecided("1", dlq, spark, decided) if refused and decided else refused
+
+
+def _add_undecided(what: str, dlq: Destination, spark: Callable[[], SparkSession], decided: Collection[str]) -> int:
+    """Return the sum over all rows in the DLQ that were neither replayed nor discarded."""
+    if not decided:
+        return _query_sum(dlq, spark, f"SELECT sum({what}) AS n FROM {{table}}")
+    tables = stream_dlq(dlq, spark, f"SELECT id, {what} AS n FROM {{table}}")
+    pairs = (pair for each in tables for pair in zip(each["id"].to_pylist(), each["n"].to_pylist(), strict=True))
+    return sum(number for id_, number in pairs if id_ not in decided)
+
+
+def _measure_plans(table: Destination, spark: Callable[[], SparkSession], plans: Collection[str]) -> int:
+    named = f"plan IN ({', '.join(map(quote_text, plans))})"
+    return _query_sum(table, spark, f"SELECT sum({_BYTES}) AS n FROM {{table}} WHERE {named}")
+
+
+def _query_sum(table: Destination, spark: Callable[[], SparkSession], query: str) -> int:
+    return sum(row["n"] or 0 for row in query_dlq(table, spark, query))
+
+
+def _list_new_fallen(settled: Sequence[Entry]) -> Mapping[str, int]:
+    """Return how many rows went to the fallback, by the plans that these entries settle."""
+    counts = {entry.plan: read_body(entry, SettleBody)["counts"].get("fallback", 0) for entry in settled}
+    return {plan: rows for plan, rows in counts.items() if rows}

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
 from destinations.destination import Deadline, Destination, OpenDestination
@@ -20,20 +19,18 @@ from origins.batch import JSON, Batch
 from origins.errors import WherryError, list_errors
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
-from origins.spark_private import find_jvm_number
+from origins.spark_private import forget_context_settings
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, list_notices
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks
 from runners.engine.lane_coordination import LaneCoordination
 from runners.engine.planning import Follower
-from runners.engine.worker_pool import WorkerPool
+from runners.engine.worker_pool import Process, WorkerPool
 from runners.listeners.hook_runner import HookRunner
 from runners.model.batch_timing import BatchSizing
-from runners.model.causes import Causes
 from runners.model.clock import Clock
-from runners.model.entry import Entry, OwnerBody
 from runners.model.error_kinds import classify, is_disk_full
-from runners.model.errors import Paused, WorkCancelled, tell_full_disk
+from runners.model.errors import WorkCancelled, tell_full_disk
 from runners.model.events import (
     Event,
     LimitExceeded,
@@ -45,14 +42,13 @@ from runners.model.events import (
 )
 from runners.model.masking import hide_in_logs, warn_of_short_secrets
 from runners.model.pipeline_state import REPLAY
-from runners.model.run_report import MOST_REPORTED, Report, RunError, RunReportBuilder
+from runners.model.run_report import Report, RunError, RunReportBuilder
 from runners.model.spec import PipelineSpec, make_end_facts, make_limit_facts, make_policy, make_start_facts
-from runners.model.tasks import Outcome, Task
-from runners.model.text import show_moment, summarise_error
 from runners.running.activity import RunActivity
 from runners.running.aggregates import OF_A_BACKFILL, OF_A_REPLAY
 from runners.running.backfill import Backfill
-from runners.running.choice import count_causes_of_run
+from runners.running.choice import count_causes_of_report
+from runners.running.cleanup import Cleanup
 from runners.running.compatibility import (
     OperatorOverrides,
     check_layout,
@@ -61,47 +57,31 @@ from runners.running.compatibility import (
     start_over,
     waive,
 )
-from runners.running.dead_letter_rows import DeadLetterRows, drop_filtered, tidy
-from runners.running.given_rows import GivenRows, find_given
-from runners.running.merge_fallback import FallbackMerge
+from runners.running.dead_letter_rows import DeadLetterRows
+from runners.running.given_rows import GivenRows
+from runners.running.local_folders import check_shared, list_written_folders
+from runners.running.merge_fallback import FallbackMerge, GivenLetters
 from runners.running.opening import RunOpening, list_suites, list_unchanged, make_chains
 from runners.running.redo import Redo
-from runners.running.refused_budget import RefusedBudget, count_waiting_rows
+from runners.running.refused_budget import RefusedBudget, WaitingRows
 from runners.running.replay import Replay
-from runners.running.shared_folders import check_shared
-from runners.running.stop import force_in_time, stop_on_signals
+from runners.running.stop import FORCED_AT_ONCE, FORCED_SOON, force_in_time, stop_on_signals
 from runners.spark.session import (
     check_alive,
     count_active_work,
-    find_jvm_process,
     give_up_waiting,
     hear_start,
-    is_connect,
     is_given,
-    list_local_folders,
     make_own_session,
-    measure_clock_offset,
     obtain_for,
 )
-from runners.spark.warm import begin_use, end_use
-from runners.state.background_writer import BackgroundWriter
-from runners.state.journal import Journal, Lease, list_decided
-from runners.state.location import StateLocation, check_lasting, check_pipeline
-from runners.state.process_locks import (
-    StateLock,
-    end_orphan,
-    forget_jvm,
-    identify_host,
-    identify_process,
-    note_jvm,
-    sweep_locks,
-)
-from runners.state.run_history import RunRow, Timeline, await_writer, get_writer
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation, check_lasting
+from runners.state.ownership import Ownership, make_deadline, make_kept_error
+from runners.state.run_history import RunRow, Timeline, await_writer, record_begin
 from runners.state.store_patience import PatientLedger, StorePatience
-from runners.state.takeover import Takeover, make_kept_error
 from runners.ways.choose import list_ways_off
 from runners.ways.dlq_copies import open_dlq
-from runners.ways.large_values import sweep_stores
 from runners.ways.stage_chain import name_destinations
 from runners.ways.task_executor import TaskExecutor
 from runners.ways.way import Thresholds
@@ -109,15 +89,7 @@ from runners.ways.way import Thresholds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
-"""Seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
-
-
 log = logging.getLogger("wherry")
-
-
-Process: TypeAlias = Callable[[Task], Outcome]
-"""What a runner does with a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +121,8 @@ class PipelineRun:
     """What of the past to carry again, in place of what waits."""
     finish: bool = False
     """Whether to finish what an earlier run left open, and to carry nothing else."""
-    merge: bool = False
-    """Whether to bring the refused rows back that wait in the fallback, and to carry nothing else."""
+    merge: Destination | GivenLetters | None = None
+    """From where to bring the refused rows back that wait in the fallback, and to carry nothing else."""
     replay: Replay | None = None
     """What of the DLQ to carry again, in place of what waits."""
     redo: Redo | None = None
@@ -184,9 +156,7 @@ class PipelineRun:
         self.opened: Mapping[str, OpenDestination] = {}
         """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
-        self.finish = self.finish or self.merge
-        self.budget: RefusedBudget | None = None
-        """How many refused rows may wait, where that is limited."""
+        self.finish = self.finish or self.merge is not None
         self.merged: FallbackMerge | None = None
         """What it has brought back, where it was to do that."""
         self.patience = StorePatience(
@@ -196,10 +166,7 @@ class PipelineRun:
         )
         self.snapshot: Mapping[str, JSON] | None = None
         self.timeline = Timeline(self.clock)
-        self._dropped: float | None = None
-        """When it last dropped old filtered rows."""
-        self._before: Sequence[OwnerBody] = ()
-        """From whom it has taken the pipeline over: they never let it go."""
+        self.cleanup = Cleanup(self.pipeline, self.place, self.destinations, self.dlq, self.filtered, self.clock)
 
     @property
     def assignment(self) -> str:
@@ -214,7 +181,7 @@ class PipelineRun:
                 report, herald = self._carry_and_tell(to_the_end)
         except WherryError as error:
             if is_disk_full(error):
-                error.hint = tell_full_disk(error.hint, self._list_places())
+                error.hint = tell_full_disk(error.hint, list_written_folders(self.place, self.destinations))
             raise
         try:
             herald.await_hooks(self.pipeline.name, self.hooks_wait)
@@ -225,21 +192,25 @@ class PipelineRun:
     def _carry_and_tell(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
         """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
         began = self.clock.elapsed()
+        forget_context_settings()
         self.place.make()
         for notice in warn_of_short_secrets(self.pipeline.secrets):
             log.warning("%s: %s", self.pipeline.name, notice)
-        with self._hold_lock() as taking, hide_in_logs(self.pipeline.secrets):
-            journal = None if self.place.needs_spark else self._open_journal(None, taking)
+        ownership = self.make_ownership()
+        with ownership.hold_lock(), hide_in_logs(self.pipeline.secrets):
+            journal = None if self.place.needs_spark else ownership.open_journal(None)
             starts = self.spark is None and not is_given()
             given = self.spark or obtain_for(self.pipeline)
             if starts:
                 check_lasting(self.pipeline, given)
             spark = make_own_session(given, self.pipeline.run_options.time_zone)
-            journal = journal or self._open_journal(spark, taking)
-            with hear_start(spark, self._note_jvm):
+            journal = journal or ownership.open_journal(spark)
+            with hear_start(spark, ownership.note_jvm):
                 check_shared(self.pipeline, spark)
-                self._acquire(journal, spark, taking)
-                began_row, scribe = self._record_begin(spark)
+                ownership.acquire(journal, spark)
+                history = self.place.open_history(self.pipeline, lambda: make_own_session(spark))
+                began_row = RunRow.make_running(self.pipeline.name, self.id, self.hash, self.clock.now())
+                scribe = record_begin(history, began_row, ownership.before)
                 herald = HookRunner(self.pipeline.hooks, self.pipeline.secrets)
                 herald.tell(make_start_facts(self.pipeline.name, self.id, self.clock.now().isoformat()))
                 status, errors = self._carry(journal, spark, to_the_end, herald)
@@ -256,15 +227,15 @@ class PipelineRun:
                     snapshot=self.snapshot,
                     timeline=self.timeline.json(),
                 ).mask(self.pipeline.secrets)
-                left_open = len(journal.state.open_plans)
-                report = replace(report, causes=self._count_causes(report, spark), left_open=left_open)
+                causes = count_causes_of_report(report, self.dlq, lambda: spark, self.pipeline.protection)
+                report = replace(report, causes=causes, left_open=len(journal.state.open_plans))
                 if self.replay is not None and not errors:
-                    periods = {code: parse_seconds(each) for code, each in self.pipeline.dlq.periods.items()}
-                    tidy(spark, self.dlq, list_decided(journal), retain=periods, now=self.clock.now())
+                    self.cleanup.delete_dead_letters(journal, spark)
                 if not errors:
-                    self._drop_filtered(spark)
-                    self._sweep_claims(journal, spark)
-                self._release(journal, report)
+                    self.cleanup.drop_filtered(spark)
+                    self.cleanup.sweep_large_values(journal, spark)
+                ownership.release(journal, report)
+                self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
                 if journal.state.replay is None and self.replay is not None and self.replay.fix.rows:
                     self.replay.fix.rows.remove(self.place.store(), spark)
         facts = report.json()
@@ -274,134 +245,39 @@ class PipelineRun:
             await_writer(scribe, self.pipeline.name)
         return report, herald
 
-    def _drop_filtered(self, spark: SparkSession) -> None:
-        """Drop the filtered rows that were kept long enough, at most once an hour."""
-        now = self.clock.elapsed()
-        if self.pipeline.keeps_filtered and (self._dropped is None or now >= self._dropped + 3_600):
-            self._dropped = now
-            retain = parse_seconds(self.pipeline.keep_filtered)
-            drop_filtered(spark, self.filtered, retain=retain, now=self.clock.now())
+    def make_ownership(self) -> Ownership:
+        aside, replay = self.backfill or self.redo or self.replay or self.finish, self.replay
 
-    def _sweep_claims(self, journal: Journal, spark: SparkSession) -> None:
-        """Remove large values that nothing names any more, while no batch is open and no other run has lanes."""
-        if journal.state.open_plans or journal.is_shared:
-            return
-        kept = [self.dlq, *([self.filtered] if self.pipeline.keeps_filtered else [])]
-        chains = make_chains(self.pipeline, self.destinations)
-        sweep_stores(list(chains.values()), self.pipeline.name, kept, lambda: spark, self.clock.now().timestamp())
+        def check(journal: Journal, spark: SparkSession) -> None:
+            if replay is not None:
+                replay.check_fix(journal, self.dlq, lambda: spark)
 
-    def _list_places(self) -> dict[str, str]:
-        """Where on this machine the run writes, by what lies there."""
-        places = {"the state": str(self.place.directory)} if self.place.directory else {}
-        places |= {f"'{name}'": each.place for name, each in self.destinations.items() if getattr(each, "path", None)}
-        return {**places, "temporary files": tempfile.gettempdir()}
+        return Ownership(
+            pipeline=self.pipeline,
+            place=self.place,
+            run=self.id,
+            clock=self.clock,
+            hash=self.hash,
+            assignment=self.assignment,
+            take_over=self.take_over,
+            replay=replay.json() if replay else None,
+            ruling=self.ruling.json(),
+            finish=self.finish,
+            follow=self.follow,
+            runs_paused=bool(aside),
+            check=check,
+        )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
         """The first of the errors, as the report has it."""
-        places = self._list_places()
-        if is_disk_full(errors[0]):
-            places |= {f"Spark's temporary files in {folder}": folder for folder in list_local_folders(spark)}
+        asked = spark if is_disk_full(errors[0]) else None
+        places = list_written_folders(self.place, self.destinations, asked)
         return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
-
-    def _count_causes(self, report: Report, spark: SparkSession) -> Causes:
-        """Why the run refused rows. Where the DLQ cannot tell, a warning says so; the run does not fail."""
-        if report.nacked <= report.discarded or not isinstance(self.dlq, Delta):
-            return Causes()
-        if report.error is not None and self.dlq.folder is None:
-            return Causes()  # Spark may be what failed
-        try:
-            causes = count_causes_of_run(self.dlq, lambda: spark, self.id, self.pipeline.protection)
-            return causes.keep_first(MOST_REPORTED)
-        except Exception as error:  # noqa: BLE001 -- the run is done, and its report is not written yet
-            message = self.pipeline.protection.mask_error(error, summarise_error(error))
-            log.warning("the causes of the refused rows could not be counted: %s", message)
-            return Causes()
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
         """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
         if self.dispatcher is not None:
             self.dispatcher.request_stop(reason, force=force)
-
-    def _record_begin(self, spark: SparkSession) -> tuple[RunRow, BackgroundWriter[RunRow] | None]:
-        """The run's row in the run history, and who writes it: nobody waits for that."""
-        row = RunRow(
-            run=self.id,
-            pipeline=self.pipeline.name,
-            status="running",
-            started_at=self.clock.now(),
-            definition=self.hash,
-            host=str(identify_host()["host"]),
-        )
-        history = self.place.open_history(self.pipeline, lambda: make_own_session(spark))
-        if history is None:
-            return row, None
-        scribe = get_writer(history)
-        for owner in self._before:
-            scribe.put(RunRow.make_killed(owner, self.pipeline.name, self.id))
-        scribe.put(row)
-        return row, scribe
-
-    def _open_journal(self, spark: SparkSession | None, taking: Takeover | None) -> Journal:
-        """The ledger in our hands. Raises when it is another pipeline's, or somebody else owns it and lives."""
-        tenure = None if taking is None else Lease(self.clock, parse_seconds(self.pipeline.run_options.lease))
-        journal = Journal(self.place.open_ledger(spark), tenure)
-        check_pipeline(self.pipeline, self.place, journal.state)
-        self._may_take(journal, taking)
-        return journal
-
-    def _may_take(self, journal: Journal, taking: Takeover | None) -> bool:
-        """Whether to join those who have the pipeline. Raises `Owned` or `Paused` where it may not be run."""
-        joins = taking.may(journal) if taking else False
-        paused, aside = journal.state.paused, self.backfill or self.redo or self.replay or self.finish
-        if paused is not None and not aside:
-            raise Paused(
-                self.pipeline.name,
-                since=show_moment(paused["at"]),
-                lane=paused["lane"],
-                number=paused["number"],
-                reason=paused["reason"],
-            )
-        return joins
-
-    def _acquire(self, journal: Journal, spark: SparkSession, taking: Takeover | None) -> None:
-        jvm = find_jvm_process(spark)
-        host = identify_host()
-        body: OwnerBody = {
-            "host": host["host"],
-            "boot": host["boot"],
-            "pid": host["pid"],
-            "started": host["started"],
-            "pipeline": self.pipeline.name,
-            "run": self.id,
-            "jvm": identify_process(jvm) if jvm else None,
-            "ownership": self.pipeline.run_options.ownership,
-            "lock": taking.lock.path.name if taking else None,
-            "lock_file": taking.lock.identity if taking else None,
-            "take_over": self.take_over,
-            "replay": self.replay.json() if self.replay else None,
-            "ruling": self.ruling.json(),
-            "finish": self.finish,
-            "assignment": self.assignment,
-            "hash": self.hash,
-            "follow": self.follow,
-        }
-        begin_use(self.id)
-
-        def may(journal: Journal) -> bool:
-            if self.replay is not None:
-                self.replay.check_fix(journal, self.dlq, lambda: spark)
-            return self._may_take(journal, taking)
-
-        before = journal.acquire(body, may=may)
-        sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
-        for owner in before:
-            end_orphan(owner, self.place.lock)
-        self._before = before
-
-    def _note_jvm(self) -> None:
-        jvm = find_jvm_number()
-        if jvm is not None:
-            note_jvm(self.place.lock, self.id, jvm)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack, herald: HookRunner
@@ -414,7 +290,7 @@ class PipelineRun:
         journal.ledger = PatientLedger(journal.ledger, self.patience)
         copies = [each.discreet(self.pipeline.protection) for each in self.pipeline.dlq.copies]
         self.opened = {**self.opened, **open_dlq(self.opened[DLQ], self.fallback, copies, self.ruling.assume)}
-        budget = self.budget = self._make_budget(journal, spark)
+        budget = self._make_budget(journal, spark)
         runner = self._make_executor(spark, journal.tenure)
         activity = RunActivity(
             pipeline=self.pipeline.name,
@@ -424,7 +300,7 @@ class PipelineRun:
             list_runs=lambda: [str(owner.get("run")) for owner in journal.state.owners],
             clock=self.clock,
         )
-        deadline = _make_deadline(journal.tenure, spark)
+        deadline = make_deadline(journal.tenure, spark)
         carried = CarriedRun(id=self.id, spark=spark, journal=journal, deadline=deadline, is_stopping=self._is_stopping)
         process = self.accompany(runner.process, carried)
         crew = WorkerPool(options.runners or min(len(lanes), os.cpu_count() or 1), activity.watch(process))
@@ -486,18 +362,15 @@ class PipelineRun:
 
     def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
         """What limits the refused rows that wait. Nothing limits a run that plans no new batch."""
-        limit, has_fallback = self.pipeline.dlq.budget, self.fallback is not None
-        if limit is None or self.replay is not None or self.finish:
+        if self.pipeline.dlq.budget is None or self.replay is not None or self.finish:
             return None
-        return RefusedBudget(
-            limit, lambda: count_waiting_rows(self.dlq, lambda: spark, journal, has_fallback=has_fallback)
-        )
+        waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
+        return waiting.make_budget(self.pipeline.dlq.budget)
 
-    def _check_budget(self, source: BatchPlanner | None) -> None:
-        """Raises `BudgetExceeded` where batches may wait, and too many refused rows do."""
-        over = self.budget.check() if self.budget is not None and source is not None else None
-        if over is not None:
-            raise over
+    def _heed_budget_first(self, dispatcher: Dispatcher, source: BatchPlanner | None) -> None:
+        """Let no batch begin that may wait, before it is known that not too many refused rows do."""
+        if source is not None:
+            dispatcher.budget.ask_first(self.clock.elapsed())
 
     def _tell_hooks(self, herald: HookRunner, event: Event) -> None:
         if isinstance(event, LimitExceeded):
@@ -583,7 +456,7 @@ class PipelineRun:
                 every=parse_seconds(self.pipeline.run_options.poll), again=again, now=self.clock.elapsed()
             )
         self._emit(RunStarted(pipeline=self.pipeline.name, run=self.id, waiting=self._count_waiting(journal, source)))
-        self._check_budget(source)
+        self._heed_budget_first(dispatcher, source)
         dispatcher.run()
         if company is not None and not dispatcher.stopping and company.left is not None:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)
@@ -599,17 +472,16 @@ class PipelineRun:
 
     def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
         """Bring the refused rows back that wait in the fallback, where this run is to do that."""
-        if dispatcher.stopping or not self.merge:
+        if dispatcher.stopping or self.merge is None:
             return
         assert isinstance(self.dlq, Delta), "no other DLQ has a fallback"
-        assert self.fallback is None or isinstance(self.fallback, Delta), "no other destination can be one"
         self.merged = FallbackMerge(
             pipeline=self.pipeline.name,
             dlq=self.dlq,
-            fallback=self.fallback,
+            source=self.merge,
             journal=journal,
             spark=spark,
-            deadline=_make_deadline(journal.tenure, spark),
+            deadline=make_deadline(journal.tenure, spark),
         )
         self.merged.merge(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
         if dispatcher.asked_to_stop or journal.state.stopping:
@@ -641,18 +513,7 @@ class PipelineRun:
         """Finish the batches that an earlier run left open; others that come meanwhile get their share."""
         waive(journal, self.destinations, self.ruling)
 
-        def list_prepared() -> Sequence[str]:
-            journal.refresh()
-            plans = journal.state.open_plans
-            shared = [plan.batch.plan for plan in plans if company is not None]
-            given = find_given(journal)
-            return [
-                *(plan.decision.path for plan in plans if plan.decision),
-                *shared,
-                *([given.name] if given else []),
-            ]
-
-        self.patience.outlast(lambda: self.place.store().sweep(spark, list_prepared))
+        self.patience.outlast(lambda: self.cleanup.sweep_prepared(journal, spark, is_shared=company is not None))
         if company is None:
             dispatcher.recover()
         else:
@@ -671,14 +532,6 @@ class PipelineRun:
         return source.count_waiting(
             offsets, BatchSizing(parse_seconds(self.pipeline.run_options.batch.target)), self.clock
         )
-
-    def _release(self, journal: Journal, report: Report) -> None:
-        """Let the pipeline go. A ledger that cannot be written keeps us as its owner: the next run sees us gone."""
-        with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
-            journal.record(Entry(kind="release", body=report.json()))
-            forget_jvm(self.place.lock, self.id)
-            end_use(self.id)
-        self._emit(RunEnded(status=report.status, reason=report.reason, lanes=report.lanes))
 
     def _emit(self, event: Event) -> None:
         hear: Sequence[Listener] = [self.books, *self.listeners]
@@ -710,51 +563,15 @@ class PipelineRun:
             also=self.pipeline.run_options.retry.also,
             fallback=self.fallback,
             explained=self.pipeline.run_options.snapshot,
-            deadline=_make_deadline(tenure, spark),
+            deadline=make_deadline(tenure, spark),
             thresholds=self.thresholds,
             off=list_ways_off(self.pipeline.run_options.ways),
             keeps_filtered=self.pipeline.keeps_filtered,
-            drop_filtered=self._drop_filtered,
+            drop_filtered=self.cleanup.drop_filtered,
         )
         runner.reading.definition = self.hash
         runner.reading.before = make_chains(self.pipeline, self.destinations)
         return runner
-
-    @contextlib.contextmanager
-    def _hold_lock(self) -> Iterator[Takeover | None]:
-        """While in here others on this host can see that this process lives. None where a scheduler is the lock.
-
-        Where somebody has that lock already it is one of our own: his ledger says whether he lives.
-        """
-        if self.pipeline.run_options.ownership == "off":
-            yield None
-            return
-        lock = StateLock(self.place.lock)
-        if self.assignment != "single" or not lock.acquire():
-            lock = StateLock(lock.path.with_name(f"{lock.path.name}-{self.id}"))
-            lock.acquire()
-        try:
-            yield Takeover(
-                pipeline=self.pipeline.name,
-                place=self.place,
-                lock=lock,
-                clock=self.clock,
-                take_over=self.take_over,
-                assignment=self.assignment,
-                hash=self.hash,
-            )
-        finally:
-            if lock.path != self.place.lock:
-                lock.path.unlink(missing_ok=True)
-            lock.release()
-
-
-def _make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
-    """Until when a write may begin; None where nobody takes the pipeline over."""
-    if tenure is None:
-        return None
-    apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
-    return Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
 
 
 def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
@@ -772,6 +589,6 @@ def _waited_for_spark(error: Exception) -> bool:
 
 
 def _log_warning(event: Event) -> None:
-    """Whoever waits for a run wants to know why it waits, and hears of limits at once."""
+    """Log events at once that a person may have to act on: rests, exceeded limits and the fallback."""
     if warning := describe_warning(event):
         log.warning("%s", warning)

@@ -28,6 +28,8 @@ from runners.state.progress import apply_entries, read_body
 
 TICK = 0.2
 """How often it is looked whether a stop was forced or a deadline is over, in seconds."""
+FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
+"""Seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
 log = logging.getLogger("wherry")
 
 

@@ -143,7 +143,7 @@ class DueQueue:
 
 
 def _compute_jitter(name: str, due: datetime, most: float) -> timedelta:
-    """By how much later this run begins: the same for whoever asks."""
+    """Return how much later this run begins: the same for every process that asks."""
     dice = hashlib.sha256(f"{name} {due.timestamp()}".encode()).digest()
     return timedelta(seconds=most * int.from_bytes(dice[:6], "big") / (1 << 48))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOOKS_WAIT = 1.0
-"""So many seconds a run waits for its hooks at its end: they go on being told when it is over, and other runs begin."""
+"""The seconds that a run waits for its hooks at its end. Hooks continue after it, and other runs begin."""
 
 
 def open_session(definitions: Sequence[Definition]) -> SparkSession:

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, cast
 from destinations.delta.lock import SparkCommits, say_commits
 from origins.errors import WherryError, list_spark_errors
 from origins.names import declare_one_disk
-from origins.object_store import canonicalise, is_store_url
 from origins.spark_private import (
     end_in_silence,
     find_jvm_number,
@@ -36,6 +35,7 @@ from origins.spark_private import (
     make_client,
     put_client,
 )
+from origins.store_access import canonicalise, is_store_url
 from runners.model.error_kinds import classify
 from runners.model.spec import MASTER, SparkOptions
 from runners.model.text import summarise_error
@@ -507,10 +507,10 @@ def _ask(client: Any, times: int, longest: int) -> None:
 
 
 def reconnect(session: SparkSession) -> None:
-    """Give the session another one's place on the server, if the server has forgotten it. Raises `SessionForgotten`
-    where it was not made here.
+    """Give the session a new place on the server, if the server forgot it. Raises `SessionForgotten` if the session
+    was not made here.
 
-    Whoever has the session has it still; frames that were described before are of no use any more.
+    The session object stays the same; frames that were described before are useless.
     """
     with _ONE_AT_A_TIME:
         try:

@@ -41,7 +41,7 @@ class SessionPool:
     group: str
     """The name under which all that is done in them can be cancelled."""
     pool: str = ""
-    """The fair scheduler's pool for its work; nothing: with whoever else is in no pool."""
+    """The fair scheduler's pool for its work; empty: the default pool."""
     time_zone: str = "UTC"
     beside: int = 1
     """How many threads may work beside each, for the same task."""
@@ -119,10 +119,10 @@ def _fit_large_rows(session: SparkSession) -> None:
 
 @contextlib.contextmanager
 def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
-    """What this thread starts on Spark in here can be cancelled by its name, from another thread.
+    """Name the work that this thread starts on Spark in here, so that another thread can cancel it.
 
-    What is done in different pools shares the cores fairly where Spark is told to (`spark.scheduler.mode`); the server
-    of Spark Connect knows no pools.
+    Work of different pools shares the cores fairly if Spark does so (`spark.scheduler.mode`). The server of Spark
+    Connect has no pools.
     """
     if is_connect(spark):
         spark.addTag(group)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from origins.errors import WherryError, list_spark_errors
-from origins.object_store import HADOOP, make_spark_settings
 from origins.secret import SECRET
 from origins.spark_private import JvmEnded, find_jvm, forget_ended_jvm, get_jvm, launch_jvm
+from origins.store_access import HADOOP, make_spark_settings
 from runners.model.spec import MASTER
 from runners.spark.quick_start import (
     OPTIONS_OF_THE_JVM,

@@ -231,11 +231,11 @@ class Keeper:
     def _hear_lease(self) -> None:
         assert self._lease is not None
         try:
-            said = self._lease.recv(len(GOODBYE))
+            received = self._lease.recv(len(GOODBYE))
         except OSError:
-            said = b""
-        if said:
-            self._given_back = said == GOODBYE
+            received = b""
+        if received:
+            self._given_back = received == GOODBYE
             return
         self._lease.close()
         self._lease = self._used_by = None

@@ -26,7 +26,8 @@ from destinations.delta.direct_commit import format_commit, read_clock
 from destinations.delta.store_commit import StorePlace, format_key
 from origins.delta_actions import FileBody
 from origins.lazy import pa, pq
-from origins.object_store import StoreError, StoreUrl, describe_store_error, get_options, is_store_away, open_store
+from origins.object_store import describe_store_error, is_store_away, open_store
+from origins.store_access import StoreError, StoreUrl, get_options
 from runners.model.entry import Entry, Settled
 from runners.state.ledger import (
     BODIES,

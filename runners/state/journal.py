@@ -32,7 +32,7 @@ class Journal:
     def __init__(self, ledger: Ledger, tenure: Lease | None = None) -> None:
         self.ledger = ledger
         self.tenure = tenure
-        """The lease of whoever owns the pipeline through this; None where a scheduler keeps others away."""
+        """The lease of the owner that writes through this journal; None where a scheduler keeps other runs away."""
         self.owner = uuid.uuid4().hex
         self._tail: list[Entry] = []
         self._before = PipelineState()
@@ -47,11 +47,10 @@ class Journal:
     def acquire(
         self, body: Mapping[str, Any], *, may: Callable[[Journal], bool] = lambda _: False
     ) -> Sequence[OwnerBody]:
-        """Become an owner, under the next epoch. Whoever owned it before can record nothing any more; gives who that
-        was.
+        """Become an owner, under the next epoch, and return the owners before, which can record nothing any more.
 
-        `may` looks at the state, and raises if it is not for us to take it; it is asked again when somebody else was
-        quicker. Where it is true we join those who own it, and take nothing from them.
+        `may` looks at the state, and raises if this process must not take the pipeline. It is asked again if another
+        process was faster. If it is true, this process joins the owners and takes nothing from them.
         """
         lease = self.tenure.idle if self.tenure else None
         while True:

@@ -15,9 +15,9 @@ from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.dlq import FILTERED
 from origins.names import quote_name
-from origins.object_store import StoreUrl, is_store_url
 from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreUrl, is_store_url
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec, SchemaState
 from runners.spark.session import list_forgotten_tables, obtain_for, stop
@@ -70,7 +70,8 @@ class StateLocation:
     def make(self) -> None:
         """Make the directory, for its owner alone. Raises `Refusal` when it cannot be written.
 
-        One that is there keeps its mode, for a group may share it; that every user can look into it is said.
+        An existing directory keeps its mode, because a group may share it. A warning is logged if every user can read
+        it.
         """
         if self.directory is not None:
             try:

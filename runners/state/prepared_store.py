@@ -12,18 +12,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 from functools import cached_property, reduce
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from destinations.delta import data_files
-from destinations.delta.direct_append import collect_arrow
+from destinations.delta.direct_append import are_stores_plain, collect_arrow
 from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
 from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
 from origins.names import quote_name
-from origins.object_store import ObjectStore, StoreUrl, open_store
+from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreUrl
 from runners.model.planned_batch import DecidedBatch
 from runners.spark.session import is_here
 
@@ -38,6 +40,8 @@ _FEW = "few.parquet"
 _SHARE = 128 << 20
 """About how many bytes of files become one file, where rows are copied."""
 _THREADS = 4
+_READ_HERE, _PIECE, _PACKED = 64 << 20, 8 << 20, 16 << 20
+"""Up to how many bytes this process reads itself, about how many at a time, and up to how many of a store's objects."""
 _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
@@ -49,10 +53,12 @@ class PreparedStore(ABC):
 
     tells: ClassVar[bool] = False
     """Whether it counts its rows."""
+    takes_few: ClassVar[bool] = False
+    """Whether few rows can pass through this process wherever Spark works."""
 
     @abstractmethod
     def write(self, name: str, frame: DataFrame) -> int | None:
-        """Write the frame; computes it. How many rows lie there then, where that can be told without Spark."""
+        """Compute and write the frame. Return the number of rows, if it is known without Spark."""
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
         """Write a frame of few rows, which pass through this process; computes it. The table of Arrow's that it is, as
@@ -98,9 +104,9 @@ class FolderStore(PreparedStore):
     tells: ClassVar[bool] = True
 
     root: Path
-    read_bytes: int = 64 << 20
+    read_bytes: int = _READ_HERE
     """Up to so many bytes, once nothing of them is packed, one thread here reads rows more quickly than Spark."""
-    piece_bytes: int = 8 << 20
+    piece_bytes: int = _PIECE
     """About how many of them at a time."""
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
     """Of what this process wrote: asking the files for it costs a Spark job each time."""
@@ -120,10 +126,7 @@ class FolderStore(PreparedStore):
         return table
 
     def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self._write_table(name, pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC")), schema)
+        self._write_table(name, make_table(rows, schema), schema)
         return True
 
     def _write_table(self, name: str, table: Any, schema: StructType) -> None:
@@ -166,29 +169,7 @@ class FolderStore(PreparedStore):
         return reader.parquet(str(self.root / name))
 
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        files = self.list_files(name)
-        footers = [parquet.read_metadata(file) for file in files]
-        size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-        if not footers or size > self.read_bytes or any(LEGACY & set(footer.metadata or {}) for footer in footers):
-            return None
-        rows = max(1, sum(footer.num_rows for footer in footers))
-        at_once = max(1, self.piece_bytes * rows // max(1, size))
-        first = open_file(files[0]).schema_arrow
-        types = {
-            field["name"]: field["type"] for field in json.loads(first.metadata[data_files.COLUMNS.encode()])["fields"]
-        }
-        columns = [column for column in first.names if wanted(column)]
-        schema = pa.schema([(column, _to_arrow_type(first.field(column).type, types[column])) for column in columns])
-
-        def read() -> Iterator[pyarrow.RecordBatch]:
-            for file in files:
-                for piece in open_file(file).iter_batches(min(at_once, ROWS), columns=columns):
-                    yield from pa.Table.from_batches([piece]).cast(schema).to_batches()
-
-        return pa.RecordBatchReader.from_batches(schema, read())
+        return _scan_files(self.list_files(name), wanted, self.read_bytes, self.piece_bytes)
 
     def list_files(self, name: str) -> Sequence[Path]:
         return sorted((self.root / name).glob("*.parquet"))
@@ -208,21 +189,58 @@ class FolderStore(PreparedStore):
 
 @dataclass(frozen=True)
 class UrlStore(PreparedStore):
-    """Parquet folders below a URL of an object store, which Spark writes and reads, wherever it works."""
+    """Parquet folders below a URL of an object store. Spark writes and reads them, wherever it works; few rows pass
+    through this process, unless a setting says how Spark encrypts objects."""
+
+    takes_few: ClassVar[bool] = True
 
     url: StoreUrl
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
     """Of what this process wrote: asking the files for it costs a Spark job each time."""
+    _few: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """The files that this process wrote, until their rows are removed: they are read soon."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
         frame.write.parquet(str(self.url / name))
         self._schemas[name] = frame.schema
         return None
 
+    def write_few(self, name: str, frame: DataFrame) -> Any:
+        table = fetch_table(frame) if self._is_plain else None
+        if table is not None:
+            self._put_table(name, table, frame.schema)
+        return table
+
+    def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
+        if self._is_plain:
+            self._put_table(name, make_table(rows, schema), schema)
+        return self._is_plain
+
+    def _put_table(self, name: str, table: pyarrow.Table, schema: StructType) -> None:
+        with TemporaryDirectory(prefix="wherry-") as folder:
+            file = Path(folder) / name / _FEW
+            write_table(table, schema, file)
+            content = file.read_bytes()
+        if self._objects.take(f"{name}/{_FEW}", content) is None:
+            raise FileExistsError(f"{self.url / name} has other rows already.")
+        self._schemas[name], self._few[name] = schema, content
+
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         schema = self._schemas.get(name)
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(escape_pattern(str(self.url / name)))
+
+    def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
+        if name in self._few:
+            return _scan_files([self._few[name]], wanted)
+        if not self._is_plain:
+            return None
+        objects = self._objects
+        _, there = objects.list_folder(name)  # the folders below have what a task of Spark did not finish
+        found = [each for each in there if each.key.endswith(".parquet")]
+        if sum(each.size for each in found) > _PACKED:
+            return None
+        return _scan_files([objects.read(each.key) for each in found], wanted)
 
     def remove(self, spark: SparkSession, name: str) -> None:
         objects = self._objects
@@ -230,6 +248,7 @@ class UrlStore(PreparedStore):
             if folder.startswith(f"{name}-"):
                 objects.delete_folder(folder)
                 self._schemas.pop(folder, None)
+                self._few.pop(folder, None)
 
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
         objects = self._objects
@@ -242,6 +261,10 @@ class UrlStore(PreparedStore):
     @property
     def _objects(self) -> ObjectStore:
         return open_store(self.url)
+
+    @property
+    def _is_plain(self) -> bool:
+        return are_stores_plain(self.url.settings)
 
 
 @dataclass(frozen=True)
@@ -306,6 +329,41 @@ class MemoryStore(PreparedStore):
 def fetch_table(frame: DataFrame) -> Any:
     """The rows as a table of Arrow's; None where their types, or how many they are, want Spark's own way."""
     return collect_arrow(frame) if _is_plain(json.loads(frame.schema.json())) else None
+
+
+def make_table(rows: Sequence[Mapping[str, Json]], schema: StructType) -> pyarrow.Table:
+    """The rows as a table with the columns of this schema."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.Table.from_pylist(list(rows), to_arrow_schema(schema, timezone="UTC"))
+
+
+def _scan_files(
+    files: Sequence[Path | bytes], wanted: Callable[[str], bool], most: int = _READ_HERE, piece: int = _PIECE
+) -> pyarrow.RecordBatchReader | None:
+    """Some columns of the rows in these files, or in what was read of them; None where Spark has to read them."""
+    import pyarrow as pa
+
+    footers = [open_file(file).metadata for file in files]
+    size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
+    if not footers or size > most or any(LEGACY & set(footer.metadata or {}) for footer in footers):
+        return None
+    rows = max(1, sum(footer.num_rows for footer in footers))
+    at_once = max(1, piece * rows // max(1, size))
+    first = open_file(files[0]).schema_arrow
+    types = {
+        field["name"]: field["type"] for field in json.loads(first.metadata[data_files.COLUMNS.encode()])["fields"]
+    }
+    columns = [column for column in first.names if wanted(column)]
+    schema = pa.schema([(column, _to_arrow_type(first.field(column).type, types[column])) for column in columns])
+
+    def read() -> Iterator[pyarrow.RecordBatch]:
+        for file in files:
+            for each in open_file(file).iter_batches(min(at_once, ROWS), columns=columns):
+                yield from pa.Table.from_batches([each]).cast(schema).to_batches()
+
+    return pa.RecordBatchReader.from_batches(schema, read())
 
 
 def write_table(table: Any, schema: StructType, file: Path) -> None:
@@ -456,10 +514,11 @@ class RefusedRows(BatchRows):
         for number in range(self.decision.sections):
             bases = self._get_bases(number)
             if bases:
+                # This starts Spark, which a column needs.
+                frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
                 base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
                 position = (base + F.col("row")).cast("bigint").alias("position")
-                frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
                 frames.append(frame.select(F.col(NACKED), F.col("part"), position))
         return reduce(lambda above, below: above.unionByName(below), frames)
 

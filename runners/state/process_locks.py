@@ -116,7 +116,7 @@ def identify_process(pid: int) -> ProcessBody:
 def is_process_alive(pid: int, started: str) -> bool:
     """Whether this very process is alive, and not a later one with its number.
 
-    False where that cannot be told, which is where there is no /proc.
+    It is False if that is unknown, which is the case without /proc.
     """
     return started != "" and _find_start(pid) == started
 

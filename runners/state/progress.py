@@ -296,7 +296,7 @@ def _stop(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _pause(state: PipelineState, entry: Entry) -> PipelineState:
-    """No run begins from now on, and runs that share the lanes stop. The first pause is the one that is told."""
+    """No run begins from now on, and runs that share the lanes stop. The state keeps the first pause."""
     paused: PauseBody = {**read_body(entry, PauseBody), "lane": entry.lane, "at": entry.at}
     return replace(state, paused=state.paused or paused, stopping=state.stopping or "the pipeline is paused")
 

@@ -20,8 +20,9 @@ from origins.batch import JSON
 from origins.batch_rows import to_python_rows
 from origins.errors import list_spark_errors
 from origins.names import quote_text
-from origins.object_store import StoreUrl, get_options, open_delta_table
+from origins.object_store import open_delta_table
 from origins.quick_dataclass import dataclass
+from origins.store_access import StoreUrl, get_options
 from runners.model.clock import Clock
 from runners.model.entry import OwnerBody, as_text
 from runners.model.error_kinds import classify
@@ -29,6 +30,7 @@ from runners.model.events import BatchSettled, Event
 from runners.model.run_report import Report
 from runners.spark.session import reconnect
 from runners.state.background_writer import BackgroundWriter
+from runners.state.process_locks import identify_host
 from runners.state.spark_ledger import quote_table
 
 if TYPE_CHECKING:
@@ -88,6 +90,12 @@ class RunRow:
             error=facts["error"]["message"] if facts["error"] else None,
             report=as_text(facts),
         )
+
+    @staticmethod
+    def make_running(pipeline: str, run: str, definition: str, now: datetime) -> RunRow:
+        """The row of a run of this process that begins."""
+        host = str(identify_host()["host"])
+        return RunRow(run=run, pipeline=pipeline, status="running", started_at=now, definition=definition, host=host)
 
     @staticmethod
     def make_killed(owner: OwnerBody, pipeline: str, by: str) -> RunRow:
@@ -246,6 +254,20 @@ def _make_writer(
 ) -> BackgroundWriter[RunRow]:
     """`access` keeps those apart that reach one place by different settings."""
     return BackgroundWriter(RunHistory(path, retain).write)
+
+
+def record_begin(history: History | None, row: RunRow, before: Sequence[OwnerBody]) -> BackgroundWriter[RunRow] | None:
+    """Record that a run begins, and that each run from which it took the pipeline was killed.
+
+    It does not wait, and gives the writer; None without a history.
+    """
+    if history is None:
+        return None
+    scribe = get_writer(history)
+    for owner in before:
+        scribe.put(RunRow.make_killed(owner, row.pipeline, row.run))
+    scribe.put(row)
+    return scribe
 
 
 def await_writer(scribe: BackgroundWriter[RunRow], name: str) -> None:

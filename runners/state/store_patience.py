@@ -38,7 +38,7 @@ class StorePatience:
         self.policy = policy
         self.clock = clock
         self.is_forced = is_forced
-        """Whether the run was told to end at once."""
+        """Whether a person forced the run to end at once."""
         self.dice = dice or random.Random()  # noqa: S311 -- it spreads waits
         self.over = False
 

@@ -99,7 +99,7 @@ class RowErrorIsolator:
             if len(raising) > limits.raising_rows:
                 raise CarryFailed(
                     f"more than {limits.raising_rows} rows of the batch make a stage fail, the last with: "
-                    f"{raising[first].said}",
+                    f"{raising[first].message}",
                     hint="Correct the expression; or handle such values explicitly, for example with try_divide or "
                     "try_cast.",
                 )
@@ -127,8 +127,8 @@ class RowErrorIsolator:
                 raise
             if steps[0].stage.changes_rows and not kind.is_value and _does_combine_rows(frame):
                 raise
-            code, said = explain_row_error(error)
-            raise AttemptRaised(said or summarise_error(error), code) from error
+            code, message = explain_row_error(error)
+            raise AttemptRaised(message or summarise_error(error), code) from error
 
     def _find_raising_step(
         self,
@@ -192,8 +192,8 @@ def _make_poison(found: dict[int, tuple[int, AttemptRaised]]) -> Any:
     """From each row's index to what is known of it."""
     pairs: list[Any] = []
     for index, (step, raised) in found.items():
-        said = {"step": F.lit(step), "code": F.lit(raised.code), "message": F.lit(raised.said)}
-        pairs += [F.lit(index), F.struct(*[column.alias(name) for name, column in said.items()])]
+        fields = {"step": F.lit(step), "code": F.lit(raised.code), "message": F.lit(raised.message)}
+        pairs += [F.lit(index), F.struct(*[column.alias(name) for name, column in fields.items()])]
     return F.create_map(*pairs)
 
 

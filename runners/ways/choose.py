@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)
-"""The write is the decision. Which of them it is, whoever plans the batch says."""
+"""The ways whose write is the decision. The planner of the batch chooses between them."""
 WRITTEN = WrittenWay()
 DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), CopyFiles(), OnePass(), WRITTEN)
 """Decided first, delivered after. The last one can always."""

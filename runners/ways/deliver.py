@@ -246,8 +246,8 @@ class Inquiry:
             upto = refused.where(F.col("nack")["stage"].isin(*task.stages)).orderBy("position")
         rows = upto.limit(max(3, self.explained)).collect()
         nacks = [self.protection.mask_nack(_parse(row["nack"].asDict())) for row in rows]
-        said = ("message", "row", "original")
-        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in said})} for nack in nacks]
+        texts = ("message", "row", "original")
+        shown = [{**nack, **without(self.secrets, {name: nack.get(name) for name in texts})} for nack in nacks]
         few = task.stages or task.decision.counts.nacked <= len(shown)
         return Explained(
             nacks=shown, causes=Causes() if few else self._count_causes(refused, task.decision.counts.nacked)

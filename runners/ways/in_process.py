@@ -20,8 +20,8 @@ class InProcess(Way["BatchDecision", Prepared]):
     name = "in_process"
 
     def why_not(self, batch: Candidate) -> str:
-        if not batch.spark_is_local:
-            return "Spark may not run on this machine"
+        if not batch.keeps_few:
+            return "Spark may not run on this machine, and the state is in no object store"
         if batch.changing:
             return f"{batch.changing} gives other rows than it gets"
         if batch.plan is not None and not batch.is_small:

@@ -9,18 +9,20 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from destinations.dead_letters import stream_dlq
 from destinations.delta.delta import Delta
 from destinations.destination import Destination
 from destinations.discard import Discard
 from origins.errors import WherryError, list_spark_errors
+from origins.object_store import open_store as open_object_store
 from origins.quantities import parse_seconds
+from origins.store_access import StoreError, is_store_url
 from runners.model.text import summarise_error
 from runners.ways.stage_chain import StageChain
-from stages.claim import Claim, Unclaim, open_store
-from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, VALUES, ValueStore, find_value
+from stages.claim import Claim, Format, Unclaim, open_store
+from stages.claim_store import KEEPERS, KEY, PREFIX, REFERENCE, SWEPT, USERS, ValueStore
 from stages.columns import Drop, Rename
 from stages.deduplicate import Deduplicate
 from stages.expect.expect import Expect
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("wherry")
 
+_Place: TypeAlias = tuple[str, Format]
+"""Where a store is, and how its values are stored."""
+
 _OFTEN = 86_400.0
 """The seconds between two sweeps of a store."""
 _IN_BYTES = base64.b64encode(PREFIX[:12].encode()).decode()
@@ -43,36 +48,55 @@ _BYTES = re.compile(rf"{re.escape(_IN_BYTES)}[A-Za-z0-9+/]+")
 
 
 def note_user(chain: StageChain, pipeline: str) -> None:
-    """Note in the stores of a chain that this pipeline uses them, and whether its destinations keep references."""
+    """Note in the stores of a chain that this pipeline uses them, and whether its destinations keep references. Raises
+    `StoreError` where a store cannot keep two writers of a table apart."""
     stages = [step.stage for step in chain.steps if isinstance(step.stage, Claim | Unclaim)]
-    for path in dict.fromkeys(stage.path for stage in stages):
-        store = open_store(path)
-        is_claimed = any(isinstance(stage, Claim) for stage in stages if stage.path == path)
+    for place in dict.fromkeys(map(_get_place, stages)):
+        store = open_store(*place)
+        is_claimed = any(isinstance(stage, Claim) for stage in stages if _get_place(stage) == place)
         if not is_claimed and store.read(KEY) is None:
             continue
-        names = [f"{USERS}/{pipeline}", *([f"{KEEPERS}/{pipeline}"] if _does_keep(chain, path) else [])]
+        if is_claimed:
+            _check_conditions(*place)
+        names = [f"{USERS}/{pipeline}", *([f"{KEEPERS}/{pipeline}"] if _does_keep(chain, place) else [])]
         for name in names:
             if store.read(name) is None:
                 store.create(name, b"")
 
 
-def _does_keep(chain: StageChain, path: str) -> bool:
+def _check_conditions(path: str, kind: Format) -> None:
+    """Raises `StoreError` where commits to a table of values may replace each other."""
+    if kind != "delta" or not is_store_url(path):
+        return
+    try:
+        open_object_store(path).check_put_if_new()
+    except StoreError as error:
+        if not error.is_away and not error.is_of_here:
+            error.hint = "Use a store with conditional writes, or set `format: files` at `claim` and at `unclaim`."
+        raise
+
+
+def _get_place(stage: Claim | Unclaim) -> _Place:
+    return stage.path, stage.format
+
+
+def _does_keep(chain: StageChain, place: _Place) -> bool:
     """Whether references to values of this store may reach a destination."""
     ways = [[*chain.common, *steps] for steps in chain.branches.values()]
-    return any(_may_leave([step.stage for step in way], path) for way in ways)
+    return any(_may_leave([step.stage for step in way], place) for way in ways)
 
 
 _PASSING = (Claim, Deduplicate, Drop, Expect, Filter, Lookup, Rename, Require)
 """Stages that put no value of a row into another one."""
 
 
-def _may_leave(stages: Sequence[Stage], path: str) -> bool:
+def _may_leave(stages: Sequence[Stage], place: _Place) -> bool:
     """Whether rows may have references behind these stages. What another stage made of one is not put back."""
     there = leave = False
     for stage in stages:
-        if isinstance(stage, Claim) and stage.path == path:
+        if isinstance(stage, Claim) and _get_place(stage) == place:
             there = True
-        elif isinstance(stage, Unclaim) and stage.path == path and not stage.columns and stage.when is None:
+        elif isinstance(stage, Unclaim) and _get_place(stage) == place and not stage.columns and stage.when is None:
             there = False
         elif there and not isinstance(stage, _PASSING):
             leave = True
@@ -92,9 +116,9 @@ def sweep_stores(
     `kept` are the tables with rows that were refused or filtered. A store that another pipeline uses, or whose
     references are in a destination, is left as it is. What goes wrong in here costs space only, and is tried again.
     """
-    for path, retain in _list_retained(chains).items():
+    for (path, kind), retain in _list_retained(chains).items():
         try:
-            store = open_store(path)
+            store = open_store(path, kind)
             last = store.read(SWEPT)
             if store.read(KEY) is None or (last and float(last) > now - _OFTEN):
                 continue
@@ -108,14 +132,15 @@ def sweep_stores(
             log.warning("large values in %s that nothing names were not removed: %s", path, summarise_error(error))
 
 
-def _list_retained(chains: Iterable[StageChain]) -> Mapping[str, float]:
+def _list_retained(chains: Iterable[StageChain]) -> Mapping[_Place, float]:
     """For how many seconds values stay, by the places of their stores. Of several stages the longest counts."""
-    found: dict[str, float] = {}
+    found: dict[_Place, float] = {}
     for stage in (step.stage for chain in chains for step in chain.steps):
         if isinstance(stage, Claim):
             seconds = parse_seconds(stage.retain) if stage.retain else math.inf
-            found[stage.path] = max(seconds, found.get(stage.path, 0.0))
-    return {path: seconds for path, seconds in found.items() if math.isfinite(seconds)}
+            place = _get_place(stage)
+            found[place] = max(seconds, found.get(place, 0.0))
+    return {place: seconds for place, seconds in found.items() if math.isfinite(seconds)}
 
 
 def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]) -> str:
@@ -131,13 +156,11 @@ def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]
 
 
 def _sweep(store: ValueStore, named: set[str], before: float) -> None:
-    removed = 0
-    for value in list(store.list_names(VALUES)):
-        if value.modified < before and value.name not in named:
-            store.delete(find_value(value.name))
-            removed += 1
+    removed = [each.name for each in store.list_values() if each.modified < before and each.name not in named]
+    store.delete_values(removed)
+    store.clear_unfinished(before)
     if removed:
-        log.info("%s large values that nothing names were removed from %s", removed, store.place)
+        log.info("%s large values that nothing names were removed from %s", len(removed), store.place)
 
 
 def _list_named(kept: Sequence[Destination], spark: Callable[[], SparkSession]) -> Iterator[str]:

@@ -99,7 +99,7 @@ class OutcomeObserver:
             filtered = F.col(name) == number
             return filtered if name == "state" else filtered & (F.col("state") == 0)
 
-        counted = [rows(those(*figure)).alias(told) for told, figure in figures.items()]
+        counted = [rows(those(*figure)).alias(name) for name, figure in figures.items()]
         totals = [F.count(F.lit(1)).alias("rows"), rows(F.col("state") < 0).alias("refused")]
         observation = Observation()
         return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
@@ -111,11 +111,11 @@ class OutcomeObserver:
         if not seen or seen["refused"] or seen["rows"] != written:
             return None
         states, filters = Counter[int](), dict[str, Counter[int]]()
-        for told, (name, number) in self._figures.items():
+        for figure, (name, number) in self._figures.items():
             if name == "state":
-                states[number] = seen[told]
+                states[number] = seen[figure]
             else:
-                filters.setdefault(name, Counter())[number] = seen[told]
+                filters.setdefault(name, Counter())[number] = seen[figure]
         states[0] = seen["rows"] - states.total()
         return RowOutcomes(states=states, filters=filters)
 
@@ -263,8 +263,8 @@ class RowTally:
         from pyspark.sql import functions as F
 
         if step == 0 and self._read is not None:
-            told = {_rows_name(0): self._read}
-            self._observed.append((step, frame, lambda: told))
+            known = {_rows_name(0): self._read}
+            self._observed.append((step, frame, lambda: known))
             return frame
         ahead = [each.stage for each in self.line.common if each.number > step and each.stage.changes_rows]
         if not all(stage.takes_all for stage in ahead):
@@ -331,9 +331,9 @@ def make_straight_counts(line: StageChain, passed: Mapping[int, int]) -> Counts:
         stages.append(StageCount(stage=step.name, entered=current, left=left, filtered=lost))
         filtered += lost
         changed += left - current if step.stage.changes_rows else 0
-        said = step.stage.summarise_notes({"": current - lost})
-        if said is not None:
-            findings[step.name] = said
+        finding = step.stage.summarise_notes({"": current - lost})
+        if finding is not None:
+            findings[step.name] = finding
         current = left
     branch = BranchCounts(expected=current, filtered=filtered, changed=changed)
     return Counts(read=passed[0], branches={name: branch}, stages=stages, findings=findings)

@@ -85,7 +85,7 @@ def with_batch_context(batches: Sequence[Batch], error: Exception, protection: P
     return failed
 
 
-def _make_failure(batches: Sequence[Batch], said: str) -> CarryFailed:
+def _make_failure(batches: Sequence[Batch], reason: str) -> CarryFailed:
     named = [f"batch {batch.number} of lane {batch.lane} ({escape_line(batch.span.label)})" for batch in batches]
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     stays = (
@@ -93,20 +93,20 @@ def _make_failure(batches: Sequence[Batch], said: str) -> CarryFailed:
         if len(named) == 1
         else "Their offsets stay; the next run finishes these batches first."
     )
-    return CarryFailed(f"{', '.join(named[:3])}{more}: {said}", hint=stays)
+    return CarryFailed(f"{', '.join(named[:3])}{more}: {reason}", hint=stays)
 
 
 def _without_values(error: WherryError, protection: Protection) -> WherryError:
     """An error of ours that quotes somebody else's, in other words."""
     cause = error.__cause__
     if cause is not None and protection and not isinstance(cause, WherryError):
-        for said in (
+        for text in (
             f"{type(cause).__name__}: {cause}",
             str(cause),
             str(cause).partition("\n")[0],
             summarise_error(cause),
         ):
-            error.message = error.message.replace(said, protection.mask_error(cause, said)) if said else error.message
+            error.message = error.message.replace(text, protection.mask_error(cause, text)) if text else error.message
     return error
 
 
@@ -130,7 +130,7 @@ class TaskExecutor:
     store: PreparedStore
     time_zone: str = "UTC"
     pool: str = ""
-    """The fair scheduler's pool for its work; nothing: with whoever else is in no pool."""
+    """The fair scheduler's pool for its work; empty: the default pool."""
     assume: str = ""
     """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -328,6 +328,7 @@ class TaskExecutor:
             plan=plan,
             rows=self.reading.fetch_rows(spark, batch, places=places),
             spark_is_local=is_here(spark),
+            keeps_few=self.store.takes_few or is_here(spark),
             declined=self._declined.of(batch.lane) | self.off,
             thresholds=self.thresholds,
             keeps_filtered=self.keeps_filtered,

@@ -1,4 +1,4 @@
-"""The contract of a way: one strategy for carrying a batch to its decision, and the limits by which it is chosen."""
+"""The contract of a way: one strategy that decides a batch, and the thresholds by which Wherry chooses it."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Up to which size each way is the quicker one. A run has one such value; whoever wants another way passes one."""
+    """The sizes up to which each way is the fastest. A run has one such value; a test passes its own."""
 
     small_bytes: int = 4 << 20
     """The bytes up to which a batch is small."""
     small_refused: int = 10_000
-    """The refused rows up to which those of any batch are delivered by this process."""
+    """The refused rows of a batch up to which this process delivers them."""
     copied_bytes: int = 1 << 30
-    """The bytes of files up to which this process copies rows. Of more, Spark writes them with all its cores."""
+    """The bytes of files up to which this process copies rows. Spark writes larger files with all its cores."""
     copied_others: int = 10_000
-    """The rows of a batch that may be refused, filtered or noted otherwise than most, where all others are copied."""
+    """The rows of a copied batch that may be refused, filtered, or have another note than most rows."""
     picked_rows: int = 10_000
-    """The refused rows that a task picks. A batch with more is written whole."""
+    """The refused rows that a task picks. Wherry writes a batch with more of them whole."""
     picked_row_bytes: int = 8 << 10
-    """The length of a refused row's texts up to which it is picked."""
+    """The length of a refused row's texts up to which a task picks it."""
     picked_bytes: int = 64 << 20
     """The bytes that a task may pick."""
     figures: int = 16
-    """The figures up to which counting rows while they are written is quicker than reading them once more."""
+    """The figures up to which it is faster to count rows during the write than to read them again."""
     raising_rows: int = 100
-    """The rows of a batch that may make a stage raise. With more it is the stage, and the batch fails."""
+    """The rows of a batch that may make a stage raise. With more, the stage is wrong and the batch fails."""
     interpreted_rows: int = 10_000
-    """The rows up to which Spark computes without compiling, where it looks for those that raise."""
+    """The rows up to which Spark computes without compiled code while Wherry looks for rows that raise."""
     grouped_lanes: int = 16
-    """The lanes whose batches one write may bring: Spark looks at the rows of each before it begins."""
+    """The lanes whose batches one write may add. Spark looks at the rows of each lane before it begins."""
 
 
 Work = TypeVar("Work")
@@ -52,32 +52,33 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """What a way may look at before it says whether it can carry a batch. Nothing in here starts a Spark job."""
+    """What a way may look at to decide whether it can take a batch. Nothing here starts a Spark job."""
 
     origin: Origin
     chain: StageChain
     destinations: Sequence[Destination]
-    """Those that get its rows."""
+    """The destinations that get its rows."""
     plan: PlannedBatch | None = None
-    """The batch; None where only the definition is looked at."""
+    """The batch; None if only the definition is checked."""
     rows: BatchRows | None = None
-    """The batch's rows as they are read."""
+    """The batch's rows as the origin reads them."""
     spark_is_local: bool = True
-    """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    """Whether Spark surely works on this machine, and so can read files that this process writes."""
+    keeps_few: bool = True
+    """Whether the state keeps few rows where this process and Spark find them."""
     lanes: int = 1
     """How many lanes the origin has."""
     declined: frozenset[str] = frozenset()
     """The ways that declined this batch, or earlier ones of its lane."""
     thresholds: Thresholds = field(default_factory=Thresholds)
     keeps_filtered: bool = False
-    """Whether the rows that stages filter are stored."""
+    """Whether Wherry stores the rows that stages filter."""
     claims: bool = False
-    """Whether large values go to their store, and come back from there."""
+    """Whether stages put large values into their store and read them from it."""
 
     @property
     def size(self) -> int | None:
-        """About how many bytes its rows are behind all stages, by the plan or as they are read; None where that is not
-        known."""
+        """About how many bytes its rows have after all stages, by the plan or by the rows; None if unknown."""
         if (
             self.plan is None
             or self.changing
@@ -89,30 +90,30 @@ class Candidate:
 
     @property
     def is_small(self) -> bool:
-        """Whether it is a batch whose rows are surely few, behind all stages as well."""
+        """Whether the batch is surely small, also after all stages."""
         return self.size is not None and self.size <= self.thresholds.small_bytes
 
     @property
     def changing(self) -> str:
-        """The first stage that gives other rows than it gets; nothing if there is none."""
+        """The first stage that gives other rows than it gets; empty if there is none."""
         return next((step.name for step in self.chain.steps if step.stage.changes_rows), "")
 
 
 class Way(ABC, Generic[Work, Result]):
-    """One way of carrying a batch to its decision. Twice is once; what it declines leaves nothing behind.
+    """One way to decide a batch. Twice is once. If a way declines a batch, it leaves nothing behind.
 
-    `Work` is what it works with, and `Result` what it gives.
+    `Work` is what the way works with, and `Result` is what it returns.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def why_not(self, batch: Candidate) -> str:
-        """Why it cannot carry this batch, in one sentence; nothing if it can. Starts no Spark job.
+        """Return in one sentence why the way cannot take this batch; empty if it can. It starts no Spark job.
 
-        Asked of a definition as well, before there is a batch: then it says what holds for all of them.
+        Wherry also asks about a definition, without a batch. The answer then holds for all its batches.
         """
 
     @abstractmethod
     def carry(self, batches: Sequence[Candidate], work: Work) -> Result | Declined:
-        """Carry the batch. Only `Grouped` gets several."""
+        """Process the batch. Only `Grouped` gets several batches."""

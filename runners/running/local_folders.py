@@ -1,9 +1,10 @@
-"""Whether executors on other machines see the folders of this machine that a pipeline names."""
+"""The folders of this machine that a pipeline uses: whether executors see them, and where a disk may be full."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.spark.executors import list_unseen
-from runners.spark.session import find_default_scheme, find_master, is_connect, is_here
+from runners.spark.session import find_default_scheme, find_master, is_connect, is_here, list_local_folders
 from runners.state.location import StateLocation
 
 if TYPE_CHECKING:
@@ -139,3 +140,17 @@ def _list_paths(part: Origin | Stage | Destination) -> Iterator[str]:
 def _get_end(path: str) -> str:
     """The last two parts of a path."""
     return "/".join(without_scheme(path).rstrip("/").split("/")[-2:]).lstrip("/")
+
+
+def list_written_folders(
+    state: StateLocation, destinations: Mapping[str, Destination], spark: SparkSession | None = None
+) -> dict[str, str]:
+    """Return the folders of this machine where a run writes, by what is there.
+
+    With `spark`, the folders of Spark's temporary files are among them.
+    """
+    places = {"the state": str(state.directory)} if state.directory else {}
+    places |= {f"'{name}'": each.place for name, each in destinations.items() if getattr(each, "path", None)}
+    places |= {"temporary files": tempfile.gettempdir()}
+    of_spark = list_local_folders(spark) if spark is not None else ()
+    return {**places, **{f"Spark's temporary files in {folder}": folder for folder in of_spark}}

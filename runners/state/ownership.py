@@ -1,29 +1,186 @@
-"""Whether a run may take the pipeline: from nobody, from one that is dead, or after a whole lease without a word.
+"""How a run becomes an owner of its pipeline, when it may take it from another run, and how it lets it go.
 
-Times of day are compared only to refuse: two clocks may differ by minutes. To take, a whole lease must pass on this
-machine's own clock, from the moment at which the owner's last entry was seen here.
+A run takes a pipeline that has no owner, or whose owner is dead, or whose owner was silent for a whole lease. Times of
+day are compared only to refuse: two clocks may differ by minutes. To take, a whole lease must pass on this machine's
+own clock, from the moment at which the owner's last entry was seen here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
+from destinations.destination import Deadline
+from origins.batch import Json
+from origins.errors import WherryError
+from origins.quantities import parse_seconds
 from origins.quick_dataclass import dataclass
+from origins.spark_private import find_jvm_number
 from runners.model.clock import Clock
-from runners.model.entry import OwnerBody
-from runners.model.errors import Owned
+from runners.model.entry import Entry, OwnerBody
+from runners.model.errors import Owned, Paused
 from runners.model.pipeline_state import PipelineState
-from runners.state.journal import Journal
-from runners.state.location import StateLocation
-from runners.state.process_locks import StateLock, identify_host, is_process_alive
+from runners.model.run_report import Report
+from runners.model.spec import PipelineSpec
+from runners.model.text import show_moment
+from runners.spark.session import find_jvm_process, is_connect, measure_clock_offset
+from runners.spark.warm import begin_use, end_use
+from runners.state.journal import Journal, Lease
+from runners.state.location import StateLocation, check_pipeline
+from runners.state.process_locks import (
+    StateLock,
+    end_orphan,
+    forget_jvm,
+    identify_host,
+    identify_process,
+    is_process_alive,
+    note_jvm,
+    sweep_locks,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PAUSE = 1.0
 """How long one waits between two looks for a word of the owner, in seconds."""
 _WAIT = "Wait for it, or stop it:  wherry stop FILE"
 log = logging.getLogger("wherry")
+
+
+@dataclass(kw_only=True)
+class Ownership:
+    """A run's ownership of its pipeline, from the lock to the release.
+
+    Call `hold_lock`, `open_journal`, `acquire` and `release` in this order.
+    """
+
+    pipeline: PipelineSpec
+    place: StateLocation
+    run: str
+    clock: Clock
+    hash: str
+    """Of the definition: only runs of the same one share their lanes."""
+    assignment: str
+    """How the run shares the lanes with others; `single`: it does not."""
+    take_over: str
+    """Why an owner on another host is surely gone."""
+    replay: Json
+    ruling: Json
+    finish: bool
+    follow: bool
+    runs_paused: bool
+    """Whether the run may have a paused pipeline, because it plans no new batch."""
+    check: Callable[[Journal, SparkSession], None]
+    """Raises where the run must not become an owner, for a reason of its own."""
+    before: Sequence[OwnerBody] = ()
+    """The owners from which the run took the pipeline. None of them releases it any more."""
+    _taking: Takeover | None = None
+    """None where a scheduler is the lock."""
+
+    @contextlib.contextmanager
+    def hold_lock(self) -> Iterator[None]:
+        """Hold a lock that shows other processes of this host that this one lives.
+
+        The lock of the state may be taken by another process of this host. Then the run locks a file of its own, and
+        the ledger says whether the other owner lives. With `ownership: off` there is no lock.
+        """
+        if self.pipeline.run_options.ownership == "off":
+            yield
+            return
+        lock = StateLock(self.place.lock)
+        if self.assignment != "single" or not lock.acquire():
+            lock = StateLock(lock.path.with_name(f"{lock.path.name}-{self.run}"))
+            lock.acquire()
+        try:
+            self._taking = Takeover(
+                pipeline=self.pipeline.name,
+                place=self.place,
+                lock=lock,
+                clock=self.clock,
+                take_over=self.take_over,
+                assignment=self.assignment,
+                hash=self.hash,
+            )
+            yield
+        finally:
+            if lock.path != self.place.lock:
+                lock.path.unlink(missing_ok=True)
+            lock.release()
+
+    def open_journal(self, spark: SparkSession | None) -> Journal:
+        """Open the ledger. Raises when it is another pipeline's, or when the run may not become an owner."""
+        tenure = None if self._taking is None else Lease(self.clock, parse_seconds(self.pipeline.run_options.lease))
+        journal = Journal(self.place.open_ledger(spark), tenure)
+        check_pipeline(self.pipeline, self.place, journal.state)
+        self._may_take(journal)
+        return journal
+
+    def acquire(self, journal: Journal, spark: SparkSession) -> None:
+        """Become an owner, and end the JVMs that owners before it left at work on this host."""
+        jvm, host, lock = find_jvm_process(spark), identify_host(), self._taking.lock if self._taking else None
+        body: OwnerBody = {
+            "host": host["host"],
+            "boot": host["boot"],
+            "pid": host["pid"],
+            "started": host["started"],
+            "pipeline": self.pipeline.name,
+            "run": self.run,
+            "jvm": identify_process(jvm) if jvm else None,
+            "ownership": self.pipeline.run_options.ownership,
+            "lock": lock.path.name if lock else None,
+            "lock_file": lock.identity if lock else None,
+            "take_over": self.take_over,
+            "replay": self.replay,
+            "ruling": self.ruling,
+            "finish": self.finish,
+            "assignment": self.assignment,
+            "hash": self.hash,
+            "follow": self.follow,
+        }
+        begin_use(self.run)
+
+        def may(journal: Journal) -> bool:
+            self.check(journal, spark)
+            return self._may_take(journal)
+
+        before = journal.acquire(body, may=may)
+        sweep_locks(self.place.lock, named=[str(owner.get("lock")) for owner in journal.state.owners])
+        for owner in before:
+            end_orphan(owner, self.place.lock)
+        self.before = before
+
+    def note_jvm(self) -> None:
+        """Note the JVM that this process started after the run became an owner."""
+        jvm = find_jvm_number()
+        if jvm is not None:
+            note_jvm(self.place.lock, self.run, jvm)
+
+    def release(self, journal: Journal, report: Report) -> None:
+        """Let the pipeline go. If the ledger of a failed run cannot be written, the run stays its owner: the next run
+        sees that it is gone."""
+        with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
+            journal.record(Entry(kind="release", body=report.json()))
+            forget_jvm(self.place.lock, self.run)
+            end_use(self.run)
+
+    def _may_take(self, journal: Journal) -> bool:
+        """Whether the run joins the owners. Raises `Owned` or `Paused` where it may not run."""
+        joins = self._taking.may(journal) if self._taking else False
+        paused = journal.state.paused
+        if paused is not None and not self.runs_paused:
+            raise Paused(
+                self.pipeline.name,
+                since=show_moment(paused["at"]),
+                lane=paused["lane"],
+                number=paused["number"],
+                reason=paused["reason"],
+            )
+        return joins
 
 
 @dataclass(kw_only=True)
@@ -123,6 +280,14 @@ class Takeover:
             f"{owner['heard_at']}.",
             hint=f'{_WAIT}\nIf that run has surely ended:  --take-over "why you know"',
         )
+
+
+def make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
+    """Return until when a write may begin; None if no other run may take the pipeline."""
+    if tenure is None:
+        return None
+    apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
+    return Deadline(left=tenure.seconds_left, secure=tenure.secure, ahead=apart)
 
 
 def make_kept_error(pipeline: str, state: PipelineState, owner: OwnerBody) -> Owned:
