@@ -71,7 +71,7 @@ CASES = (
         says="1,000 JSON rows a batch into three Delta tables",
         measure=small,
         turns=4,
-        bars=(Bar(to=BY_HAND, most=1.0),),
+        bars=(Bar(to=BY_HAND, most=0.4),),
     ),
     Case(
         name="fan_out_large",

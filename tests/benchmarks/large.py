@@ -153,7 +153,7 @@ CASES = (
         says="4,000,000 parquet rows in one batch, cast, require, filter, none bad",
         measure=bulk,
         turns=9,
-        bars=(Bar(of=BATCH, to=PLAIN, most=1.10),),
+        bars=(Bar(of=BATCH, to=PLAIN, most=1.0),),
     ),
     Case(
         name="long",

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from destinations.destination import Written
 from origins.batch import Json, Limits, Span
-from origins.object_store import StoreUrl
 from origins.origin import Backlog, read_count
+from origins.store_access import StoreUrl
 from runners.engine.batch_machine import DeliveryRules
 from runners.engine.batch_planner import BatchPlanner, OriginFeed
 from runners.engine.dispatcher import CarryingOptions, Dispatcher, ProgressCallbacks

@@ -168,7 +168,7 @@ CASES = (
         says="1,000-row JSON files, one a batch, into Delta, one lane, 120 batches",
         measure=clean,
         turns=6,
-        bars=(Bar(to=PLAIN, most=1.25), Bar(to=SINK, most=0.30)),
+        bars=(Bar(to=PLAIN, most=0.20), Bar(to=SINK, most=0.30)),
     ),
     Case(
         name="steady",
@@ -181,19 +181,19 @@ CASES = (
         name="stages",
         says="the same, 3 stages, 20 % of rows filtered",
         measure=staged,
-        bars=(Bar(to=PLAIN, most=1.3),),
+        bars=(Bar(to=PLAIN, most=0.95),),
     ),
     Case(
         name="nacked",
         says="the same, 1 % of rows nacked, the DLQ written each batch",
         measure=nacked,
-        bars=(Bar(to=PLAIN, most=2.5), Bar(to=EACH, most=0.7)),
+        bars=(Bar(to=PLAIN, most=1.3), Bar(to=EACH, most=0.7)),
     ),
     Case(
         name="lanes",
         says="8 lanes with a small batch each, all ready at once: the whole run, a batch",
         measure=lanes,
         turns=4,
-        bars=(Bar(of="eight lanes", to="one lane", most=0.5),),
+        bars=(Bar(of="eight lanes", to="one lane", most=0.45),),
     ),
 )

@@ -21,6 +21,16 @@ BUCKET, LARGE = "bucket", 4_000_000
 A_TURN, WARM = 20, 3
 WHERRY, STAGED, SINK, PLAIN = "Wherry", "Wherry, behind three stages", "Structured Streaming", "plain Spark"
 BATCH = "Wherry, the batch alone"
+ONE, TWO = "one worker", "two workers"
+LANES, ROUNDS, ROWS = 8, 2, 80
+WAIT = """
+import time
+
+def ask(rows: list[dict]) -> list:
+    time.sleep(0.05 * len(rows))
+    return [{"answer": row["id"]} for row in rows]
+"""
+"""A stage whose rows wait a twentieth of a second each, one after another, and compute nothing."""
 STAGES = f'[{{cast: {{amount: "{AMOUNT}"}}}}, {{require: {{positive: "amount >= 0"}}}}, {{filter: "id % 5 > 0"}}]'
 
 
@@ -89,6 +99,40 @@ def large(place: Path, turns: int) -> Taken:
         return {**taken, BATCH: alone[-turns:]}
 
 
+def workers(place: Path, turns: int) -> Taken:
+    """Eight lanes whose rows wait in a Python stage, as for a service; by one worker of one core, and by two. Nothing
+    else differs: the driver and the store are the same, and the second worker is killed and started between."""
+    with start_s3(place / "s3.log") as url, start_cluster(place / "cluster", [FOLDER]) as cluster:
+        make_bucket(url, BUCKET)
+        conf = {**_make_settings(url), **cluster.settings}
+        session(conf)
+
+        def carry(where: Path, turn: int) -> Iterator[float]:
+            batches, folder = (1 if "warm" in where.parts else ROUNDS) * LANES, where / str(turn)
+            folder.mkdir()
+            (folder / "service.py").write_text(WAIT)
+            stages = "[{python: {function: 'service:ask', columns: {answer: long}}}]"
+            origin = f"generate: {{rows: {batches * ROWS}}}, lanes: {LANES}"
+            run = f"runners: {LANES}, batch: {{rows: {ROWS}}}"
+            file = _define(folder, conf, "json", stages, origin=origin, run=run)
+            began = time.perf_counter()
+            list(carried(file, batches))
+            yield (time.perf_counter() - began) / batches
+
+        def by_one(where: Path, turn: int) -> Iterator[float]:
+            if cluster.count_workers() == 2:
+                cluster.kill_worker(1)
+            yield from carry(where, turn)
+
+        def by_two(where: Path, turn: int) -> Iterator[float]:
+            cluster.start_missing_workers()
+            for number in range(2):
+                cluster.wait_for_executor(number)
+            yield from carry(where, turn)
+
+        return in_turns({TWO: by_two, ONE: by_one}, place, turns)
+
+
 def _note(requests: dict[str, list[float]], name: str, proxy: FaultProxy, batches: int) -> None:
     counts = proxy.count()
     requests.setdefault(f"{name}, requests of a batch", []).append(sum(counts.values()) / batches)
@@ -114,18 +158,23 @@ def _land(url: str, place: Path, turn: int) -> int:
     return files
 
 
-def _define(place: Path, conf: Mapping[str, str], kind: str, stages: str, rows: str = "") -> Path:
-    """The definition that carries the files of this folder, one a batch if they are JSON."""
+def _define(
+    place: Path, conf: Mapping[str, str], kind: str, stages: str, rows: str = "", origin: str = "", run: str = ""
+) -> Path:
+    """The definition that carries the files of this folder, one a batch if they are JSON; or the rows of `origin`, as
+    `run` says."""
     place.mkdir(parents=True, exist_ok=True)
     path = f"{rows or _url(place, 'landing')}/*.{kind}"
     spark = {"conf": {key: value for key, value in conf.items() if key != "spark.master"}}
     if "spark.master" in conf:
         spark["master"] = conf["spark.master"]  # type: ignore[assignment]
+    origin = origin or f'files: {{path: "{path}", format: {kind}, schema: "{SCHEMA}"}}'
+    run = run or f"batch: {{files: {1 if kind == 'json' else 1_000}}}"
     return define(
         place,
-        f'origin: {{files: {{path: "{path}", format: {kind}, schema: "{SCHEMA}"}}}}\nstages: {stages}\n'
+        f"origin: {{{origin}}}\nstages: {stages}\n"
         f'destinations: [delta: {{path: "{_url(place, "table")}"}}]\nstate: "{_url(place, "state")}"\n'
-        f"run: {{batch: {{files: {1 if kind == 'json' else 1_000}}}}}\nspark: {json.dumps(spark)}\n",
+        f"run: {{{run}}}\nspark: {json.dumps(spark)}\n",
     )
 
 
@@ -148,6 +197,14 @@ CASES = (
         measure=large,
         turns=5,
         bars=(Bar(of=BATCH, to=PLAIN, most=1.10),),
+        unit="s",
+    ),
+    Case(
+        name="workers",
+        says="8 lanes whose rows wait in a Python stage, by one worker with one core and by two: seconds a batch",
+        measure=workers,
+        turns=2,
+        bars=(Bar(of=TWO, to=ONE, most=1 / 1.7),),
         unit="s",
     ),
 )

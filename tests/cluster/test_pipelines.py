@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +46,16 @@ run: {batch: {rows: 20}}
 """
 
 
+OTHER = """
+import collections, os, sys
+
+if os.environ.get("SPARK_LOCAL_IP", "") in "{addresses}".split():
+    Version = collections.namedtuple("Version", "major minor micro releaselevel serial")
+    sys.version_info = Version(3, sys.version_info.minor - 1, 0, "final", 0)
+"""
+"""Makes the Python of workers with these addresses say that it is an older one."""
+
+
 @pytest.fixture
 def shared_disk() -> Iterator[Path]:
     """A folder that the executors see too."""
@@ -82,6 +94,15 @@ def read(s3: S3, table: str) -> list[dict[str, Any]]:
     return rows
 
 
+FILES = r"tables/orders/.*\.parquet"
+
+
+def list_writers(s3: S3) -> list[str]:
+    """What wrote each file of rows in the table: Hadoop in an executor, or a library of this process."""
+    asked = [each for each in s3.proxy.list_requests() if each.kind == "PUT" and re.search(FILES, each.key)]
+    return [re.split(r"[ /,]", each.headers["user-agent"])[0] for each in asked]
+
+
 def test_a_state_that_only_the_driver_sees_is_refused(project: Path, s3: S3) -> None:
     """Before a row is read, with the line to write."""
     done = wherry(project, "run", "orders.yaml")
@@ -118,16 +139,20 @@ def test_a_batch_whose_worker_or_executor_is_lost_lands_once(
     tables are in the store, where the audit finds nothing wrong and `repair` has nothing to do."""
     file = project / "orders.yaml"
     text = file.read_text().replace("bad: 0.2", "bad: 0")
-    file.write_text(text.replace('"spark.cores.max": "2"', '"spark.cores.max": "1"'))
+    by_spark = '"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"'  # the driver writes no rows
+    file.write_text(text.replace('"spark.cores.max": "2"', f'"spark.cores.max": "1", {by_spark}'))
     state = f"state={s3.make_url('wherry/orders', 's3')}"
     child = Child([*WHERRY, "run", str(file), "--set", state], tmp_path / "run.log", _make_environment())
-    held = s3.proxy.add(Fault("hold", "PUT", r"tables/orders/.*\.parquet"))
+    held = s3.proxy.add(Fault("hold", "PUT", FILES))
     assert held.reached.wait(300), child.read_log() + cluster.read_logs()
+    assert list_writers(s3) == ["Hadoop"]
     (busy,) = (number for number in range(2) if cluster.list_executors(number))
     {"worker": cluster.kill_worker, "executor": cluster.kill_executors}[lost](busy)
     held.let_go()
     child.wait_for("orders +40 +39 +0 +1")
     child.end()
+    assert {*list_writers(s3)} == {"Hadoop"}
+    assert len(list_writers(s3)) >= 3, "the other executor writes the rows of the lost one again"
     assert sorted(row["id"] for row in read(s3, "tables/orders")) == [each for each in range(1, 41) if each != 7]
     audit = wherry(project, "audit", "orders.yaml", "--set", state)
     assert "balances" in audit.stdout, audit.stdout + audit.stderr
@@ -149,3 +174,37 @@ def test_the_doctor_names_what_executors_lack(project: Path) -> None:
         "ok",
         "ok",
     )
+
+
+def wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str, *command: str) -> Any:
+    """The same, where the workers with these addresses have another Python."""
+    (folder / "sitecustomize.py").write_text(OTHER.replace("{addresses}", addresses))
+    program = folder / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    program.chmod(0o755)
+    file = project / "other.yaml"
+    text = (project / "orders.yaml").read_text()
+    file.write_text(text.replace('"spark.cores.max"', f'"spark.pyspark.python": "{program}", "spark.cores.max"'))
+    return wherry(project, *command, str(file), "--set", f"state={s3.make_url('wherry/orders', 's3')}")
+
+
+@pytest.mark.long
+def test_the_doctor_names_the_other_python_of_one_worker(project: Path, shared_disk: Path, s3: S3) -> None:
+    """It asks every executor."""
+    done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.3", "doctor", "--cluster")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "is not Python" in done.stdout
+
+
+@pytest.mark.long
+def test_a_run_with_another_python_delivers_nothing_and_says_why(project: Path, shared_disk: Path, s3: S3) -> None:
+    """A run with the right Python then delivers every row."""
+    done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.2 127.0.0.3", "run")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Python in worker has different version" in done.stderr
+    assert "Its offset stays" in done.stderr
+    done = wherry(project, "run", "orders.yaml", "--set", f"state={s3.make_url('wherry/orders', 's3')}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
+    assert sorted(ids) == [*range(1, 41)]

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from deltalake import DeltaTable
+
+from destinations.dead_letters import count_dead_letters
+from runners.running import refused_budget
 from runners.running.choice import Choice
 from runners.running.replay import Replay
 from tests.scenarios.conftest import ORDERS, Place, order
+from tests.scenarios.test_fallback import hide
 
 pytestmark = pytest.mark.spark
 
 LIMITED = ORDERS.replace("dlq: {window: 1000, threshold: 500}", "dlq: {window: 0, budget: 2}")
+SIZED = LIMITED.replace("budget: 2", "budget: 4 kB")
+FALLBACK = "on_failure: fallback, fallback: {delta: {path: refused}}, "
 KEPT = ORDERS.replace("dlq: {window: 1000, threshold: 500}", "dlq: {window: 0, retain: {default: 30d, CAST: 0s}}")
 
 
@@ -28,6 +36,28 @@ def test_a_run_stops_before_the_batch_that_follows_too_many_refused_rows(place: 
     assert (report.status, report.batches, place.ids("tables/orders")) == ("succeeded", 1, [10, 20, 30])
 
 
+@pytest.mark.parametrize("failing", [{1, 2}, {2, 3}])
+def test_a_store_that_does_not_answer_for_a_moment_ends_no_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: set[int]
+) -> None:
+    """Neither before the first batch nor behind a batch with a refused row."""
+    counts = iter(range(1, 10))
+
+    def count(*asked: Any) -> int | None:
+        if next(counts) in failing:
+            raise TimeoutError("the store does not answer")
+        return count_dead_letters(*asked)
+
+    monkeypatch.setattr(refused_budget, "count_dead_letters", count)
+    for number in (1, 2, 3):
+        place.land(f"{number}.json", [order(10 * number), order(10 * number + 1, amount="x")])
+    patient = LIMITED.replace("run: {", "run: {retry: {wait: 10ms}, ")
+    report = place.load(patient).run(check=False)
+    assert report.error is not None
+    assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 3, [10, 20, 30])
+    assert caplog.text.count("Wherry cannot count the refused rows that wait: the store does not answer.") == 2
+
+
 def test_a_run_for_which_nothing_waits_does_not_fail_for_its_budget(place: Place) -> None:
     """Nor does a replay."""
     place.land("1.json", [order(1, amount="x"), order(2, amount="x"), order(3, amount="x")])
@@ -35,6 +65,46 @@ def test_a_run_for_which_nothing_waits_does_not_fail_for_its_budget(place: Place
     assert place.load().run(check=False).batches == 0
     again = place.load().replay(Replay(reason="again"), check=False)
     assert (again.status, again.read) == ("succeeded", 3)
+
+
+def measure(place: Place, table: str = ".wherry/orders/dlq") -> dict[str, int]:
+    """The bytes that the refused rows hold, by the column `message`."""
+    rows = DeltaTable(str(place.folder / table)).to_pyarrow_table().to_pylist()
+    held = [(each["message"], (each["row"], each["original"] or "", each["message"])) for each in rows]
+    return {message: sum(len(text.encode()) for text in texts) for message, texts in held}
+
+
+def test_a_budget_that_is_a_size_counts_the_bytes_of_the_rows_that_wait(place: Place) -> None:
+    """To the byte. A long row exceeds it in one batch; a discard makes it fall."""
+    place.land("1.json", [order(1), order(2, amount="é"), order(3, amount="w")])
+    place.land("2.json", [order(4), order(5, amount="x" * 3_000)])
+    place.land("3.json", [order(6)])
+    report = place.load(SIZED).run(check=False)
+    held = measure(place)
+    assert report.error is not None
+    assert (report.error.code, report.batches, place.ids("tables/orders")) == ("BUDGET", 2, [1, 4])
+    assert f"hold {sum(held.values()):,} bytes, and dlq.budget is 4 kB (4,000 bytes)" in report.error.message
+    assert place.load().discard_dead_letters(Choice(text="'w'"), reason="known") == 1
+    left = sum(size for message, size in held.items() if "'w'" not in message)
+    assert f"hold {left:,} bytes" in str(place.load().run(check=False).error)
+    assert place.load().discard_dead_letters(Choice(text="xxx"), reason="known") == 1
+    assert (place.load().run().batches, place.ids("tables/orders")) == (1, [1, 4, 6])
+
+
+def test_rows_in_the_fallback_count_toward_a_size(place: Place) -> None:
+    """Also those of the batch that exceeds it."""
+    place.land("1.json", [order(1)])
+    pipeline = place.load(SIZED.replace("budget:", FALLBACK + "budget:"))
+    pipeline.run()
+    hide(place)
+    place.land("2.json", [order(2), order(3, amount="x" * 3_000)])
+    place.land("3.json", [order(4)])
+    report = pipeline.run(check=False)
+    held = sum(measure(place, "refused").values())
+    assert report.error is not None
+    assert (report.error.code, report.fallback, place.ids("tables/orders")) == ("BUDGET", 1, [1, 2])
+    assert f"hold {held:,} bytes" in report.error.message
+    assert f"hold {held:,} bytes" in str(pipeline.run(check=False).error)
 
 
 def test_decided_rows_stay_as_long_as_their_code_says(place: Place) -> None:

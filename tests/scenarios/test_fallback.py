@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
+from origins.crash_points import watch_points
+from runners.crashes.crash_trial import CrashInjector
+from runners.model.errors import Refusal
 from runners.model.events import BatchSettled, Event
 from runners.model.run_report import PipelineFailed
+from runners.running import merge_fallback
 from tests.child import clean_environment
 from tests.scenarios.conftest import ORDERS, Place, order
 
@@ -20,6 +24,18 @@ WITH_FALLBACK = ORDERS.replace(
     "dlq: {window: 0, on_failure: fallback, fallback: {delta: {path: refused}}}",
 )
 BATCHES = [[order(1), order(2, amount="x")], [order(3), order(4, amount="y"), order(5, amount="-1")], [order(6)]]
+
+
+KEEP = """
+from pathlib import Path
+
+
+def keep(rows, label):
+    lines = [row.line for row in rows.selectExpr("to_json(struct(*)) AS line").collect()]
+    with Path(__file__).with_name("kept.json").open("a") as kept:
+        kept.writelines(f"{line}\\n" for line in lines)
+"""
+"""A fallback that Wherry cannot read, and that has a row twice if it gets it twice."""
 
 
 def land(place: Place) -> None:
@@ -185,6 +201,47 @@ def test_a_run_that_is_killed_behind_the_fallbacks_write_leaves_each_row_once(pl
     check_whole(place)
 
 
+@pytest.mark.parametrize(
+    ("kind", "few"),
+    [("files: {path: kept}", 10_000), ("files: {path: kept, format: json}", 1), ("python: 'keep:keep'", 10_000)],
+)
+def test_a_fallback_of_any_kind_gives_each_row_back_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, kind: str, few: int
+) -> None:
+    """Though the first run dies behind the fallback's write, and the first merge behind the DLQ's. Where Wherry cannot
+    read the rows, a file has them. Of a batch with many rows they come by Spark."""
+    monkeypatch.setattr(merge_fallback, "_FEW", few)
+    (place.folder / "keep.py").write_text(KEEP)
+    land(place)
+    hide(place)
+    pipeline = place.load(WITH_FALLBACK.replace("delta: {path: refused}", kind))
+    with watch_points(CrashInjector("before-settle", end=None)):
+        assert pipeline.run(check=False).status == "failed"
+    assert pipeline.run().fallback == 3
+    bring_back(place)
+    audit = pipeline.audit()
+    assert (audit.balanced, audit.dlq and audit.dlq["fallback"]) == (True, 3), audit.problems
+    file = None
+    if kind.startswith("python"):
+        with pytest.raises(Refusal, match="3 refused rows wait in keep:keep, and Wherry cannot read them there"):
+            pipeline.merge_dead_letters()
+        file = place.folder / "kept.json"
+        kept = file.read_text().splitlines()
+        assert len(kept) == 4
+        (place.folder / "short.json").write_text("\n".join(kept[:3]))
+        with pytest.raises(
+            PipelineFailed, match=r"short.json has too few rows of batch 2 of lane 0 \(1 instead of 2\)"
+        ):
+            pipeline.merge_dead_letters(place.folder / "short.json")
+        assert [row["number"] for row in place.refused()] == [1]
+    with watch_points(CrashInjector("after-dlq", end=None, plan=0)), pytest.raises(PipelineFailed):
+        pipeline.merge_dead_letters(file)
+    left = 2 if file is not None else 3
+    assert pipeline.merge_dead_letters(file).rows == left
+    check_whole(place)
+    assert [row["code"] for row in place.refused()] == ["CAST", "CAST", "positive_amount"]
+
+
 def let_wait(place: Place) -> None:
     """The refused rows of all batches wait in the fallback, and the DLQ works again."""
     land(place)
@@ -245,6 +302,24 @@ def test_a_batch_that_the_fallback_has_lost_is_named_and_the_others_are_merged(p
         place.load().merge_dead_letters()
     assert [row["number"] for row in place.refused()] == [2, 2]
     assert place.load().status()["dlq"]["fallback"] == 1
+
+
+def test_a_batch_with_rows_that_wherry_did_not_write_is_not_merged(place: Place) -> None:
+    """The error says that there are too many rows, and what to do about these. The other batches are merged."""
+    let_wait(place)
+    table = str(place.folder / "refused")
+    one = place.spark.read.format("delta").load(table).where("number = 1")
+    first = one.collect()[0].asDict()
+    other = place.spark.createDataFrame([{**first, "id": f"{first['plan']}/99"}], one.schema)
+    other.write.format("delta").mode("append").save(table)
+    with pytest.raises(PipelineFailed) as failed:
+        place.load().merge_dead_letters()
+    error = failed.value.report.error
+    assert error is not None
+    assert "has too many rows of batch 1 of lane 0 (2 instead of 1)." in error.message
+    assert "Remove the rows that Wherry did not write from the fallback" in error.hint
+    assert "backup" not in error.hint
+    assert [row["number"] for row in place.refused()] == [2, 2]
 
 
 def test_a_copy_of_each_refused_row_is_written_once_whatever_the_dlq_does(place: Place) -> None:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from pyspark import SparkContext
 
 from runners.command_line.commands import wherry
 from runners.model.errors import Refusal
 from runners.operations import find_rows
+from runners.operations.trial import TrialRun
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.running.replay import Replay
+from runners.spark.late import LateSession, LateSpark
 from runners.spark.session import obtain
 from tests.scenarios.conftest import ORDERS, Place, list_files, order
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -161,6 +165,52 @@ def test_all_rows_of_the_dlq_are_counted_and_the_newest_fetched(place: Place, mo
     found = pipeline.find(where="amount = 'two'")
     assert found.dlq.states["open"] == 3
     assert len(found.dlq.rows) == len(fetched) == 1
+
+
+@pytest.mark.skipif("SPARK_REMOTE" in os.environ, reason="on Connect no plan can be asked for")
+def test_the_rows_of_the_dlq_are_parsed_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is shown of the newest ones is read by their ids."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    place.land("1.json", [order(number, amount="x") for number in range(1, 31)])
+    pipeline = place.load(TWO)
+    pipeline.run()
+    plans: list[str] = []
+
+    def watch(of: str) -> None:
+        get = getattr(DataFrame, of)
+
+        def get_and_keep(frame: DataFrame) -> object:
+            plans.append(frame._jdf.queryExecution().optimizedPlan().toString())
+            return get(frame)
+
+        monkeypatch.setattr(DataFrame, of, get_and_keep)
+
+    for of in ("collect", "toArrow"):
+        watch(of)
+    found = pipeline.find(where="id > 5")
+    assert found.dlq.states["open"] == 25
+    assert [row.row["id"] for row in found.dlq.rows] == [*range(6, 26)]
+    assert len([plan for plan in plans if "from_json" in plan and "nacked_at" in plan]) == 1
+
+
+def test_a_search_that_begins_with_the_dlq_starts_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where an origin has no schema yet, and no destination is a table."""
+    place.land("1.json", [order(1, amount="two")])
+    pipeline = place.load(ORDERS.replace("delta: {path: tables/orders}", "discard: {}"))
+    pipeline.run()
+    context = SparkContext._active_spark_context
+
+    def begin() -> SparkSession:
+        monkeypatch.setattr(SparkContext, "_active_spark_context", context)
+        return place.spark
+
+    session = LateSession(LateSpark(begin, {}), lambda given: given)
+    monkeypatch.setattr(find_rows, "open_session", lambda _: session)
+    monkeypatch.setattr(TrialRun, "find_schema", lambda *_: None)
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    found = pipeline.find(where="id = 1")
+    assert (found.dlq.states["open"], found.dlq.rows[0].row["amount"]) == (1, "two")
 
 
 def test_protected_columns_stay_masked(place: Place) -> None:

@@ -21,7 +21,7 @@ from runners.model.entry import Entry
 from runners.state.journal import Journal
 from runners.state.location import StateLocation
 from runners.state.process_locks import identify_host
-from tests.runners.command_line.test_cli import every_command
+from tests.runners.command_line.test_help_sections import ALL, find_command
 
 DEFINITION = """
 name: orders
@@ -61,21 +61,12 @@ LOOKS_AT_WHAT_WAITS = ("expect", "suggest")
 """The command that wants rows that nobody carried yet."""
 
 
-def command(words: tuple[str, ...]) -> click.Command:
-    """The command that is typed so."""
-    found: click.Command = wherry
-    for word in words:
-        assert isinstance(found, click.Group)
-        found = found.commands[word]
-    return found
-
-
-LEAVES = [words for words in every_command(wherry) if not isinstance(command(words), click.Group)]
+LEAVES = [words for words in ALL[1:] if not isinstance(find_command(words), click.Group)]
 
 
 def examples(words: tuple[str, ...]) -> list[str]:
     """What its help shows."""
-    return re.findall(r"For example:  wherry (.*)", command(words).help or "")
+    return re.findall(r"For example:  wherry (.*)", find_command(words).help or "")
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
@@ -104,7 +95,7 @@ def typed(words: tuple[str, ...]) -> list[str]:
     row = (
         json.loads(invoked(["dlq", "show", "orders.yaml", "--json"]).stdout)["rows"][0]["id"] if ROW in example else ""
     )
-    sure = ["--yes"] if any("--yes" in parameter.opts for parameter in command(words).params) else []
+    sure = ["--yes"] if any("--yes" in parameter.opts for parameter in find_command(words).params) else []
     planned = ["--plan"] if words == ("schedule",) else []
     return [*shlex.split(example.replace(RUN, run).replace(ROW, row)), *sure, *planned]
 

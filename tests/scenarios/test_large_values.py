@@ -51,21 +51,29 @@ def bodies(place: Place, table: str = "tables/orders") -> dict[int, str]:
     return found
 
 
-def list_stored(place: Place) -> Iterator[str]:
+def list_stored(place: Place, kind: str = "files") -> Iterator[str]:
     """The values in the store."""
+    if kind == "delta":
+        return (row["value"].decode() for row in place.rows("claims/table"))
     return (file.read_text() for file in Path(place.folder, "claims", "values").rglob("*") if file.is_file())
 
 
-def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: Place) -> None:
+def store_in(definition: str, kind: str) -> str:
+    """The definition with a store of this kind."""
+    return definition.replace("path: claims", f"path: claims, format: {kind}")
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_large_values_go_to_the_store_and_come_back_in_straight_batches(place: Place, kind: str) -> None:
     """The first batch with one is decided, and later ones of the lane go straight. Each row is accounted for."""
     place.land("1.json", [body(1), body(2)])
     place.land("2.json", [body(3, LONG), body(4, "short", LONG, "t")])
     place.land("3.json", [body(5, LONG), body(6)])
-    report = place.load(BODIES).run()
+    report = place.load(store_in(BODIES, kind)).run()
     assert (report.read, report.nacked, report.balanced) == (6, 0, True)
     assert bodies(place) == {1: "short", 2: "short", 3: LONG, 4: "short", 5: LONG, 6: "short"}
     assert next(row["tags"] for row in place.rows("tables/orders") if row["id"] == 4) == [LONG, "t"]
-    assert [*list_stored(place)] == [LONG]
+    assert [*list_stored(place, kind)] == [LONG]
     assert sum(report.ways.values()) == 3
     assert report.ways["straight"] == 2
     assert place.load().audit().json()["problems"] == []
@@ -191,26 +199,29 @@ def test_values_that_nothing_names_leave_the_store(place: Place) -> None:
     assert bodies(place) == {1: LONG, 4: f"{LONG}4"}
 
 
-def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_the_store_may_be_in_an_object_store(place: Place, s3: S3, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Spark's workers reach it with the access that the run has; Spark itself needs no JARs for it."""
     access = {"AWS_ENDPOINT_URL": s3.endpoint, "AWS_REGION": REGION}
     for name, value in {**access, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}.items():
         monkeypatch.setenv(name, value)
     place.land("1.json", [body(1, LONG), body(2), body(3, HUGE)])
-    report = place.load(BODIES.replace("path: claims", f"path: {s3.make_url('claims', 's3')}")).run()
+    definition = store_in(BODIES, kind).replace("path: claims", f"path: {s3.make_url('claims', 's3')}")
+    report = place.load(definition).run()
     assert (report.nacked, report.balanced, bodies(place)) == (1, True, {1: LONG, 2: "short"})
     assert not (place.folder / "claims").exists()
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("kind", ["files", "delta"])
 @pytest.mark.parametrize("moment", ["BatchDecided", "Written"])
-def test_a_run_that_is_killed_between_stores_each_value_once(place: Place, moment: str) -> None:
+def test_a_run_that_is_killed_between_stores_each_value_once(place: Place, moment: str, kind: str) -> None:
     """The next run finishes the batch, with the same references."""
     place.land("1.json", [body(number, f"{LONG}{number}") for number in range(1, 4)])
-    place.kill(BOTH, moment, 1)
-    place.load(BOTH).run()
+    place.kill(store_in(BOTH, kind), moment, 1)
+    place.load(store_in(BOTH, kind)).run()
     assert bodies(place) == {number: f"{LONG}{number}" for number in range(1, 4)}
-    assert sorted(list_stored(place)) == [f"{LONG}{number}" for number in range(1, 4)]
+    assert sorted(list_stored(place, kind)) == [f"{LONG}{number}" for number in range(1, 4)]
     assert sorted(row["row"] for row in place.refused()) == []
     assert len({*bodies(place, "tables/references").values()}) == 3
 
@@ -225,7 +236,8 @@ def test_no_text_of_the_ledger_is_large(place: Place) -> None:
 
 
 @pytest.mark.long
-def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path, kind: str) -> None:
     """Every value is back in the table, and the driver never holds many of them."""
     landing, size, each = tmp_path / "landing", 5 * 2**20, 50
     landing.mkdir()
@@ -235,7 +247,7 @@ def test_a_thousand_values_of_5_mib_pass_a_driver_with_2_gib(tmp_path: Path) -> 
                 file.write(json.dumps({"id": row, "body": f"{row:016d}" * (size // 16), "tags": []}) + "\n")
     spark = 'spark: {conf: {spark.driver.memory: "2g"}}'
     definition = BODIES.replace("over: 1KiB, refuse_over: 4KiB", "over: 1MiB").replace("id > 0", "id >= 0")
-    (tmp_path / "orders.yaml").write_text(f"{definition}{spark}\n")
+    (tmp_path / "orders.yaml").write_text(f"{store_in(definition, kind)}{spark}\n")
     done = run([*WHERRY, "run", str(tmp_path / "orders.yaml"), "--json"], clean_environment())
     assert done.returncode == 0, done.stderr[-4_000:]
     report = json.loads(done.stdout)

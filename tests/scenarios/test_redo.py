@@ -177,7 +177,7 @@ REFUSED = {
     BY_STAMP.replace(", stamp: _batch", ""): "has no column that says from which file a row came",
     MERGED.replace("files: 2", "files: 1"): "keeps the row that arrives last",
     BY_NAME.replace("{path: tables/orders}", "{path: tables/orders, mode: replace}"): "is replaced by each run",
-    BY_NAME.replace("dlq:", "  - files: {path: out}\ndlq:"): "is no Delta table",
+    BY_NAME.replace("dlq:", "  - files: {path: out}\ndlq:"): "is not a Delta table",
     BY_NAME.replace("stages:", "stages:\n  - drop: [file_name]"): "has no column that says",
 }
 

@@ -63,6 +63,18 @@ def test_refused_rows_are_carried_again_once_and_those_that_fail_again_name_the_
     assert (place.load().run().read, place.ids("tables/orders")) == (1, [1, 2, 5])
 
 
+def test_a_row_that_fails_again_and_again_names_its_first_entry(place: Place) -> None:
+    """After each replay. Its own column `replays` names the entry before it."""
+    place.land("1.json", [order(1, amount="one")])
+    place.load(ORDERS).run()
+    for reason in ("again", "once more"):
+        assert place.load().replay(Replay(reason=reason)).nacked == 1
+    entries = sorted(place.load().dead_letters(), key=lambda row: str(row["nacked_at"]))
+    first, second, _ = [row["id"] for row in entries]
+    assert [row["replays"] for row in entries] == [None, first, second]
+    assert [row["first"] for row in entries] == [None, first, first]
+
+
 @pytest.mark.long
 @pytest.mark.promise("CD-30")
 def test_a_replay_that_is_killed_brings_each_row_once(place: Place) -> None:

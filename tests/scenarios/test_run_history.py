@@ -15,7 +15,6 @@ from runners.listeners import hook_runner
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
 from runners.model.spec import Hook
-from runners.running import run
 from runners.state import run_history
 from runners.state.background_writer import BackgroundWriter
 from runners.state.journal import Journal
@@ -59,7 +58,7 @@ def test_a_history_and_a_hook_that_hang_hold_up_no_batch(place: Place, monkeypat
         written.extend(rows)
 
     scribe = BackgroundWriter(hang)
-    monkeypatch.setattr(run, "get_writer", lambda *_: scribe)
+    monkeypatch.setattr(run_history, "get_writer", lambda *_: scribe)
     monkeypatch.setattr(run_history, "PATIENCE", 0.0)
     monkeypatch.setattr(hook_runner, "PATIENCE", 0.0)
     hooks = [Hook(on="start", python=lambda facts: hangs.wait(300))]

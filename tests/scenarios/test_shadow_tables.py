@@ -108,6 +108,7 @@ def without_times(entry: Any) -> Any:
     return json.loads(json.dumps(entry, default=str).replace("/canary/", "/plain/"))
 
 
+@pytest.mark.connect
 def test_shadow_tables_have_exactly_the_rows_of_the_new_definition(place: Place) -> None:
     """With the batch of each; what differs is counted over all batches, and so is what is refused."""
     land(place)

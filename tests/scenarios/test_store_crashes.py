@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import pytest
 
 from origins.crash_points import watch_points
-from origins.object_store import StoreUrl, open_bucket
+from origins.object_store import open_bucket
+from origins.store_access import StoreUrl
 from runners.crashes.crash_trial import CrashInjector
 from runners.model.events import BatchPlanned, BatchSettled, Event
 from runners.pipeline import Pipeline

@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 
 from origins.crash_points import watch_points
-from origins.object_store import StoreUrl, open_bucket
+from origins.object_store import open_bucket
+from origins.store_access import StoreUrl
 from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.operations.status import describe_pipelines

@@ -14,7 +14,8 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow import parquet
 
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
 from runners.pipeline import Pipeline
 from runners.spark import session
 from runners.spark.start import SparkMissing
@@ -185,3 +186,51 @@ def read_ids(s3: S3, folder: str) -> list[int]:
     keys = [each["Key"] for each in found if each["Key"].endswith(".parquet") and "_delta_log" not in each["Key"]]
     files = [BytesIO(client.get_object(Bucket=s3.bucket, Key=key)["Body"].read()) for key in keys]
     return sorted(number for file in files for number in parquet.read_table(file)["id"].to_pylist())
+
+
+FALLBACK = "dlq: {window: 0, on_failure: fallback, fallback: {files: {path: PLACE, format: FORMAT}}}"
+MERGE = """
+import sys
+from runners.pipeline import Pipeline
+from runners.running import merge_fallback
+
+merge_fallback._FEW = int(sys.argv[2])
+sys.stdout.write(str(Pipeline.load(sys.argv[1]).merge_dead_letters().rows))
+"""
+"""A merge for which a batch with more rows has many, so that Spark reads them."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("format_", "few"), [("parquet", 10_000), ("json", 1)])
+def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
+    tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch, format_: str, few: int
+) -> None:
+    """The DLQ on this machine fails, and a run is killed behind the write of the files. Spark writes them, and reads
+    them where they are many."""
+    monkeypatch.setattr(session, "obtain_now", refuse)
+    jars.fetch()
+    (tmp_path / "landing").mkdir()
+    for name, text in {**LANDED, "3.csv": "id,amount\n6,more\n7,most\n"}.items():
+        (tmp_path / "landing" / name).write_text(text)
+    file = write_definition(tmp_path, s3, str(tmp_path / "tables/orders"))
+    place = s3.make_url("refused", "s3")
+    fallback = FALLBACK.replace("PLACE", place).replace("FORMAT", format_)
+    file.write_text(file.read_text().replace("dlq: {window: 0}", fallback))
+    dlq = tmp_path / ".wherry/orders/dlq"
+    dlq.parent.mkdir(parents=True)
+    dlq.touch()
+
+    killed = call("-m", "tests.scenarios.killed_at", str(file), "run", "after-dlq", "1")
+    assert killed.returncode == -9, killed.stderr
+    run = wherry("run", str(file))
+    assert run.returncode == 0, run.stderr
+    dlq.unlink()
+    pipeline = Pipeline.load(file)
+    audit = wherry("audit", str(file), "--json")
+    assert (audit.returncode, pipeline.status()["dlq"]["fallback"]) == (0, 3), audit.stdout + audit.stderr
+    merged = call("-c", MERGE, str(file), str(few))
+    assert (merged.returncode, merged.stdout) == (0, "3"), merged.stderr
+    refused = {row["original"]["id"]: row["code"] for row in pipeline.dead_letters()}
+    assert (refused, len(pipeline.dead_letters())) == ({"3": "CAST", "6": "CAST", "7": "CAST"}, 3)
+    assert (pipeline.audit().json()["problems"], pipeline.status()["dlq"]["fallback"]) == ([], 0)
+    assert sorted(DeltaTable(tmp_path / "tables/orders").to_pyarrow_table()["id"].to_pylist()) == [1, 2, 4, 5]

@@ -13,7 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from origins.errors import WherryError
 from origins.nack import DLQ_COLUMNS as DLQ
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
 from runners.definitions.definition import DefinitionError
 from runners.definitions.pipeline_graph import PipelineGraph
 from runners.model.run_report import Report

@@ -17,9 +17,9 @@ from runners.model.errors import Fenced
 from runners.model.pipeline_state import PipelineState
 from runners.model.spec import FOR_EVER, RetryPolicy
 from runners.state.journal import Journal
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
 from runners.state.progress import apply_entry
-from runners.state.takeover import Takeover
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 from tests.simulation.owners import LEASE, PLACE, Owner, Owners
 from tests.simulation.world import Killed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from destinations.delta import Delta
 from destinations.dlq import DLQ, FALLBACK, Dlq
@@ -12,6 +12,8 @@ from runners.model.entry import Entry
 from runners.state.journal import Journal
 from tests.simulation.world import Broken, Commit, Table, Transaction, World
 
+Kind: TypeAlias = Literal["table", "folder", "sink"]
+"""A table may get the rows of a batch twice. A folder gets them once. A sink remembers nothing, and is not fenced."""
 WITH_FALLBACK = Dlq(window=0, on_failure="fallback", fallback=Delta(path="/refused"))
 
 
@@ -25,10 +27,13 @@ class FallbackWorld(World):
         outages: int = 3,
         fences: bool = True,
         asks: bool = True,
+        kind: Kind = "table",
         **shape: Any,
     ) -> None:
         super().__init__(rng, dlq=WITH_FALLBACK, **shape)
-        self.tables[FALLBACK] = Table()
+        self.short: list[str] = []
+        """The batches of which a merge did not find exactly the rows that wait."""
+        self.tables[FALLBACK] = Table(once=kind == "folder", forgets=kind == "sink")
         self.opened = {"destinations": {FALLBACK: {"place": "", "id": "", "version": 0}}}
         self.outages = outages
         """How many more times the DLQ goes down."""
@@ -75,6 +80,8 @@ class FallbackWorld(World):
             own, waiting = f"{plan}/{DLQ}", f"{plan}/{FALLBACK}"
             rows = {row for commit in self.tables[FALLBACK].commits if commit.key == waiting for row in commit.rows}
             there = {row for commit in dlq.commits if commit.key == own for row in commit.rows} if self.asks else set()
+            if len(rows) != journal.state.fallen[plan]:
+                self.short.append(plan)
             if may_die and self.rng.random() < 0.3:
                 return
             dlq.commits.append(Commit(own, sorted(rows - there)))

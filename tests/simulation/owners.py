@@ -15,8 +15,8 @@ from runners.model.errors import Fenced, Owned
 from runners.model.spec import FOR_EVER, RetryPolicy
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
-from runners.state.takeover import Takeover
 from tests.manual_clock import ManualClock
 from tests.simulation.world import Broken, Killed, Process, SharedLedger, Transaction, World
 

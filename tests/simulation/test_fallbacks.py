@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import random
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runners.state.journal import Journal
-from tests.simulation.fallbacks import FallbackWorld
+from tests.simulation.fallbacks import FallbackWorld, Kind
 from tests.simulation.test_schedules import SHAPES
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, object]) -> None:
-    """Nothing is lost or doubled, and nothing waits in the fallback."""
-    world = FallbackWorld(random.Random(seed), **shape)  # type: ignore[arg-type]
+@given(seed=st.integers(0, 2**32), shape=SHAPES, kind=st.sampled_from(get_args(Kind)))
+def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, object], kind: Kind) -> None:
+    """Nothing is lost or doubled, and nothing waits in the fallback, of whatever kind it is."""
+    world = FallbackWorld(random.Random(seed), kind=kind, **shape)  # type: ignore[arg-type]
     world.run()
-    assert world.faults_found() == set()
+    assert (world.faults_found(), world.short) == (set(), [])
     assert Journal(world.ledger).state.fallen == {}
 
 

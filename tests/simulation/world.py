@@ -124,6 +124,14 @@ class Table:
 
     commits: list[Commit] = field(default_factory=list)
     fences: int = 0
+    once: bool = False
+    """Whether it is a folder, which takes the rows of a batch once."""
+    forgets: bool = False
+    """Whether it is no table, since it remembers no batch and cannot be fenced."""
+
+    def takes(self, key: str) -> bool:
+        """Whether a write of the batch with this key may land."""
+        return not self.once or all(commit.key != key or commit.operation != "WRITE" for commit in self.commits)
 
     @property
     def rows(self) -> list[int]:
@@ -148,7 +156,8 @@ class Transaction:
         """The commit, unless somebody fenced the table meanwhile. One without rows is none, except to replace. Twice
         is once."""
         there = self.commit.rows or self.commit.replaces
-        if self.fences == self.table.fences and there and not self.ended and self.in_time():
+        takes = self.fences == self.table.fences and self.table.takes(self.commit.key)
+        if takes and there and not self.ended and self.in_time():
             self.table.commits.append(self.commit)
         self.ended = True
 
@@ -415,7 +424,7 @@ class Process:
     def _ask(self, task: AskDestinations) -> Generator[None, None, Mapping[str, Written]]:
         world, found = self.world, {}
         for name in task.names:
-            if world.protections.fence and not task.ours:
+            if world.protections.fence and not task.ours and not world.tables[name].forgets:
                 world.tables[name].fences += 1
             if world.rng.random() < 0.1:
                 world.tables[name].commits.append(Commit(f"{task.plan.batch.plan}/{name}", [], "SET TBLPROPERTIES"))
@@ -425,7 +434,7 @@ class Process:
             for commit in world.tables[name].commits:
                 counts = commit.operation == "WRITE" or not world.protections.only_writes
                 keys = commit.key.split()
-                if key in keys and counts and world.protections.ask:
+                if key in keys and counts and world.protections.ask and not world.tables[name].forgets:
                     found[name] = Written(rows=len(commit.rows) if len(keys) == 1 else None)
             yield
         return found
@@ -440,6 +449,8 @@ class Process:
         transaction = self.transactions.pop(key)
         if transaction.fences != table.fences:
             raise MetadataChanged("fenced")
+        if not table.takes(transaction.commit.key):
+            raise Broken("the batch is there already")
         if self.world.retries and self.world.may_break():
             raise Broken("TimeoutError: nothing landed")
         transaction.land()

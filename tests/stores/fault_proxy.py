@@ -20,12 +20,13 @@ Kind = Literal["PUT", "COPY", "GET", "HEAD", "LIST", "DELETE", "POST"]
 """LIST is a GET of a listing, COPY a PUT of what is there. DELETE is also a POST that deletes; the other POSTs begin
 and complete uploads in parts."""
 
-Refusal = Literal["slow_down", "refuse", "forbid", "distrust", "send_away", "lack", "hide"]
+Refusal = Literal["slow_down", "refuse", "collide", "forbid", "distrust", "send_away", "lack", "hide"]
 Effect = Refusal | Literal["reset", "disregard", "lose_answer", "deny", "delay", "hold", "hold_answer"]
 """What becomes of a request:
 
 - `slow_down`: it is answered with 503 SlowDown and does nothing.
 - `refuse`: it is answered with 412 PreconditionFailed and does nothing.
+- `collide`: it is answered with 409 ConditionalRequestConflict and does nothing.
 - `forbid`: it is answered with 403 AccessDenied and does nothing.
 - `distrust`: it is answered with 403 RequestTimeTooSkewed and does nothing.
 - `send_away`: it is answered with 400, since the bucket is in eu-west-1, and does nothing.
@@ -45,6 +46,11 @@ LONGEST = 120.0
 REFUSALS: Mapping[Effect | None, tuple[int, str, str]] = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),
     "refuse": (412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold"),
+    "collide": (
+        409,
+        "ConditionalRequestConflict",
+        "The conditional request cannot succeed due to a conflicting operation",
+    ),
     "forbid": (403, "AccessDenied", "Access Denied"),
     "distrust": (
         403,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from origins.object_store import HADOOP
+from origins.store_access import HADOOP
 from runners.spark.start import CONNECTORS, DELTA, DELTA_CATALOG, EXCLUDED, KEPT, SDK, fetch_one_at_a_time
 
 PACKAGES = list(dict.fromkeys(package for packages in CONNECTORS.values() for package in packages))

@@ -320,7 +320,7 @@ def commit_by_wherry(name: str, endpoint: str, settings: Mapping[str, str]) -> C
 
     from destinations.delta.direct_append import DirectTable
     from destinations.delta.store_commit import StorePlace
-    from origins.object_store import StoreUrl
+    from origins.store_access import StoreUrl
 
     place = StorePlace(StoreUrl(URL, make_spark_settings(endpoint)))
     direct = DirectTable(place, str(place.open().metadata().id))

@@ -18,14 +18,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 import destinations
 import origins
 import stages
 from runners.command_line import carrying, cli
-from runners.command_line.commands import wherry
 from runners.definitions.definition import load
 from runners.definitions.kinds import get_our_kinds
 from runners.listeners.standard_error import flush
@@ -39,6 +37,7 @@ from runners.running.backfill import Backfill
 from runners.running.choice import Choice
 from runners.running.compatibility import OperatorOverrides
 from tests.pace import measure_pace
+from tests.runners.command_line.test_help_sections import ALL
 from tests.runners.command_line.test_progress_bar import everything, settled
 from tests.runners.engine.toys import TOYS
 
@@ -246,15 +245,7 @@ def test_what_pyspark_logs_of_an_interrupt_is_not_shown(file: str, caplog: pytes
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ValueError]
 
 
-def every_command(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All commands, those of groups included, as they are typed."""
-    for name, command in group.commands.items():
-        yield (*words, name)
-        if isinstance(command, click.Group):
-            yield from every_command(command, (*words, name))
-
-
-@pytest.mark.parametrize("words", list(every_command(wherry)), ids=" ".join)
+@pytest.mark.parametrize("words", ALL[1:], ids=" ".join)
 def test_every_command_says_what_it_does(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     """In a sentence, which the list of commands shows whole."""
     assert cli.execute([*words, "-h"]) == 0

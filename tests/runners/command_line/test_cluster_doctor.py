@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from destinations.memory import Memory
 from origins.generate import Generate
 from runners.command_line import cli, cluster_doctor
 from runners.command_line.cluster_doctor import examine_cluster
+from runners.command_line.doctor import DoctorCheck
 from runners.model.spec import PipelineSpec
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.start import SparkMissing
+from stages.claim import Claim
 
 PIPELINE = PipelineSpec(name="orders", origin=Generate(), destinations=[Memory()])
 
@@ -39,6 +42,27 @@ def test_a_spark_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cluster_doctor, "open_session", refuse)
     (check,) = examine_cluster(PIPELINE)
     assert (check.state, check.found, check.advice) == ("problem", "Java is missing.", "Install it.")
+
+
+def test_a_worker_that_lacks_what_a_store_of_large_values_needs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+
+    def lack(_: object, packages: set[str]) -> list[dict[str, Any]]:
+        missing = sorted(packages - {"pyarrow"})
+        return [{"host": "w1", "program": "python3", "version": "3.11", "missing": missing}]
+
+    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: None)
+    monkeypatch.setattr(cluster_doctor, "is_connect", lambda _: False)
+    monkeypatch.setattr(cluster_doctor, "is_here", lambda _: False)
+    come = DoctorCheck(name="Cluster", state="ok", found="it is there")
+    monkeypatch.setattr(cluster_doctor, "_await_executors", lambda _: come)
+    for name in ("_check_delta_and_clocks", "_check_folders", "_check_stores"):
+        monkeypatch.setattr(cluster_doctor, name, lambda *_: [])
+    monkeypatch.setattr(cluster_doctor, "ask_python", lack)
+    pipeline = replace(PIPELINE, stages=[Claim(path="s3://bucket/claims", format="delta")])
+    *_, check = examine_cluster(pipeline)
+    assert (check.state, check.found) == ("problem", "w1 lacks deltalake, obstore")
+    assert check.advice == "Install them there:  python3 -m pip install deltalake obstore"
 
 
 @pytest.mark.parametrize("values", [["--set", "run.runners=2"], ["--var", "a=b"], ["--secrets", "secrets.yaml"]])

@@ -356,12 +356,12 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
         "    cast: column amount: 'sieben' is no number",
         "    waiting  id p/7  file a.csv",
     ]
-    decided = [{**row, "replayed": True}, {**row, "discarded": True}, {**row, "part": "", "replays": "p/3"}]
+    decided = [{**row, "replayed": True}, {**row, "discarded": True}, {**row, "part": "", "first": "p/3"}]
     sources = [line.strip() for line in printing.format_dead_letters(decided).splitlines() if "id p/7" in line]
     assert sources == [
         "replayed  id p/7  file a.csv",
         "discarded  id p/7  file a.csv",
-        "waiting  id p/7  refused before as p/3",
+        "waiting  id p/7  first refused as p/3",
     ]
     assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
     assert printing.format_dead_letters([row, {**row, "row": "{broken"}, row]).count("lane 0") == 1

@@ -13,7 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from destinations.destination import Destination
 from destinations.dlq import Dlq
+from destinations.files import Files
+from destinations.log import Log
+from runners.definitions.checks import complete_pipeline, list_problems
 from runners.definitions.definition import Definition, definition_of, load
 from runners.definitions.document import DefinitionError
 from runners.definitions.kinds import list_options
@@ -251,7 +255,7 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("dlq: {retain: 30}", "dlq.retain: expected a mapping or text such as 30d, got the number 30"),
         ("dlq: {retain: long}", "dlq.retain: expected a duration such as 500ms"),
         ("dlq: {retain: {CAST: long}}", "dlq.retain.CAST: expected a duration such as 500ms"),
-        ("dlq: {budget: many}", "dlq.budget: expected a whole number, got the text 'many'"),
+        ("dlq: {budget: many}", "dlq.budget: expected a number of rows, such as 100000, or a size: "),
         ("dlq: {fallback: {table: {path: x}}}", "dlq.fallback: it has no effect; set on_failure: fallback"),
         ("dlq: {copy: [{say: {}}, {say: {}}]}", "dlq.copy[1]: 'say' is the name of dlq.copy[0] already"),
         ("dlq: {copy: [{say: {}, when: x}]}", "dlq.copy[0].when: unknown option beside 'say'"),
@@ -307,6 +311,24 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
 def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more: str, said: str) -> None:
     """Everything on the way down has its path."""
     assert [problem for problem in refused(f"{SMALLEST}{more}\n") if problem.startswith(said)]
+
+
+@pytest.mark.parametrize(
+    ("protect", "fallback", "found"),
+    [(["email"], Log(), ["dlq.fallback"]), ([], Log(), []), (["email"], Files(path="refused"), [])],
+)
+def test_a_fallback_that_masks_protected_values_is_refused(
+    protect: list[str], fallback: Destination, found: list[str]
+) -> None:
+    """A merge could never bring these values back. No run begins, so that none is lost."""
+    pipeline = PipelineSpec(
+        name="orders",
+        origin=Folder(path="landing"),
+        destinations=[Table(path="tables/orders")],
+        dlq=Dlq(window=0, on_failure="fallback", fallback=fallback),
+        protect=protect,
+    )
+    assert [problem.path for problem in list_problems(complete_pipeline(pipeline, TOYS))] == found
 
 
 def test_only_a_word_that_may_be_listed_is_put_in_brackets(refused: Refuse) -> None:

@@ -120,6 +120,17 @@ def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
     assert (step.done, entry.body["counts"]["fallback"]) == (True, 3)
 
 
+@pytest.mark.parametrize(("rows", "done"), [(3, True), (2, False)])
+def test_of_a_batch_decided_again_the_fallback_counts_where_it_has_all_rows(rows: int, done: bool) -> None:
+    """Fewer rows are those of the earlier decision, so all are written again."""
+    flight = left_open()
+    assert flight.decision is not None
+    again = replace(flight.decision, again=True)
+    flight = replace(flight, decision=again, plan=replace(flight.plan, decision=again))
+    step = next_transition(flight, Answers(found={FALLBACK: Written(rows=rows), **BOTH}), RULES)
+    assert step.done == done
+
+
 def test_rows_that_both_have_count_as_in_the_dlq() -> None:
     """They need no merge."""
     both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}

@@ -15,8 +15,8 @@ from runners.model.entry import Entry
 from runners.model.errors import Fenced, Owned
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock, identify_host
-from runners.state.takeover import Takeover
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 

@@ -27,8 +27,8 @@ from runners.pipeline import Pipeline
 from runners.running.run import PipelineRun
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock
-from runners.state.takeover import Takeover
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 

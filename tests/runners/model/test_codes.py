@@ -179,10 +179,10 @@ TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
     [
         WindowTripped(**TRIPPED, place=1, window=1, threshold=1),
         StageStopped(BATCH, stages=["cast"], nacks=[NACK]),
-        LimitTripped(**TRIPPED, of="CAST", said="9 of its 10 rows"),
-        LimitTripped(**TRIPPED, of="weight", said="its 9 refused rows", pauses=True),
+        LimitTripped(**TRIPPED, of="CAST", message="9 of its 10 rows"),
+        LimitTripped(**TRIPPED, of="weight", message="its 9 refused rows", pauses=True),
         Paused("orders", since="noon", lane="0", number=3, reason="too many"),
-        RefusedLate(BATCH, refusing="orders", having=["copy"], said="no"),
+        RefusedLate(BATCH, refusing="orders", having=["copy"], reason="no"),
     ],
     ids=lambda error: error.code,
 )
@@ -202,7 +202,7 @@ def test_an_error_about_many_rows_says_their_causes() -> None:
     causes = counter.count()
     for error in (
         WindowTripped(**TRIPPED, place=1, window=1, threshold=1, causes=causes),
-        LimitTripped(**TRIPPED, of="CAST", said="700 of its 900 rows", causes=causes),
+        LimitTripped(**TRIPPED, of="CAST", message="700 of its 900 rows", causes=causes),
     ):
         assert error.message.splitlines()[-2:] == [
             "  all refused rows of the batch:",

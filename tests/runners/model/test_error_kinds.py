@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from destinations.delta.direct_commit import MetadataChanged
 from destinations.destination import DestinationError, Late, Misfit
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
-from origins.object_store import StoreError
+from origins.store_access import StoreError
 from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_disk_full, is_refusal
 from runners.model.errors import CarryFailed, WindowTripped
 from runners.spark.session_pool import cancel, tag_work
@@ -418,7 +418,7 @@ def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code
 def test_a_head_is_read_where_java_writes_one() -> None:
     """At the beginning of the text, behind `Caused by: ` and behind Spark's `Lost task`, and nowhere else."""
     text = f"{ROOT}: {LOST}: a.b.C: [X.Y] one (d.E: [Z] two) SQLSTATE: 22012\n{TASK}Caused by: d.E$F: three\n\tat g.H"
-    found = [(each.name, each.condition, each.state, each.said, each.in_task) for each in parse_heads(text)]
+    found = [(each.name, each.condition, each.state, each.message, each.in_task) for each in parse_heads(text)]
     assert found[1:] == [("C", "X.Y", "22012", "one (d.E: [Z] two)", True), ("E$F", "", "", "three", False)]
 
 

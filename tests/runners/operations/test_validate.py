@@ -80,6 +80,10 @@ def test_a_restart_is_explained(explained: Explained) -> None:
         ("{window: 1000, threshold: 50}", ["Refused rows go to a table in the state", "50 of the last 1,000 rows"]),
         ("{window: 9, threshold: 2, table: {table: a.b}}", ["Refused rows go to a.b", "2 of the last 9 rows"]),
         ("{window: 9, threshold: 2, say: {}}", ["Refused rows go to dlq", "2 of the last 9 rows"]),
+        (
+            "{window: 0, on_failure: fallback, fallback: {table: {table: a.b}}}",
+            ["wait in a.b. Wherry cannot read them there: take them out with", "Refused rows never stop a run"],
+        ),
     ],
 )
 def test_when_refused_rows_stop_a_run_is_explained(explained: Explained, dlq: str, sentences: list[str]) -> None:

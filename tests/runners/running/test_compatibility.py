@@ -71,7 +71,7 @@ def opened(before: Pipeline) -> Journal:
             origin.name: {
                 "lanes": list(before.lanes_of(origin)),
                 "place": origin.place,
-                "given": list(origin.given),
+                "given": list(origin.given_paths),
                 "schema": None,
             }
             for origin in before.every_origin

@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from pyspark.errors import PySparkException
+
+from destinations.delta.delta import Delta
+from runners.model.entry import Entry
 from runners.model.errors import BudgetExceeded
-from runners.running.refused_budget import RefusedBudget
+from runners.running.refused_budget import RefusedBudget, WaitingRows, count_refused, count_undecided
+from runners.state.journal import Journal
+from tests.runners.running.letterbox import letters, post
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+
+def settle(refused: int, **more: int) -> list[Entry]:
+    """A batch in which so many rows were refused."""
+    counts = {"read": 9, "nacked": refused, "branches": {}, "stages": [], "delivered": {}, "discarded": 0}
+    body = {
+        "offset": 1,
+        "counts": {**counts, **more, "balanced": True},
+        "window": {"rows": 0, "nacks": []},
+        "clean": 0,
+        "owed": [],
+    }
+    return [Entry(kind="settle", plan="p", body=body)]
 
 
 class Queue:
@@ -13,41 +39,110 @@ class Queue:
         self.waiting = waiting
         self.counted = 0
 
-    def count(self) -> int:
+    def count(self, settled: Sequence[Entry]) -> int:
         self.counted += 1
         return self.waiting
+
+    def limit(self, rows: int, size: str = "") -> RefusedBudget:
+        return RefusedBudget(rows, self.count, count_refused, size)
 
 
 def test_what_waits_is_counted_once_and_then_added_up() -> None:
     """However many batches follow."""
     queue = Queue(3)
-    budget = RefusedBudget(10, queue.count)
-    assert [budget.check(rows) for rows in (0, 1, 2, 4)] == [None] * 4
+    budget = queue.limit(10)
+    assert [budget.check(settle(rows)) for rows in (0, 1, 2, 4)] == [None] * 4
     assert queue.counted == 1
 
 
 def test_more_than_the_budget_stops_the_run_with_the_number_of_rows() -> None:
     """And with what to type. The queue is counted again before."""
     queue = Queue(3)
-    budget = RefusedBudget(4, queue.count)
+    budget = queue.limit(4)
     assert budget.check() is None
     queue.waiting = 5
-    over = budget.check(2)
+    over = budget.check(settle(2))
     assert isinstance(over, BudgetExceeded)
     assert "5 refused rows wait in the DLQ, and dlq.budget is 4" in over.message
     assert ("wherry dlq replay FILE" in over.hint, "wherry dlq discard FILE" in over.hint) == (True, True)
+    assert "budget: 10}" in over.hint
+
+
+def test_a_budget_that_is_a_size_names_both_in_bytes() -> None:
+    """The advice has a size that is enough."""
+    over = Queue(3 << 20).limit(2 << 20, "2 MiB").check()
+    assert over is not None
+    assert "that wait in the DLQ hold 3,145,728 bytes, and dlq.budget is 2 MiB (2,097,152 bytes)." in over.message
+    assert "budget: 6MiB}" in over.hint
+
+
+def test_everything_is_counted_again_after_an_error() -> None:
+    """What the failed check was to add is in the ledger by then."""
+    queue, fails = Queue(3), [TimeoutError("away")]
+
+    def add(settled: Sequence[Entry]) -> int:
+        raise fails[0]
+
+    budget = RefusedBudget(4, queue.count, add)
+    budget.check()
+    with pytest.raises(TimeoutError):
+        budget.check(settle(2))
+    queue.waiting = 5
+    assert isinstance(budget.check(), BudgetExceeded)
 
 
 def test_rows_that_were_discarded_meanwhile_count_no_more() -> None:
     """The run goes on."""
     queue = Queue(3)
-    budget = RefusedBudget(4, queue.count)
+    budget = queue.limit(4)
     budget.check()
     queue.waiting = 2
-    assert (budget.check(2), queue.counted) == (None, 2)
+    assert (budget.check(settle(2)), queue.counted) == (None, 2)
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("a DLQ on this machine is read without Spark")
+
+
+def test_only_the_text_of_a_batch_is_added_to_a_size(tmp_path: Path) -> None:
+    """Of the row, the row as it was read if that is kept, and the message; in the fallback if the rows went there."""
+    dlq, fallback = tmp_path / "dlq", tmp_path / "fallback"
+    post(dlq, letters(1, plan="p", row="é", original=None, message="why"))
+    post(dlq, letters(1, 2, plan="q", row="[]", original="{}", message="no"))
+    post(fallback, letters(1, plan="p", row="[1]", original="{}", message="no"))
+    post(fallback, letters(1, plan="merged"))
+    waiting = WaitingRows(
+        dlq=Delta(path=str(dlq)),
+        fallback=Delta(path=str(fallback)),
+        spark=no_spark,
+        journal=Journal(MemoryLedger()),
+    )
+    assert waiting.measure() == 5 + 2 * 6
+    assert waiting.measure_new(settle(1)) == 5
+    assert waiting.measure_new(settle(1, fallback=1)) == 7
+    assert waiting.measure(settle(1, fallback=1)) == 5 + 2 * 6 + 7
+
+
+@pytest.mark.parametrize("budget", [5, "5B"])
+def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: int | str) -> None:
+    """Also if only Spark can read it, and says so."""
+
+    def fail() -> NoReturn:
+        raise PySparkException("the catalog does not answer")
+
+    alone = WaitingRows(dlq=Delta(table="a.b"), fallback=None, spark=fail, journal=Journal(MemoryLedger()))
+    beside = replace(alone, fallback=Delta(path=str(tmp_path)))
+    assert beside.make_budget(budget).check() is None
+    with pytest.raises(PySparkException):
+        alone.make_budget(budget).check()
+
+
+def test_rows_are_not_read_if_none_was_decided() -> None:
+    """Their number is known then."""
+    assert count_undecided(3, Delta(table="a.b"), no_spark, Journal(MemoryLedger())) == 3
 
 
 def test_exactly_the_budget_is_allowed() -> None:
     """The next row is too many."""
-    assert RefusedBudget(4, Queue(4).count).check() is None
-    assert RefusedBudget(4, Queue(5).count).check() is not None
+    assert Queue(4).limit(4).check() is None
+    assert Queue(5).limit(4).check() is not None

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 import pytest
 
 from destinations.delta import Delta
-from destinations.dlq import Dlq
 from destinations.memory import Memory as MemoryTable
 from origins.memory import Memory
+from origins.protection import Protection
 from runners.model.entry import Entry
 from runners.model.errors import Owned, Refusal
 from runners.model.run_report import Report
@@ -21,6 +21,7 @@ from runners.model.spec import RunOptions
 from runners.pipeline import Pipeline
 from runners.running import run as runs
 from runners.running.backfill import Backfill
+from runners.running.choice import count_causes_of_report
 from runners.running.compatibility import OperatorOverrides
 from runners.running.replay import Replay
 from runners.running.run import PipelineRun
@@ -190,13 +191,11 @@ def test_a_short_secret_is_warned_of_before_anything_else(pipeline: Pipeline, ca
 
 @pytest.mark.parametrize("row", ["{", None])
 def test_a_dlq_that_cannot_tell_the_causes_fails_no_run(
-    pipeline: Pipeline, tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str | None
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str | None
 ) -> None:
     """A warning says so, and the report has none."""
     post(tmp_path / "dlq", letters(1, run="r", row=row))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
-    refusing = run(replace(pipeline, protect=["id"], dlq=Dlq(destination=queue)))
-    refusing.id = "r"
     report = Report(pipeline="orders", run="r", status="succeeded", nacked=1)
-    assert refusing._count_causes(report, cast("SparkSession", None)).found == ()
+    assert count_causes_of_report(report, queue, lambda: cast("SparkSession", None), Protection(("id",))).found == ()
     assert "the causes of the refused rows could not be counted" in caplog.text

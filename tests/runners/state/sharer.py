@@ -26,8 +26,8 @@ from runners.model.planned_batch import BranchCounts, Counts
 from runners.model.tasks import Answers, AskDestinations, Counted, CountSpan, Landed, Outcome, Task, WriteStraight
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import Takeover
 from runners.state.process_locks import StateLock, identify_host
-from runners.state.takeover import Takeover
 
 LANES = ("0", "1", "2", "3", "4", "5")
 ROWS = 300

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from origins.batch_rows import BatchRows
@@ -103,3 +104,18 @@ def test_the_refused_rows_are_as_many_as_were_counted(tmp_path: Path) -> None:
     """Whether they are read or not."""
     rows = RefusedRows(NO_SPARK, FolderStore(tmp_path), decided(nacked=3))
     assert rows.count() == replace(rows).count() == 3
+
+
+def test_a_spark_that_has_yet_to_start_is_asked_for_refused_rows_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column needs a Spark that is up, and reading starts it."""
+
+    class Unread(FolderStore):
+        def read(self, spark: SparkSession, name: str) -> DataFrame:
+            raise InterruptedError("Spark starts here.")
+
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    rows = RefusedRows(NO_SPARK, Unread(tmp_path), decided(nacked=1, bases={"0:0#x": 1}))
+    with pytest.raises(InterruptedError, match="Spark starts here"):
+        rows.frame()

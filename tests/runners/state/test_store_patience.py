@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from origins.object_store import StoreError
+from origins.store_access import StoreError
 from runners.model.entry import Entry
 from runners.model.spec import RetryPolicy
 from runners.state.delta_ledger import DeltaLedger

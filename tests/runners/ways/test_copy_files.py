@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,11 +12,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from destinations.delta.writers import AdoptFiles
+from destinations.delta.writers import FileAppend
 from runners.spark.session import make_own_session as own_session
 from runners.state import prepared_store
 from runners.state.prepared_store import FolderStore
-from tests.runners.ways.test_one_pass import OF_A_RUN, WHOLE
+from tests.runners.ways import test_one_pass
+from tests.runners.ways.test_one_pass import WHOLE
 from tests.scenarios.conftest import Place, place
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ destinations:
 dlq: {window: 0}
 run: {batch: {files: FILES}}
 """
+
+
+def outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
+    return test_one_pass.outcome(place, files, PIPELINE, **limits)
 
 
 def order(number: int, **other: Any) -> dict[str, Any]:
@@ -110,18 +114,6 @@ def with_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
     monkeypatch.setattr("runners.spark.session_pool.make_own_session", set_up)
 
 
-def outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
-    """All that a run leaves of which the next one makes the same."""
-    report = place.carry(PIPELINE.replace("FILES", str(files)), small_bytes=0, **limits)
-    refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
-    quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
-    told = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
-    rows = [sorted(map(str, place.rows(f"tables/{name}"))) for name in ("orders", "stamped")]
-    shutil.rmtree(place.folder / "tables")
-    shutil.rmtree(place.folder / ".wherry")
-    return told, rows, refused
-
-
 @pytest.mark.parametrize("files", [1, 2, 4])
 def test_a_look_and_a_copy_give_what_two_passes_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, figures, findings, and the DLQ with the place of every row, of one file and of several; in a table that
@@ -131,8 +123,8 @@ def test_a_look_and_a_copy_give_what_two_passes_give(place: Place, files: int, m
         whole = written(patched)
         expected = outcome(place, files, **WHOLE)
     assert set(whole) == {"whole"}
-    told, rows, refused = expected
-    assert (told[:4], [len(each) for each in rows]) == (("succeeded", True, 11, 5), [4, 4])
+    figures, rows, refused = expected
+    assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 11, 5), [4, 4])
     assert [row["position"] for row in refused] == {1: [2, 5, 1, 4, 5], 2: [2, 5, 6, 9, 10], 4: [2, 5, 6, 9, 10]}[files]
     names = written(monkeypatch)
     assert outcome(place, files) == expected
@@ -225,11 +217,11 @@ def test_a_file_that_changes_while_it_is_copied_stops_the_run(
     file = land(place, "a.parquet", [order(1), order(2, amount=-1.0)])
     copy = FolderStore.copy
 
-    def replaced(store: FolderStore, *told: Any) -> int | None:
+    def replaced(store: FolderStore, *arguments: Any) -> int | None:
         file.unlink()
         if rows:
             parquet.write_table(pa.Table.from_pylist(rows, SCHEMA if "id" in rows[0] else None), file)
-        return copy(store, *told)
+        return copy(store, *arguments)
 
     monkeypatch.setattr(FolderStore, "copy", replaced)
     report = place.carry(PIPELINE.replace("FILES", "1"), small_bytes=0)
@@ -282,7 +274,7 @@ def test_a_batch_that_was_left_open_is_finished_from_what_was_copied(
 
     landed(place)
     with monkeypatch.context() as patched:
-        patched.setattr(AdoptFiles, "write", away)
+        patched.setattr(FileAppend, "write", away)
         report = place.carry(PIPELINE.replace("FILES", "4"), small_bytes=0)
     assert report.status == "failed"
     for file in (place.folder / "landing").iterdir():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from destinations.delta.writers import AdoptFiles
+from destinations.delta.writers import FileAppend
 from runners.state.prepared_store import FolderStore
 from tests.scenarios.conftest import Place, order, place
 
@@ -62,16 +62,16 @@ def landed(place: Place) -> None:
     place.land("c.json", [order(9)])
 
 
-def outcome(place: Place, files: int = 2, **limits: int) -> tuple[Any, ...]:
+def outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits: int) -> tuple[Any, ...]:
     """All that a run leaves of which the next one makes the same."""
-    report = place.carry(PIPELINE.replace("FILES", str(files)), small_bytes=0, **limits)
+    report = place.carry(pipeline.replace("FILES", str(files)), small_bytes=0, **limits)
     refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
     quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
-    told = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
+    figures = (report.status, report.balanced, report.read, report.nacked, report.delivered, report.filtered, quality)
     rows = [sorted(map(str, place.rows(f"tables/{name}"))) for name in ("orders", "stamped")]
     shutil.rmtree(place.folder / "tables")
     shutil.rmtree(place.folder / ".wherry")
-    return told, rows, refused
+    return figures, rows, refused
 
 
 @pytest.mark.parametrize("files", [1, 2])
@@ -83,8 +83,8 @@ def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pyt
         whole = written(patched)
         expected = outcome(place, files, **WHOLE)
     assert set(whole) == {"whole"}
-    told, rows, refused = expected
-    assert (told[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
+    figures, rows, refused = expected
+    assert (figures[:4], [len(each) for each in rows], [row["position"] for row in refused]) == (
         ("succeeded", True, 10, 4),
         [4, 4],
         {1: [2, 5, 1, 4], 2: [2, 5, 6, 9]}[files],
@@ -116,8 +116,8 @@ def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, mon
     place.land("b.json", [order(4), order(5, amount="x")])
     place.land("c.json", [order(6)])
     place.land("d.json", [order(8), order(9, amount="x")])
-    told, rows, _ = outcome(place, 1, picked_rows=1)
-    assert (told[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
+    figures, rows, _ = outcome(place, 1, picked_rows=1)
+    assert (figures[:4], [len(each) for each in rows]) == (("succeeded", True, 8, 4), [3, 3])
     assert names == ["live", "whole", "whole", "whole", "live"]
 
 
@@ -129,7 +129,7 @@ def test_a_batch_that_was_left_open_is_finished_from_its_files(place: Place, mon
 
     landed(place)
     with monkeypatch.context() as patched:
-        patched.setattr(AdoptFiles, "write", away)
+        patched.setattr(FileAppend, "write", away)
         report = place.carry(PIPELINE.replace("FILES", "3"), small_bytes=0)
     assert report.status == "failed"
     names = written(monkeypatch)

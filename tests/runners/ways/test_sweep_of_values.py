@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,17 @@ from destinations.discard import Discard
 from destinations.log import Log
 from destinations.memory import Memory
 from origins.nack import DLQ_COLUMNS
+from origins.store_access import StoreError, StoreUrl
 from runners.ways.large_values import note_user, sweep_stores
 from runners.ways.stage_chain import StageChain
-from stages.claim import Claim, Unclaim, open_store
+from stages.claim import Claim, Format, Unclaim, open_store
 from stages.claim_store import ValueClaims
 from stages.columns import WithColumns
 from stages.filter import Filter
 from stages.stage import Stage
+from tests.stages.claim.aged_values import store_at
+from tests.stores.fault_proxy import Fault
+from tests.stores.s3 import S3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,11 +43,15 @@ NOW = 1_800_000_000.0
 class Place:
     """A store with values, a DLQ beside it, and a pipeline that uses both."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: Format = "files") -> None:
         self.store = str(folder / "claims")
+        self.kind: Format = kind
         self.dlq = Delta(path=str(folder / "dlq"), name="dlq")
-        self.stages: Sequence[Stage] = [Claim(path=self.store, retain="30d"), Unclaim(path=self.store)]
-        self._claims = ValueClaims(open_store(self.store))
+        self.stages: Sequence[Stage] = [
+            Claim(path=self.store, format=kind, retain="30d"),
+            Unclaim(path=self.store, format=kind),
+        ]
+        self._claims = ValueClaims(open_store(self.store, kind))
 
     @property
     def chain(self) -> StageChain:
@@ -51,10 +60,7 @@ class Place:
 
     def put(self, text: str, days: float) -> str:
         """Store a value that was named so many days ago; its reference."""
-        reference = self._claims.store_value(text.encode())
-        name = reference.split(":")[1]
-        os.utime(Path(self.store, "values", name[:2], name), (NOW - days * DAY,) * 2)
-        return reference
+        return store_at(self._claims, text.encode(), NOW - days * DAY)
 
     def refuse(self, row: dict[str, Any], original: dict[str, Any]) -> None:
         """Put an entry into the DLQ."""
@@ -72,13 +78,14 @@ class Place:
             raise AssertionError("Spark is asked")
 
         sweep_stores([self.chain], "orders", kept or [self.dlq], no_spark, now)
-        return sorted(file.read_text() for file in Path(self.store).rglob("values/*/*"))
+        store = open_store(self.store, self.kind)
+        return sorted((store.read_value(value.name) or b"").decode() for value in store.list_values())
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
+@pytest.fixture(params=["files", "delta"])
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     """A store that only this pipeline uses."""
-    made = Place(tmp_path)
+    made = Place(tmp_path, request.param)
     note_user(made.chain, "orders")
     return made
 
@@ -88,6 +95,22 @@ def test_a_value_that_nothing_names_is_removed_after_the_retention(place: Place)
     place.put("old", 31)
     place.put("young", 29)
     assert place.sweep() == ["young"]
+
+
+def test_what_killed_writers_had_not_finished_is_removed_after_the_retention(place: Place) -> None:
+    """A younger file stays, for its writer may live. None of them counts as a value, or as a pipeline."""
+    place.put("young", 29)
+    unfinished = [f"values/ab/.{1:032x}", f"users/.{2:032x}", f"table/ab/.{3:032x}", f"table/_delta_log/{9:020}.json#1"]
+    for name in unfinished:
+        for ending, days in (("", 31), ("0", 29)):
+            file = Path(place.store, name[: len(name) - len(ending)] + ending)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            os.utime(file, (NOW - days * DAY,) * 2)
+    assert place.sweep() == ["young"]
+    left = {str(file.relative_to(place.store)) for file in Path(place.store).rglob("*")}
+    assert [name for name in unfinished if name in left] == []
+    assert len([name for name in unfinished if f"{name[:-1]}0" in left]) == len(unfinished)
 
 
 def test_a_value_that_an_entry_of_the_dlq_names_stays(place: Place) -> None:
@@ -111,7 +134,7 @@ def test_a_sweep_looks_once_a_day(place: Place) -> None:
 
 def test_without_a_retention_nothing_is_removed(place: Place) -> None:
     """Nor if one of two stages with the store has none."""
-    place.stages = [*place.stages, Claim(path=place.store)]
+    place.stages = [*place.stages, Claim(path=place.store, format=place.kind)]
     place.put("old", 10_000)
     assert place.sweep() == ["old"]
 
@@ -151,6 +174,7 @@ def test_a_dlq_that_cannot_be_read_keeps_all_values(place: Place, caplog: pytest
         ([Filter("id > 0")], [Unclaim(path="p")], False),
         ([], [], True),
         ([], [Unclaim(path="q")], True),
+        ([], [Unclaim(path="p", format="delta")], True),
         ([], [Unclaim(path="p", columns=["a"])], True),
         ([], [Unclaim(path="p", when="id > 0")], True),
         ([WithColumns({"b": "concat(a, 'x')"})], [Unclaim(path="p")], True),
@@ -171,7 +195,7 @@ def test_a_pipeline_that_only_puts_back_makes_no_store(place: Place, tmp_path: P
     """It is noted in one that is there."""
     for path in (str(tmp_path / "nowhere"), place.store):
         place.put("a", 0)
-        note_user(StageChain.of([Unclaim(path=path)], {"memory": Memory()}), "second")
+        note_user(StageChain.of([Unclaim(path=path, format=place.kind)], {"memory": Memory()}), "second")
     assert not (tmp_path / "nowhere").exists()
     assert Path(place.store, "users", "second").exists()
 
@@ -182,3 +206,14 @@ def test_a_store_that_cannot_be_read_fails_no_run(place: Place, caplog: pytest.L
     Path(place.store, "swept").write_text("rubbish")
     assert place.sweep() == ["old"]
     assert "were not removed" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_table_in_a_store_that_takes_no_condition_is_refused(s3: S3, kind: Format) -> None:
+    """There a commit may replace another one, and values would be lost. Files need no condition."""
+    url = StoreUrl(s3.make_url("claims"), s3.spark_settings)
+    chain = StageChain.of([Claim(path=url, format=kind), Unclaim(path=url, format=kind)], {"memory": Memory()})
+    s3.proxy.add(Fault("disregard", "PUT", times=None))
+    with pytest.raises(StoreError, match="replace another one") if kind == "delta" else nullcontext() as raised:
+        note_user(chain, "orders")
+    assert raised is None or "format: files" in str(raised.value.hint)

@@ -109,7 +109,8 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         (candidate(Deduplicate(keys=["id"], name="once")), {"grouped", "straight", "copy_files", "one_pass"}),
         (candidate(Sql("select * from rows", name="own")), {"grouped", "in_process", "copy_files", "one_pass"}),
         (candidate(destinations=[Memory(name="a"), Memory(name="b")]), {"grouped", "straight"}),
-        (candidate(spark_is_local=False), {"in_process", "copy_files", "one_pass"}),
+        (candidate(spark_is_local=False), {"copy_files", "one_pass"}),
+        (candidate(spark_is_local=False, keeps_few=False), {"in_process", "copy_files", "one_pass"}),
         (candidate(declined=list_ways_off(["written"])), set(WAYS) - {"written"}),
         (candidate(Filter("id > 1"), keeps_filtered=True), set(WAYS) - {"in_process", "written"}),
         (candidate(keeps_filtered=True), set()),
@@ -122,6 +123,7 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "a statement",
         "two destinations",
         "Spark elsewhere",
+        "Spark and the state elsewhere",
         "none",
         "filtered",
         "nothing to filter",
@@ -136,7 +138,7 @@ def test_each_way_says_why_it_cannot(given: Candidate, not_by: set[str]) -> None
 def test_a_batch_takes_the_first_way_that_can() -> None:
     """The last one always can."""
     assert choose(candidate(), DECIDING).name == "in_process"
-    assert choose(candidate(spark_is_local=False), DECIDING).name == "written"
+    assert choose(candidate(spark_is_local=False, keeps_few=False), DECIDING).name == "written"
     assert [way.name for way in EVERY][-1] == "written"
 
 

@@ -134,9 +134,9 @@ BREAKS: Mapping[str, Callable[[World, str, int], object]] = {
     "NOT_DELIVERED": lambda world, name, at: world.brought[name].pop(at),
     "TWICE": lambda world, name, at: world.brought[name].append(world.brought[name][at]),
     "MISCOUNT": lambda world, name, at: _changed(world, name, at, rows=99, listed=99),
-    "ROWS_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="ROWS_GONE", said="x", version=9)),
-    "RESTORED": lambda world, name, at: _changed(world, name, at, loss=Loss(code="RESTORED", said="x", whole=True)),
-    "FILE_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="FILE_GONE", said="x")),
+    "ROWS_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="ROWS_GONE", reason="x", version=9)),
+    "RESTORED": lambda world, name, at: _changed(world, name, at, loss=Loss(code="RESTORED", reason="x", whole=True)),
+    "FILE_GONE": lambda world, name, at: _changed(world, name, at, loss=Loss(code="FILE_GONE", reason="x")),
     "NOT_COMMITTED": lambda world, name, at: _forgotten(world, name, at),
 }
 
@@ -269,9 +269,9 @@ def test_a_destination_that_was_waived_is_not_asked(world: World) -> None:
 
 def test_a_part_of_a_batch_beside_the_whole_of_it_is_twice(world: World) -> None:
     """Somebody put a batch back of which a part was left."""
-    world.bring("orders", "0", 2, 3, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    world.bring("orders", "0", 2, 3, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     assert world.summarise_notes() == [("TWICE", "orders", "0", 2)]
-    _changed(world, "orders", 4, loss=Loss(code="ROWS_GONE", said="x", version=9, whole=True))
+    _changed(world, "orders", 4, loss=Loss(code="ROWS_GONE", reason="x", version=9, whole=True))
     assert world.summarise_notes() == []
 
 
@@ -422,7 +422,7 @@ def test_what_landed_while_the_audit_looked_is_no_stranger(world: World) -> None
 
 def test_a_stranger_whose_rows_are_gone_is_none(world: World) -> None:
     """Somebody took them out already."""
-    world.bring("orders", "0", 9, 3, loss=Loss(code="RESTORED", said="x", whole=True))
+    world.bring("orders", "0", 9, 3, loss=Loss(code="RESTORED", reason="x", whole=True))
     assert world.summarise_notes() == []
 
 
@@ -453,10 +453,10 @@ def test_what_the_ledger_itself_could_not_balance_stays_a_finding(world: World) 
 
 def test_what_is_accepted_stays_so_when_more_is_lost(world: World) -> None:
     """It is kept batch by batch, and the next batch is a finding of its own."""
-    _changed(world, "orders", 1, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    _changed(world, "orders", 1, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     (problem,) = world.audit().problems
     world.state = {"accepted": frozenset(problem.members)}
-    _changed(world, "orders", 2, loss=Loss(code="ROWS_GONE", said="x", version=9))
+    _changed(world, "orders", 2, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     assert world.summarise_notes() == [("ROWS_GONE", "orders", "0", 3)]
 
 
@@ -510,14 +510,14 @@ def _worlds_of_every_kind() -> Iterator[World]:
     """Of each kind of thing that can be wrong, one."""
     changes: list[Callable[[World], object]] = [
         *(functools.partial(_broken, change) for change in BREAKS.values()),
-        lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", said="x", version=9, whole=True)),
-        lambda world: _changed(world, "orders", 1, doubt=Loss(code="NOT_PROVED", said="x", version=9)),
+        lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=True)),
+        lambda world: _changed(world, "orders", 1, doubt=Loss(code="NOT_PROVED", reason="x", version=9)),
         lambda world: _uncounted(world, "0", 1, delivered={"orders": 3, "copy": 3}),
         lambda world: world.lanes.update({"0": replace(world.lanes["0"], offset={"a": "it's"})}),
         lambda world: world.settled.pop(1),
         lambda world: world.settled.append(world.settled[1]),
         lambda world: setattr(world, "account", {"there": False}),
-        lambda world: setattr(world, "account", {"losses": [Loss(code="LOG_BROKEN", said="x")]}),
+        lambda world: setattr(world, "account", {"losses": [Loss(code="LOG_BROKEN", reason="x")]}),
         lambda world: world.held.append(HeldLetters(plan="0-p2", lane="0", number=2, rows=2, distinct=1)),
     ]
     for change in changes:
@@ -551,6 +551,6 @@ def test_rows_that_are_gone_as_a_whole_can_be_put_back_and_others_cannot(world: 
     whole: Sequence[tuple[bool, bool, str]] = [(True, True, "put_back"), (False, True, ""), (True, False, "")]
     for lost, mends, remedy in whole:
         world.account = {"mends": mends}
-        _changed(world, "orders", 1, loss=Loss(code="RESTORED", said="x", version=9, whole=lost))
+        _changed(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=lost))
         (problem,) = world.audit().problems
         assert (problem.remedy, "Wherry can put them back" in problem.repair) == (remedy, remedy != "")

@@ -6,14 +6,21 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 
 from destinations.delta import Delta
 from destinations.destination import Label
+from destinations.dlq import FALLBACK, Dlq
+from destinations.files import Files
+from origins.store_access import StoreError
+from runners.model.spec import PipelineSpec
 from runners.operations.audit_finding import Audit
+from runners.state import location
 from tests.runners.operations.audit.evidence import Carried, append, batch, other, several
 from tests.runners.running.letterbox import letters, post
 
@@ -65,6 +72,38 @@ def test_it_balances_when_the_entries_were_put_together(carried: Carried) -> Non
     carried.carry(4)
     found = carried.pipeline.audit()
     assert (found.balanced, found.read) == (True, 12)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StoreError("The store does not answer."), "The store does not answer."),
+        (
+            PySparkException(
+                "[MALFORMED_RECORD] Malformed records are detected in record parsing: [anna@shop.example]"
+            ),
+            "in record parsing: ***",
+        ),
+    ],
+)
+def test_a_fallback_that_cannot_be_read_is_a_finding(
+    carried: Carried, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """An error of Spark does not show the values of rows there."""
+
+    def fail(pipeline: PipelineSpec) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(location, "obtain_for", fail)
+    carried.plan(4)
+    carried.land(4, nacked=1)
+    carried.settle(4, nacked=1, counts={"fallback": 1})
+    dlq = Dlq(window=0, on_failure="fallback", fallback=Files(path=str(carried.folder / "refused")))
+    found = replace(carried.pipeline, dlq=dlq, protect=("mail",)).audit()
+    (problem,) = [each for each in found.problems if each.destination == FALLBACK]
+    assert problem.code == "DLQ_GONE"
+    assert reason in problem.message
+    assert "anna" not in problem.message
 
 
 def test_committed_but_not_delivered(carried: Carried) -> None:

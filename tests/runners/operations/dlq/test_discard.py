@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from destinations.delta.delta import Delta
 from destinations.memory import Memory
 from origins.memory import Memory as Rows
 from runners.command_line import cli
@@ -141,6 +144,26 @@ def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: 
     assert [cause["rows"] for cause in pipeline.dead_letter_causes(Choice(ids=("p/1",)))] == [1]
 
 
+def test_a_row_that_failed_again_and_again_names_its_first_entry(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where `show` prints it, also alone, and in JSON. An entry that was deleted since is named by the next one."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    again = [("r", "p/1", "r is not the first"), ("s", "r/1", "third"), ("t", "s/1", "fourth")]
+    again += [("u", "gone/1", "after retain")]
+    for batch, before, why in again:
+        post(tmp_path / "state" / "dlq", letters(1, plan=batch, replays=before, message=why))
+    names = {row["id"]: (row["replays"], row["first"]) for row in pipeline.dead_letters()}
+    assert (names["r/1"], names["s/1"], names["t/1"]) == (("p/1", "p/1"), ("r/1", "p/1"), ("s/1", "p/1"))
+    assert names["u/1"] == ("gone/1", "gone/1")
+    assert names["p/1"] == (None, None)
+    assert cli.execute(["dlq", "search", "third"]) == 0
+    assert "waiting  id s/1  first refused as p/1" in capsys.readouterr().out
+    assert cli.execute(["dlq", "show", "--id", "t/1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][0]["first"] == "p/1"
+
+
 def test_rows_that_wait_are_shown_alone(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -177,6 +200,86 @@ def test_the_same_options_choose_rows_for_each_command(
     assert "expected a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        (["IS NOT AN"], ["p/9"]),
+        (["kim@"], ["p/8"]),
+        (["orders.yaml", "n/a", "--column", "fare"], ["p/9"]),
+        (["--column", "mail=kim@*", "--column", "id=8"], ["p/8"]),
+        (["--column", "mail=kim@*", "--column", "id=9"], []),
+        (["--since", "2026-01-01T12:08"], ["p/8", "p/9"]),
+        (["--since", "2026-01-01T12:08", "--until", "2026-01-01T12:09"], ["p/8"]),
+        (["is not", "--until", "2026-01-01T12:09"], []),
+    ],
+)
+def test_refused_rows_are_searched_by_text_column_and_time(
+    pipeline: Pipeline,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    search: list[str],
+    found: list[str],
+) -> None:
+    """By one of them alone, or by all; text counts in the row, in the row as it was read and in the reason."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    post(tmp_path / "state" / "dlq", letters(8, original=json.dumps({"id": 8, "mail": "kim@shop.example"})))
+    post(tmp_path / "state" / "dlq", letters(9, message="column fare: 'n/a' is not an int"))
+    assert cli.execute(["dlq", "search", *search, "--json"]) == 0
+    assert [row["id"] for row in json.loads(capsys.readouterr().out)["rows"]] == found
+    assert cli.execute(["dlq", "search", *search]) == 0
+    assert (capsys.readouterr().out == "No such row is in the DLQ.\n") == (not found)
+
+
+def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_path: Path) -> None:
+    """However many rows are newer, or of one time; older ones are judged only where rows are lacking."""
+    queue, noon = tmp_path / "state" / "dlq", datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
+    post(queue, letters(10, 11, 12, plan="old", message="column fare: 'n/a' is not an int"))
+    post(queue, letters(*range(1, 15_001), plan="q", nacked_at=noon))
+    post(queue, letters(*range(1, 15_001), plan="r", nacked_at=noon + timedelta(hours=1)))
+    post(queue, letters(1, 2, plan="s", message="column fare: 'n/a' is not an int", nacked_at=noon))
+    for choice in (Choice(column="fare"), Choice(text="n/a")):
+        ids = [row["id"] for row in pipeline.dead_letters(4, choice=choice)]
+        assert ids == ["old/11", "old/12", "s/1", "s/2"]
+        assert [row["id"] for row in pipeline.dead_letters(choice=choice)] == ["old/10", *ids]
+    newest = [row["id"] for row in pipeline.dead_letters(2, choice=Choice(values=("id=7",)))]
+    assert newest == ["r/14999", "r/15000"]
+
+
+def test_of_many_rows_that_match_only_those_that_are_wanted_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DLQ may have millions of rows."""
+    in_memory: set[int] = set()
+    most = 0
+
+    class Row(dict[str, int | str]):
+        """It can be watched."""
+
+    def list_rows(*_: object, **__: object) -> Iterator[Row]:
+        nonlocal most
+        for number in range(100):
+            row = Row(id=str(number), nacked_at=number, lane=0, number=0, position=0)
+            in_memory.add(number)
+            weakref.finalize(row, in_memory.remove, number)
+            most = max(most, len(in_memory))
+            yield row
+
+    monkeypatch.setattr(Choice, "list_rows", list_rows)
+    newest = Choice(file="*.csv").list_newest(Delta(path="x"), lambda: pytest.fail("asked for Spark"), 2)
+    assert newest == ["99", "98"]
+    assert most < 10
+
+
+def test_a_search_for_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And so is one for two columns without their values."""
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION)
+    assert cli.execute(["dlq", "search", str(file)]) == 2
+    assert "Say what to search for: TEXT, --column NAME=VALUE" in capsys.readouterr().err
+    assert cli.execute(["dlq", "search", str(file), "--column", "id", "--column", "mail"]) == 2
+    assert "expected one NAME, and any number of NAME=VALUE, got id and mail" in capsys.readouterr().err
+
+
 def test_protected_values_can_be_searched_and_stay_masked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,14 +288,15 @@ def test_protected_values_can_be_searched_and_stay_masked(
     Path("orders.yaml").write_text(f"{DEFINITION}protect: [mail]\n")
     row = json.dumps({"id": 9, "mail": "anna@shop.example"})
     post(tmp_path / "state" / "dlq", letters(9, row=row, original=row, message="no such mail anna@shop.example"))
-    for search in (["--value", "mail=anna@shop.example"], ["--text", "ANNA@shop"]):
-        assert cli.execute(["dlq", "show", "orders.yaml", *search]) == 0
+    by_value, by_text = ["show", "--column", "mail=anna@shop.example"], ["show", "--text", "ANNA@shop"]
+    for search in (by_value, by_text, ["search", "ANNA@shop"]):
+        assert cli.execute(["dlq", *search]) == 0
         shown = capsys.readouterr().out
         assert "id p/9" in shown
         assert "anna" not in shown
         assert shown.endswith("Explain a row:  wherry dlq explain orders.yaml p/9\n")
-    assert cli.execute(["dlq", "show", "orders.yaml", "--value", "mail"]) == 2
-    assert "expected COLUMN=VALUE, got 'mail'" in capsys.readouterr().err
+    assert cli.execute(["dlq", "show", "orders.yaml", "--column", "=anna"]) == 2
+    assert "expected NAME=VALUE, got '=anna'" in capsys.readouterr().err
 
 
 def carry(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") -> None:

@@ -203,5 +203,6 @@ def test_a_row_that_failed_again_points_to_its_first_entry(definition: Definitio
     post(tmp_path / "state" / "dlq", letters(1, plan="q", replays="p/1") + letters(1, plan="r", replays="q/1"))
     row = load_refused_row(definition, "r/1")
     assert list(row.earlier) == ["p/1", "q/1"]
-    assert row.json(RowTrial())["earlier"] == ["p/1", "q/1"]
+    facts = row.json(RowTrial())
+    assert (facts["replays"], facts["first"], facts["earlier"]) == ("q/1", "p/1", ["p/1", "q/1"])
     assert "earlier  row p/1, which was replayed\n         row q/1, which was replayed" in format_refused_row(row)

@@ -155,7 +155,7 @@ def test_no_run_begins_until_a_person_resumes_the_pipeline(pipeline: Pipeline) -
 def test_work_that_a_person_asked_for_begins_all_the_same(pipeline: Pipeline) -> None:
     """Here to finish what was left open."""
     run = PipelineRun(pipeline=pipeline, text="", hash="", finish=True)
-    assert not run._may_take(read_journal(pipeline), None)
+    assert run.make_ownership().open_journal(None).state.paused
 
 
 def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:

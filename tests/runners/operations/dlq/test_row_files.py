@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from destinations.dead_letters import dlq_schema
 from origins.batch import Json
 from runners.model.errors import Refusal
 from runners.model.row_values import BadValue, Number, check_value, keep_if_same, parse_cell, show_cell, write_json
+from runners.operations.repair import read_given_letters
 from runners.operations.row_files import ID, EditableRow, find_format, read_rows, write_rows
 
 ENDINGS = ["csv", "json", "parquet"]
@@ -357,3 +359,63 @@ def test_the_json_of_an_export_is_a_list(tmp_path: Path) -> None:
     """That any program reads."""
     write_rows(tmp_path / "rows.json", [ROW], KINDS)
     assert json.loads((tmp_path / "rows.json").read_text())[0]["n"] == 7
+
+
+LETTER: dict[str, Json] = {
+    **{name: f"the {name}" for name in ("pipeline", "origin", "lane", "run", "code", "definition")},
+    "id": "p/1",
+    "plan": "p",
+    "number": Number(7),
+    "position": Number(1),
+    "stage": "",
+    "message": "=1, 'x'\n€",
+    "row": '{"id": 1, "t": "x\\"y"}',
+    "row_schema": "{}",
+    "original": None,
+    "original_schema": None,
+    "part": None,
+    "destination": None,
+    "delivered_to": ["a", "b,c"],
+    "nacked_at": "2026-01-31T06:00:00.123456Z",
+    "replays": None,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_rows_that_a_person_took_out_of_a_fallback_are_read_as_they_were(tmp_path: Path, ending: str) -> None:
+    """With the types of the DLQ; columns beside those of the DLQ do no harm."""
+    kinds = {each.name: each.dataType.jsonValue() for each in dlq_schema()}
+    row = EditableRow(id="", code="", message="", values=LETTER, kinds=kinds)
+    file = tmp_path / f"rows.{ending}"
+    write_rows(file, [row], {name: [kind] for name, kind in kinds.items()})
+    (found,) = read_given_letters(file).rows.to_pylist()
+    moment = found.pop("nacked_at")
+    assert moment.isoformat() == "2026-01-31T06:00:00.123456+00:00"
+    assert found == {
+        name: int(each) if isinstance(each, Number) else each for name, each in LETTER.items() if name != "nacked_at"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"_wherry_id": "p/1"}', "has no column id"),
+        (write_json({**LETTER, "number": "x"}), "row 1, column number: 'x' is not a bigint"),
+        ('{"id": "p/1"}', "row 1, column pipeline: expected a value, got none"),
+        (
+            write_json({**LETTER, "row": '{"id": 1, "mail": "anna@sh'}),
+            "row 1, column row: the value is not text with JSON",
+        ),
+        (
+            write_json({**LETTER, "original": {"mail": "anna"}}),
+            "row 1, column original: the value is not text with JSON",
+        ),
+    ],
+)
+def test_a_file_with_other_rows_is_not_merged(tmp_path: Path, text: str, reason: str) -> None:
+    """The error names the row and the column, and does not show a row: it may have protected values."""
+    file = tmp_path / "rows.json"
+    file.write_text(text)
+    with pytest.raises(Refusal, match=reason) as refusal:
+        read_given_letters(file)
+    assert "anna" not in str(refusal.value)

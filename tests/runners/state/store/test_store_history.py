@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 from deltalake import DeltaTable
 
-from origins.object_store import StoreUrl
+from origins.store_access import StoreUrl
 from runners.state.run_history import RunHistory, RunRow, get_writer
 from tests.stores.s3 import S3
 

@@ -10,7 +10,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from origins.object_store import ObjectStore, StoreUrl
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
 from runners.model.entry import Entry, Settled
 from runners.state import delta_ledger
 from runners.state import ledger as table_ledger

@@ -1,15 +1,32 @@
-"""Prepared rows in an object store: what is removed, and what is swept."""
+"""Prepared rows in an object store: few pass through this process; what is removed, and what is swept."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
-from origins.object_store import ObjectStore, StoreUrl
-from runners.state.prepared_store import UrlStore
+from origins.batch import Json
+from origins.object_store import ObjectStore
+from origins.store_access import StoreUrl
+from runners.state import prepared_store
+from runners.state.prepared_store import UrlStore, make_table
 from tests.stores.s3 import S3
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = (
+    StructType().add("id", LongType()).add("name", StringType()).add("nested", StructType().add("at", TimestampType()))
+)
+ROWS: Sequence[Mapping[str, Json]] = [
+    {"id": 1, "name": "é", "nested": None},
+    {"id": 2, "name": None, "nested": {"at": None}},
+]
 SPARK: Any = None
 """Nobody asks it to remove rows."""
 
@@ -51,3 +68,59 @@ def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(url: Store
 
     UrlStore(url).sweep(SPARK, taken_over)
     assert list_names(url) == ["theirs-1"]
+
+
+def describe(table: pa.Table) -> DataFrame:
+    """A frame that gives these rows."""
+    return cast("DataFrame", SimpleNamespace(schema=SCHEMA, toArrow=lambda: table))
+
+
+def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
+    """This run and the next one read what was written, without Spark."""
+    store, table = UrlStore(url), make_table(ROWS, SCHEMA)
+    assert store.write_few("batch-0", describe(table)).equals(table)
+    assert store.put("put-0", ROWS, SCHEMA)
+    for name in ("batch-0", "put-0"):
+        for reader in (store, UrlStore(url)):
+            found = reader.scan(name, lambda column: column != "name")
+            assert found is not None
+            assert found.read_all().to_pylist() == [{"id": row["id"], "nested": row["nested"]} for row in ROWS]
+    store.remove(SPARK, "batch")
+    assert UrlStore(url).scan("batch-0", lambda _: True) is None
+
+
+def test_rows_are_not_written_over_those_of_another_writer(url: StoreUrl) -> None:
+    """What is read later must be what this process decided."""
+    assert UrlStore(url).put("batch-0", ROWS[:1], SCHEMA)
+    with pytest.raises(FileExistsError, match="batch-0 has other rows"):
+        UrlStore(url).put("batch-0", ROWS, SCHEMA)
+    found = UrlStore(url).scan("batch-0", lambda _: True)
+    assert found is not None
+    assert found.read_all()["id"].to_pylist() == [1]
+
+
+def test_large_objects_are_left_to_spark(url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sizes in the listing decide, before any object is read."""
+    UrlStore(url).put("batch-0", ROWS, SCHEMA)
+    monkeypatch.setattr(prepared_store, "_PACKED", 100)
+    assert UrlStore(url).scan("batch-0", lambda _: True) is None
+
+
+def test_files_that_a_task_of_spark_did_not_finish_are_no_rows(url: StoreUrl) -> None:
+    """A late task writes below `_temporary`, also once the job is over. Spark does not read that either."""
+    store = UrlStore(url)
+    store.put("batch-0", ROWS, SCHEMA)
+    store.put("batch-0/_temporary/0/task", ROWS, SCHEMA)
+    found = UrlStore(url).scan("batch-0", lambda _: True)
+    assert found is not None
+    assert found.read_all().num_rows == len(ROWS)
+
+
+def test_objects_that_spark_encrypts_are_left_to_spark(url: StoreUrl) -> None:
+    """This process would write them in the clear, and cannot read them."""
+    UrlStore(url).put("batch-0", ROWS, SCHEMA)
+    store = UrlStore(StoreUrl(url, {**url.settings, "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"}))
+    assert store.scan("batch-0", lambda _: True) is None
+    assert store.write_few("batch-1", describe(make_table(ROWS, SCHEMA))) is None
+    assert not store.put("batch-2", ROWS, SCHEMA)
+    assert not {"batch-1", "batch-2"} & {*list_names(url)}

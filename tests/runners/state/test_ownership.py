@@ -21,8 +21,8 @@ from runners.model.errors import Fenced, Owned
 from runners.state.delta_ledger import DeltaLedger
 from runners.state.journal import Journal, Lease
 from runners.state.location import StateLocation
+from runners.state.ownership import Takeover, is_run
 from runners.state.process_locks import StateLock, identify_host, lock_path
-from runners.state.takeover import Takeover, is_run
 from tests.manual_clock import ManualClock
 from tests.runners.state.ledger.memory_ledger import MemoryLedger
 

@@ -8,7 +8,7 @@ from destinations.delta.delta import Delta
 from destinations.dlq import Dlq
 from origins.files.files import Files
 from runners.model.spec import PipelineSpec, SchemaState
-from runners.running.shared_folders import list_places
+from runners.running.local_folders import list_places
 from stages.lookup import Lookup
 
 

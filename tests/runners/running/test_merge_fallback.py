@@ -1,0 +1,69 @@
+"""The merge of a fallback into the DLQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from destinations.dead_letters import dlq_schema
+from destinations.delta.delta import Delta
+from runners.model.entry import Settled
+from runners.running.merge_fallback import FallbackMerge, GivenLetters
+from runners.state.journal import Journal
+from tests.runners.running.letterbox import letters
+from tests.runners.state.ledger.memory_ledger import MemoryLedger
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Waiting(dict[str, int]):
+    """How many rows of each batch wait, and how often the number of one of them was looked up."""
+
+    looked_up = 0
+
+    def __getitem__(self, plan: str) -> int:
+        self.looked_up += 1
+        return super().__getitem__(plan)
+
+
+FALLBACK = Delta(path="refused")
+
+
+def make_merge(source: Delta | GivenLetters = FALLBACK) -> FallbackMerge:
+    """A merge from there into another table."""
+    return FallbackMerge(
+        pipeline="orders",
+        dlq=Delta(path="dlq"),
+        source=source,
+        journal=Journal(MemoryLedger()),
+        spark=cast("SparkSession", None),
+        deadline=None,
+    )
+
+
+def test_batches_are_read_together_until_their_rows_are_many() -> None:
+    """A batch with many rows is read alone."""
+    groups = make_merge()._group({"a": 4_000, "b": 6_000, "c": 1, "d": 10_001, "e": 1})
+    assert [list(group) for group in groups] == [["a", "b"], ["c"], ["d"], ["e"]]
+
+
+def test_the_number_of_waiting_batches_does_not_matter_to_each_of_them() -> None:
+    """Each batch is looked up once at most, however many wait."""
+    waiting = Waiting({str(plan): 1 for plan in range(5_000)})
+    (group,) = make_merge()._group(waiting)
+    assert len(group) == 5_000
+    assert waiting.looked_up <= 5_000
+
+
+@pytest.mark.parametrize("id_", ["p/07", "p/00", "p/7 ", "p/x", "p/", "P/7", None])
+def test_a_row_with_an_id_that_wherry_never_writes_is_left_out(id_: str | None) -> None:
+    """A person may have typed it. In the DLQ nobody would find it by its place in the batch."""
+    schema = to_arrow_schema(dlq_schema(), timezone="UTC")
+    rows = [*letters(7, 10), {**letters(7)[0], "id": id_}]
+    given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))
+    batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=cast("Any", {}), counts=cast("Any", {}))
+    assert [*make_merge(given)._read_few({"p": batch})["p"]] == ["p/7", "p/10"]

@@ -1,0 +1,135 @@
+"""A DLQ that fails and comes back while runs and merges are killed at random: each refused row is in the DLQ once.
+
+    python -m tests.scenarios.fallback_kills --into FOLDER                  20 kills
+    python -m tests.scenarios.fallback_kills --into FOLDER --most 5         five more of these kills, no more
+    python -m tests.scenarios.fallback_kills --into FOLDER --to files       the fallback is files, not a Delta table
+    python -m tests.scenarios.fallback_kills --into FOLDER --seed 7         the same moments as with this seed before
+
+It goes on where an earlier call ended, and writes `kills.md`: where each process died, and what was there in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tests.scenarios.random_kills import RandomKills, main
+
+DEFINITION = """
+name: orders
+origin:
+  files: {{path: "landing/*.json", format: json, schema: "id long, amount string"}}
+stages:
+  - cast: {{amount: int}}
+destinations:
+  - delta: {{path: tables/orders}}
+dlq:
+  window: 0
+  on_failure: fallback
+  fallback: {{{fallback}: {{path: fallback}}}}
+  delta: {{path: disk/refused}}
+run: {{batch: {{files: 1}}}}
+"""
+FILES, ROWS, REFUSED = 6, 20, 4
+"""So many files come before each process, with so many rows, of which every so manieth is refused."""
+RUNS = ("run", "run with a broken DLQ", "run, the DLQ breaks", "run, the DLQ comes back")
+MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class FallbackKills(RandomKills):
+    """The DLQ is on a disk that can be taken away at once: a link to it."""
+
+    module: ClassVar[str] = "tests.scenarios.fallback_kills"
+    fallback: str = "delta"
+
+    def prepare(self, number: int, dice: random.Random) -> str:
+        self._define()
+        for file in range((number - 1) * FILES, number * FILES):
+            self._land(file)
+        waits = self.count_waiting() > 0
+        what = MERGE if waits and dice.random() < 0.4 else dice.choice(RUNS)
+        self._connect(works=what not in (RUNS[1], RUNS[3]))
+        return what
+
+    def _define(self) -> None:
+        for name in ("landing", "real"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        (self.folder / "nothing").touch()
+        self.file.write_text(DEFINITION.format(fallback=self.fallback), encoding="utf-8")
+
+    def _land(self, file: int) -> None:
+        rows = [{"id": file * ROWS + row, "amount": "x" if row % REFUSED == 0 else "1"} for row in range(ROWS)]
+        path = self.folder / "landing" / f"{file:05}.json"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        os.utime(path, (1_700_000_000 + file,) * 2)
+
+    def _connect(self, *, works: bool) -> None:
+        """Put the disk there, or take it away: at no moment is there anything else."""
+        new = self.folder / "new"
+        new.unlink(missing_ok=True)
+        new.symlink_to("real" if works else "nothing")
+        new.replace(self.folder / "disk")
+
+    def interfere(self, what: str, point: int, dies_at: int) -> None:
+        if what in RUNS[2:] and point == (dies_at + 1) // 2:
+            self._connect(works=what == RUNS[3])
+
+    def carry(self, what: str) -> None:
+        if what == MERGE:
+            self.load().merge_dead_letters()
+        else:
+            self.load().run()
+
+    def count_waiting(self) -> int:
+        """How many rows wait in the fallback."""
+        return int(self.load().status()["dlq"].get("fallback") or 0)
+
+    def describe_left(self) -> str:
+        return f"{self.count_waiting()} rows in the fallback"
+
+    def finish(self) -> Mapping[str, Any]:
+        from deltalake import DeltaTable
+
+        self._connect(works=True)
+        pipeline = self.load()
+        pipeline.run()
+        pipeline.merge_dead_letters()
+        delivered = DeltaTable(str(self.folder / "tables/orders")).to_pyarrow_table(columns=["id"])["id"].to_pylist()
+        refused = [row["original"]["id"] for row in pipeline.dead_letters()]
+        landed = set(range(len(list((self.folder / "landing").iterdir())) * ROWS))
+        return {
+            "landed": len(landed),
+            "delivered": len(delivered),
+            "refused": len(refused),
+            "lost": len(landed.difference(delivered, refused)),
+            "twice": sum(count - 1 for count in Counter(delivered + refused).values()),
+            "waiting": self.count_waiting(),
+            "balanced": pipeline.audit().balanced,
+        }
+
+    def expect(self) -> Mapping[str, Any]:
+        landed = len(list((self.folder / "landing").iterdir())) * ROWS
+        refused = landed // REFUSED
+        counts = {"landed": landed, "delivered": landed - refused, "refused": refused}
+        return {**counts, "lost": 0, "twice": 0, "waiting": 0, "balanced": True}
+
+
+def make_trial(asked: argparse.Namespace) -> FallbackKills:
+    """The trial in this folder, which keeps its kind of fallback."""
+    chosen = Path(asked.into, "fallback_kind")
+    if not chosen.exists():
+        chosen.write_text(asked.to, encoding="utf-8")
+    return FallbackKills(asked.into, chosen.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    sys.exit(main(__doc__ or "", make_trial, ("--to", ("delta", "files"))))

@@ -1,0 +1,65 @@
+"""Small samples of two long trials: `fallback_kills` and `claim_kills`, each with `--into FOLDER`, are all of them."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.scenarios.claim_kills import ClaimKills
+from tests.scenarios.fallback_kills import RUNS, FallbackKills
+from tests.scenarios.random_kills import Kill, RandomKills, list_lines, tell_points
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SEED = 29
+
+
+@pytest.mark.spark
+def test_refused_rows_come_back_from_a_fallback_once(spark: SparkSession, tmp_path: Path) -> None:
+    """The disk of the DLQ is taken away and put back, and one process is killed."""
+    trial = FallbackKills(tmp_path)
+    assert trial.kill(1, SEED) is not None
+    assert trial.finish() == trial.expect()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_large_values_are_stored_once_though_the_process_is_killed_somewhere(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """By dice that begin with `--seed`."""
+    trial = ClaimKills(tmp_path)
+    trial.kill(1, seed)
+    assert trial.finish() == trial.expect()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("trial", [FallbackKills, ClaimKills])
+def test_a_trial_counts_what_is_there(spark: SparkSession, tmp_path: Path, trial: type[RandomKills]) -> None:
+    """Without a kill everything is right."""
+    made = trial(tmp_path)
+    made.prepare(1, random.Random(SEED))
+    assert made.finish() == made.expect()
+
+
+def test_a_process_tells_of_its_points(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that a trial can choose one of them."""
+    from origins.crash_points import reach
+
+    tell_points(lambda: reach("before-dlq", "dlq"))
+    assert capsys.readouterr().out == "before-dlq dlq\n"
+
+
+def test_a_trial_says_where_each_process_died(tmp_path: Path) -> None:
+    """And what is wrong in the end."""
+    kill = Kill(number=3, what=RUNS[1], who="Python", points=2, last="before-dlq", after=0.5, left="4 rows")
+    trial = FallbackKills(tmp_path)
+    (tmp_path / "landing").mkdir()
+    lines = list(list_lines([kill], 7, trial, {"lost": 1}))
+    assert lines[0] == "1 kills, seed 7"
+    assert lines[4] == "| 3 | run with a broken DLQ | Python | before-dlq | 0.5 | 4 rows |"
+    assert lines[-2].startswith("In the end: {'lost': 1}: WRONG, expected ")
