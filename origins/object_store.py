@@ -7,11 +7,13 @@ import functools
 import importlib.util
 import os
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from origins.hdfs import HdfsClient
 from origins.lazy import pa, pc
 from origins.secret import cut_text, make_mask
 from origins.store_access import (
@@ -27,7 +29,6 @@ from origins.store_access import (
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-    from obstore.store import ObjectStore as Client
 
 
 def open_delta_table(place: Path | str) -> DeltaTable | None:
@@ -72,7 +73,13 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
+        if url.startswith("hdfs:"):
+            with self._name_errors("reached"):
+                self._client: Any = HdfsClient(url, get_options(url) or {})
+            self._taken: type[Exception] = FileExistsError
+            return
         try:
+            from obstore.exceptions import AlreadyExistsError
             from obstore.store import from_url
         except ImportError as error:
             raise StoreError(
@@ -82,7 +89,7 @@ class ObjectStore:
         arguments = make_client_arguments(url)
         config = arguments["config"]
         provider = {} if "aws_access_key_id" in config or not url.startswith("s3") else find_provider()
-        self._client: Client = from_url(**arguments, **provider)
+        self._client, self._taken = from_url(**arguments, **provider), AlreadyExistsError
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
         """The keys of all objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
@@ -148,12 +155,10 @@ class ObjectStore:
 
     def create(self, key: str, content: bytes) -> str | None:
         """The same; what tells the object from any other with this key, and None where there is one."""
-        from obstore.exceptions import AlreadyExistsError
-
         with self._name_errors("written"):
             try:
                 return _read_tag(self._client.put(key, content, mode="create", use_multipart=False)["e_tag"])
-            except AlreadyExistsError:
+            except self._taken:
                 return None
 
     def take(self, key: str, content: bytes) -> str | None:
@@ -188,11 +193,9 @@ class ObjectStore:
     def copy_new(self, key: str, target: str) -> bool:
         """Copy an object within the store if none has the new key; false where one has. Raises `FileNotFoundError`
         where there is nothing to copy."""
-        from obstore.exceptions import AlreadyExistsError
-
         try:
             self._client.copy(key, target, overwrite=False)
-        except AlreadyExistsError:
+        except self._taken:
             return False
         except FileNotFoundError:
             raise
@@ -201,11 +204,16 @@ class ObjectStore:
         return True
 
     def read_clock(self) -> float:
-        """The time by the store's clock, in seconds since 1970. Every answer has it, also one that refuses."""
+        """The time by the store's clock, in seconds since 1970. Every answer has it, also one that refuses.
+
+        HDFS does not say its time, so it is this machine's.
+        """
         from email.utils import parsedate_to_datetime
         from urllib.error import HTTPError
         from urllib.request import ProxyHandler, Request, build_opener
 
+        if self.url.startswith("hdfs:"):
+            return time.time()
         endpoint, proxy = self._find_endpoint(), (get_options(self.url) or {}).get("proxy_url")
         opener = build_opener(*([ProxyHandler({"http": proxy, "https": proxy})] if proxy else []))
         try:
@@ -249,6 +257,10 @@ class ObjectStore:
 
     def delete_folder(self, folder: str) -> None:
         """Remove all objects in a folder."""
+        if self.url.startswith("hdfs:"):  # where an empty folder would stay
+            with self._name_errors("changed"):
+                self._client.delete_folder(folder)
+            return
         for page in self.list_pages(folder):
             self.delete(page)
 
@@ -272,9 +284,9 @@ class ObjectStore:
             raise make_store_error(error, self.url, f"cannot be {done}") from error
 
 
-def can_reach_stores() -> bool:
-    """Whether the library for object stores is installed."""
-    return importlib.util.find_spec("obstore") is not None
+def can_reach_stores(url: str) -> bool:
+    """Whether the library for the stores of this kind is installed."""
+    return url.startswith("hdfs:") or importlib.util.find_spec("obstore") is not None
 
 
 def open_bucket(url: str) -> ObjectStore:

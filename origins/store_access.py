@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import configparser
+import functools
+import importlib.util
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +24,15 @@ _NO_CONNECTOR = {
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
 }
 """What a Spark says that lacks the JARs for a store, and which they are."""
-SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs")
+SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs", "hdfs")
 """The schemes of the stores that Wherry itself can reach."""
-_STORE = re.compile(rf"({'|'.join(SCHEMES)})://", re.IGNORECASE)
+_STORE = re.compile(rf"({'|'.join(SCHEMES)})://(?!(?<=hdfs://)/)", re.IGNORECASE)
+"""A place in HDFS names its host: Spark alone knows which one is the default."""
 _UNUSABLE = re.compile(r"[^A-Za-z0-9._~/=@:+,-]")
 """What may not stand below a bucket: Spark and `deltalake` would find different objects there, and so would parts of
 `deltalake` itself."""
 _SETTING = re.compile(r"(?:spark\.hadoop\.)?(fs\.(?:s3a|azure|gs)\..*|google\.cloud\.auth\..*)")
+_HDFS_SETTING = re.compile(r"(?:spark\.hadoop\.)?(dfs\..*|fs\.(?:defaultFS|viewfs\..*)|hadoop\.(?:security|rpc)\..*)")
 _SECRET = re.compile(
     r"secret(?:\.key)?\b|session\.token|account\.key|\bsas\.|private\.key|password|encryption\.key|refresh\.token"
 )
@@ -72,8 +76,14 @@ class StoreUrl(str):
 
 
 def is_store_url(place: object) -> bool:
-    """Whether this is the URL of an object store that Wherry itself can reach."""
-    return isinstance(place, str) and _STORE.match(place) is not None
+    """Whether this is the URL of an object store that Wherry itself can reach. HDFS needs its library for that."""
+    match = _STORE.match(place) if isinstance(place, str) else None
+    return match is not None and (match[1].lower() != "hdfs" or _can_reach_hdfs())
+
+
+@functools.cache
+def _can_reach_hdfs() -> bool:
+    return importlib.util.find_spec("hdfs_native") is not None
 
 
 def canonicalise(url: str) -> str:
@@ -117,11 +127,11 @@ def find_problem(url: str) -> str | None:
     """Why a URL can be no place of ours, as `expected …, got …` without a secret; None where it can."""
     parts, got = urlsplit(canonicalise(url)), f"got {_hide_secrets(url)}"
     before, at, _ = parts.netloc.rpartition("@")
-    azure = parts.scheme.startswith("abfs")
+    azure, hdfs = parts.scheme.startswith("abfs"), parts.scheme == "hdfs"
     if not parts.hostname or (azure and not before):
         wanted = "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER" if azure else "s3://BUCKET/FOLDER"
         return f"expected {wanted}, {got}"
-    if ":" in before or (not azure and (at or ":" in parts.netloc)):
+    if ":" in before or (not azure and (at or (":" in parts.netloc and not hdfs))):
         hint = "put credentials and endpoints into the environment or `spark.conf`"
         return f"expected a URL without a user or a secret, {got}; {hint}"
     unusable = _find_unusable(url)
@@ -129,7 +139,7 @@ def find_problem(url: str) -> str | None:
         hint = "Spark and deltalake read it differently; use letters, digits and `-`"
         return f"expected a URL without {unusable!r}, {got}: {hint}"
     if not canonicalise(url).partition("://")[2].partition("/")[2]:
-        return f"expected a folder below the bucket, {got}; add /FOLDER"
+        return f"expected a folder below the {'name node' if hdfs else 'bucket'}, {got}; add /FOLDER"
     return None
 
 
@@ -166,11 +176,14 @@ def get_options(place: object) -> dict[str, str] | None:
         return None
     url = canonicalise(str(place))
     given = {**list_context_settings(), **getattr(place, "settings", {})}
+    pattern = _HDFS_SETTING if url.startswith("hdfs:") else _SETTING
     settings = {
         match[1]: str(value)
         for key, value in given.items()
-        if (match := _SETTING.fullmatch(key)) and not str(value).startswith("${secret:")  # one that is not known here
+        if (match := pattern.fullmatch(key)) and not str(value).startswith("${secret:")  # one that is not known here
     }
+    if url.startswith("hdfs:"):
+        return settings
     if url.startswith("s3a:"):
         return _make_s3_options(urlsplit(url).netloc, settings, os.environ)
     return _make_azure_options(url, settings) if url.startswith("abfs") else _make_google_options(settings)

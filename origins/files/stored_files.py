@@ -60,7 +60,7 @@ class StoredFiles(OpenFileSystem):
         They are Spark's where it may have a right that this process has not, and where no library for stores is
         installed.
         """
-        ours = always or (can_reach_stores() and is_driver_here())
+        ours = always or (can_reach_stores(root) and is_driver_here())
         if not is_store_url(root) or not ours:
             return None
         return StoredFiles(open_bucket(root))

@@ -588,7 +588,7 @@ def test_a_spark_elsewhere_lists_with_its_own_rights(
 
 def test_where_no_library_for_stores_is_installed_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for any other URL."""
-    monkeypatch.setattr(stored_files, "can_reach_stores", lambda: False)
+    monkeypatch.setattr(stored_files, "can_reach_stores", lambda _: False)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     assert names(s3, "in") == ["by_spark.json"]
 
