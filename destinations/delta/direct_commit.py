@@ -421,10 +421,15 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
 def find_staged(commit: str, token: str, staging: str) -> Sequence[FileBody] | None:
     """The files that a commit to a table in the folder `staging` brought, by their names from above that folder; None
     where it has another token."""
-    actions: list[ActionBody] = [json.loads(line) for line in commit.splitlines()]
+    actions: list[ActionBody] = [json.loads(line) for line in _split_actions(commit)]
     if not any(action.get("commitInfo", {}).get("userMetadata") == token for action in actions):
         return None
     return [_make_added(f"{staging}/{file['path']}", file) for action in actions if (file := action.get("add"))]
+
+
+def _split_actions(commit: str) -> Iterator[str]:
+    """The lines of a version's file. Some characters inside texts end a line for Python, and not for JSON."""
+    return filter(None, commit.split("\n"))
 
 
 def _make_added(path: str, file: FileBody) -> FileBody:
@@ -441,7 +446,7 @@ def _make_added(path: str, file: FileBody) -> FileBody:
 def make_checksum(commit: str) -> str:
     """What Delta leaves beside the first version of a table, by that version's file: from it Delta opens the table
     without a job."""
-    actions = {name: action for line in commit.splitlines() for name, action in json.loads(line).items()}
+    actions = {name: action for line in _split_actions(commit) for name, action in json.loads(line).items()}
     known = {"metadata": actions["metaData"], "protocol": actions["protocol"]}
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
     return json.dumps({**nothing, "numMetadata": 1, "numProtocol": 1, **known})

@@ -174,7 +174,7 @@ class ForeignWrites:
     def _list_committed(self) -> Iterator[str]:
         while (file := self.table / "_delta_log" / f"{self._version + 1:020}.json").exists():
             self._version += 1
-            for line in file.read_text(encoding="utf-8").splitlines():
+            for line in file.read_text(encoding="utf-8").split("\n"):
                 if line.startswith('{"add"'):
                     yield unquote(json.loads(line)["add"]["path"])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import subprocess
 import sys
@@ -243,6 +244,17 @@ def test_a_file_that_was_not_committed_at_two_looks_is_a_strangers(shared: Path)
     (shared / "part-a.parquet").touch()
     assert [strangers.wait(), strangers.wait()] == [False, True]
     (shared / "_delta_log" / f"{2:020}.json").write_text('{"add":{"path":"part-a.parquet"}}\n')
+    assert [strangers.wait(), strangers.wait()] == [False, False]
+
+
+def test_a_line_of_a_log_ends_where_json_ends_it(shared: Path) -> None:
+    """A text in it may have characters at which Python would end one."""
+    strangers = ForeignWrites(shared)
+    strangers.wait()
+    stats = json.dumps({"numRecords": 1, "minValues": {"v": "a\u2028\x85b"}}, ensure_ascii=False)
+    added = {"add": {"path": "part-a.parquet", "stats": stats}}
+    (shared / "part-a.parquet").touch()
+    (shared / "_delta_log" / f"{1:020}.json").write_text(json.dumps(added, ensure_ascii=False), encoding="utf-8")
     assert [strangers.wait(), strangers.wait()] == [False, False]
 
 

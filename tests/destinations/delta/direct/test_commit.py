@@ -24,7 +24,15 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from destinations.conformance import make_label
 from destinations.delta.data_files import describe_files, write
 from destinations.delta.direct_append import DirectTable, _is_plain_setting
-from destinations.delta.direct_commit import FolderPlace, LogHead, MetadataChanged, Overwritten, append, is_kept_apart
+from destinations.delta.direct_commit import (
+    FolderPlace,
+    LogHead,
+    MetadataChanged,
+    Overwritten,
+    append,
+    find_staged,
+    is_kept_apart,
+)
 from destinations.delta.log import LocalLog, OwnCommits, make_tag
 from origins.delta_actions import FileBody, NestedBody
 
@@ -522,3 +530,20 @@ def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Pa
         "maxValues": bounds,
         "nullCount": nulls,
     }
+
+
+ENDS = "a\u2028\u2029\x85b"
+"""Characters at which Python ends a line, and JSON does not."""
+
+
+def test_texts_in_a_commit_of_spark_may_end_lines(tmp_path: Path) -> None:
+    """A column's name in the first version, and a value among the statistics of a file."""
+    columns = json.dumps(COLUMNS).replace('"id"', json.dumps(ENDS))
+    FolderPlace(tmp_path).make_staging("spark", columns, {})
+    stats = json.dumps({"numRecords": 1, "minValues": {"v": ENDS}}, ensure_ascii=False)
+    added = {"path": "part.parquet", "size": 1, "modificationTime": 0, "stats": stats}
+    lines = [{"commitInfo": {"userMetadata": "token"}}, {"add": added}]
+    commit = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+    found = find_staged(commit, "token", "spark")
+    assert found is not None
+    assert [(file["path"], file["stats"]) for file in found] == [("spark/part.parquet", stats)]
