@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import stat
 import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -163,13 +162,15 @@ _INDEXED = 32
 """Delta looks at so many columns of a table; a column inside a struct counts like any other."""
 _NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "date")
 """The types whose bounds a parquet file notes as Delta compares them."""
-_READ = ("float", "double", "timestamp")
+_FLOATING = ("float", "double")
+_READ = (*_FLOATING, "timestamp")
 """The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
 _COUNTED = (*_NOTED, *_READ, "binary")
 """The types whose NULLs are counted. Lists and maps would have to be read for theirs."""
 _BEGIN = datetime(1970, 1, 1)
-_FOUR_DIGITS = re.compile(r"\d{4}-")
-"""How a moment of the years 1 to 9999 begins."""
+_BEGIN_IN_UTC = _BEGIN.replace(tzinfo=timezone.utc)
+_CUT = 999
+"""So many microseconds Spark may cut off a moment that it notes: not every reader allows for them."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
 _LAST = "\U0010ffff"
@@ -247,9 +248,18 @@ def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[st
     least, highest = _find_value(noted.get("minValues"), name), _find_value(noted.get("maxValues"), name)
     if least is None or highest is None or "NaN" in (least, highest):
         return None
-    if kind == "timestamp" and not all(_FOUR_DIGITS.match(str(end)) for end in (least, highest)):
-        return None
-    return json.dumps(least), json.dumps(highest)
+    if kind == "timestamp":
+        try:
+            ends = [_count_microseconds(str(least)), _count_microseconds(str(highest)) + _CUT]
+        except ValueError:  # a year without four digits
+            return None
+        return _write_bounds(ends, kind)
+    return json.dumps(least), json.dumps(0.0 if highest == 0.0 and kind in _FLOATING else highest)
+
+
+def _count_microseconds(moment: str) -> int:
+    """From 1970 to a moment that Spark noted, in whatever zone."""
+    return (datetime.fromisoformat(moment.replace("Z", "+00:00")) - _BEGIN_IN_UTC) // timedelta(microseconds=1)
 
 
 def _list_columns(fields: NestedBody, above: ColumnName = ()) -> Iterator[tuple[ColumnName, str]]:
@@ -330,11 +340,11 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     plain = {"string": pa.binary(), "date": pa.int32(), "timestamp": pa.int64()}.get(kind)
     bounds = pc.min_max(column if plain is None else column.cast(plain)).as_py()
     values = [value for value in bounds.values() if value is not None]
-    if kind in ("float", "double") and 0 in values:
+    if kind in _FLOATING and 0 in values:
         one, zero = pa.array(Array([1.0, 0.0], pa.float64()))  # pyarrow would import pandas to make them
         sides = pc.divide(one, column.filter(pc.equal(column, zero)))
         values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
-    if kind in ("float", "double") and pc.any(pc.is_nan(column)).as_py():
+    if kind in _FLOATING and pc.any(pc.is_nan(column)).as_py():
         values.append(math.nan)
     return values
 
@@ -343,7 +353,7 @@ def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
     """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
     if any(isinstance(end, float) and math.isnan(end) for end in ends):
         return None  # Spark has NaN above all numbers, others compare it with none
-    order = _order_zeros if kind in ("float", "double") else None
+    order = _order_zeros if kind in _FLOATING else None
     try:
         least = _write_value(min(ends, key=order), kind, highest=False)
         return least, _write_value(max(ends, key=order), kind, highest=True)

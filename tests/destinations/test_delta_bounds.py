@@ -288,3 +288,48 @@ def test_a_moment_of_a_year_without_four_digits_gives_a_file_no_bounds(tmp_path:
     sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
     measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
+
+
+@pytest.mark.parametrize(
+    ("least", "highest", "expected"),
+    [
+        ("2026-05-01T01:02:03.004Z", "2026-05-01T01:02:03.004Z", ("2026-05-01T01:02:03.004Z", "01:02:03.004999Z")),
+        (
+            "2026-05-01T06:32:03.000+05:30",
+            "2026-05-01T06:32:03.000+05:30",
+            ("2026-05-01T01:02:03.000Z", "01:02:03.000999Z"),
+        ),
+        (
+            "1850-01-01T00:53:28.999+00:53:28",
+            "1850-01-01T00:00:00.000-00:53:28",
+            ("1850-01-01T00:00:00.999Z", "00:53:28.000999Z"),
+        ),
+        ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z", ("9999-12-31T23:59:59.999Z", "23:59:59.999999Z")),
+    ],
+)
+def test_moments_that_spark_noted_are_told_in_utc_with_what_it_cut_off(
+    tmp_path: Path, least: str, highest: str, expected: tuple[str, str]
+) -> None:
+    """No reader has to know a zone of seconds, or that a moment may be later than it is noted."""
+    file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
+    sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
+    stats = json.loads(measure_file(file, columns("timestamp"), json.dumps(sparks)).text)
+    assert (stats["minValues"]["v"], stats["maxValues"]["v"].partition("T")[2]) == expected
+
+
+@pytest.mark.parametrize("end", ["0001-01-01T00:30:00.000+05:30", "9999-12-31T23:30:00.000-05:30"])
+def test_a_moment_that_is_in_no_year_of_utc_gives_a_file_no_bounds(tmp_path: Path, end: str) -> None:
+    """Its year has four digits in a zone alone."""
+    file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
+    sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
+    measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
+    assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_the_highest_zero_that_spark_noted_has_no_sign(tmp_path: Path, kind: str) -> None:
+    """Spark takes both for the same, and some readers have `-0.0` below `0.0`."""
+    file = write_file(tmp_path, pa.table({"v": [-1.5, -0.0]}))
+    sparks = {"minValues": {"v": -1.5}, "maxValues": {"v": -0.0}, "nullCount": {"v": 0}}
+    stats = json.loads(measure_file(file, columns(kind), json.dumps(sparks)).text, parse_float=str)
+    assert stats["maxValues"] == {"v": "0.0"}

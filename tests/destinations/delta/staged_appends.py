@@ -22,7 +22,7 @@ from origins.batch_rows import FrameRows
 from origins.crash_points import watch_points
 from origins.object_store import ObjectStore
 from origins.store_access import StoreUrl
-from tests.destinations.delta.writers_conformance import rows_of
+from tests.destinations.delta.writers_conformance import cut_moments, rows_of
 from tests.stores import jars
 from tests.stores.s3 import make_spark_settings
 
@@ -68,7 +68,8 @@ class Appends:
         return [json.loads(line)["add"] for line in content.splitlines() if line.startswith('{"add"')]
 
     def writes(self) -> Any:
-        """What lands is what was given, and the log says of it what Spark's own commit says."""
+        """What lands is what was given, and the log says of it what Spark's own commit says, of moments to
+        the millisecond."""
         frame = rows_of(self.spark, 4)
         append, sparks = self.append("ours", frame), self.append("sparks", frame)
         chosen = next(writer for writer in WRITERS if writer.can_take(append))
@@ -76,7 +77,10 @@ class Appends:
         SparkAppend().write(sparks)
         there = self.spark.table(Delta(path=self.place("ours")).sql_name)
         stats = [
-            [{key: value for key, value in json.loads(each["stats"]).items() if key != "tightBounds"} for each in adds]
+            [
+                {key: value for key, value in json.loads(cut_moments(each["stats"])).items() if key != "tightBounds"}
+                for each in adds
+            ]
             for adds in (self.read_adds("ours", 1), self.read_adds("sparks", 1))
         ]
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -178,8 +179,13 @@ def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Dea
 
 
 def read_statistics(orders: OpenDelta) -> list[Mapping[str, JSON]]:
-    """What the newest version says of the values in its files."""
+    """What the newest version says of the values in its files, of moments to the millisecond."""
     log = LocalLog(Path(orders.destination.place))
     lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
-    found = [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
+    found = [json.loads(cut_moments(line["add"]["stats"])) for line in lines if "add" in line]
     return [{name: value for name, value in each.items() if name != "tightBounds"} for each in found]
+
+
+def cut_moments(stats: str) -> str:
+    """Statistics with moments as Spark notes them: it cuts off what is finer than a millisecond."""
+    return re.sub(r"(T[0-9:]{8}\.[0-9]{3})[0-9]{3}Z", r"\1Z", stats)
