@@ -254,7 +254,7 @@ def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[st
         except ValueError:  # a year without four digits
             return None
         return _write_bounds(ends, kind)
-    return json.dumps(least), json.dumps(0.0 if highest == 0.0 and kind in _FLOATING else highest)
+    return _write_json(least), _write_json(0.0 if highest == 0.0 and kind in _FLOATING else highest)
 
 
 def _count_microseconds(moment: str) -> int:
@@ -380,7 +380,7 @@ def _write_value(value: Any, kind: str, *, highest: bool) -> str:
         rest = text[_LONGEST:] if highest else ""
         if rest.startswith(_LAST):
             raise OverflowError(f"Nothing is surely higher than {text[: _LONGEST + 1]!a} and what follows it.")
-        return json.dumps(text[:_LONGEST] + (_LAST if rest else ""))
+        return _write_json(text[:_LONGEST] + (_LAST if rest else ""))
     text = json.dumps(value)
     return f'"{text}"' if isinstance(value, float) and math.isinf(value) else text
 
@@ -399,7 +399,12 @@ def _render(values: str | Mapping[str, Any]) -> str:
     """JSON of values that are JSON already: no number passes through a float."""
     if isinstance(values, str):
         return values
-    return f"{{{', '.join(f'{json.dumps(name)}: {_render(value)}' for name, value in values.items())}}}"
+    return f"{{{', '.join(f'{_write_json(name)}: {_render(value)}' for name, value in values.items())}}}"
+
+
+def _write_json(value: Json) -> str:
+    """A value as JSON with its characters as they are: `deltalake` takes some that are escaped for others."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 _SHORT = 24

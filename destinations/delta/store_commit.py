@@ -184,7 +184,8 @@ class StorePlace(TablePlace):
             "engineInfo": "wherry",
             "txnId": str(uuid.uuid4()),
         }
-        content = "".join(f"{json.dumps(line)}\n" for line in ({"commitInfo": info}, {"metaData": body})).encode()
+        lines = [{"commitInfo": info}, {"metaData": body}]
+        content = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines).encode()
         while store.take(format_key(head.version + 1), content) is None:
             later = self._advance(head)
             if later is None or later.version == head.version:

@@ -208,6 +208,19 @@ def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path)
     assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
 
 
+@pytest.mark.parametrize("text", ["𠮷", "\U000e0041", "\U0010ffff", 'a\u2028\x85"\\\n'])
+def test_a_text_is_found_by_a_reader_whatever_its_characters_are(tmp_path: Path, text: str) -> None:
+    """In a value and in the name of a column, also those characters that JSON can write as two escapes."""
+    folder, fields = tmp_path / "notes", describe(**{text: "string"})
+    DeltaTable.create(str(folder), Schema.from_json(json.dumps(fields)))
+    table = pa.table({text: [text]})
+    write([table], table.schema, "{}", folder / "rows.parquet")
+    append(folder, LogHead.of(folder), describe_files({"rows.parquet": folder / "rows.parquet"}, fields), "tag")
+    found = DeltaTable(str(folder))
+    assert found.to_pyarrow_table(filters=[(text, "=", text)]).num_rows == 1
+    assert pa.table(found.get_add_actions(flatten=True))[f"max.{text}"].to_pylist() == [text]
+
+
 def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
     """The log has it as a URL has it."""
     folder, name = tmp_path / "notes", "part 50%25=é#?.parquet"

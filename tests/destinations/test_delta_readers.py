@@ -84,7 +84,7 @@ def _number(dice: random.Random) -> float:
 
 
 def _text(dice: random.Random) -> str:
-    letters = dice.choice([string.printable, "é\ufffd😀z", "xy"])
+    letters = dice.choice([string.printable, "é\ufffd😀𠮷z", "xy"])
     return "".join(dice.choice(letters) for _ in range(dice.choice([0, 1, 3, 31, 32, 33, 70])))
 
 
@@ -127,7 +127,11 @@ KINDS = [
         _moment,
     ),
     Kind(
-        "string", pa.string(), ["", "x" * 33, "x" * 32, "\x00", "a'\"\n", "\ufffd", "😀"], _text, ["x" * 32 + LAST * 2]
+        "string",
+        pa.string(),
+        ["", "x" * 33, "x" * 32, "\x00", "a'\"\n", "\ufffd", "😀", "𠮷"],
+        _text,
+        ["x" * 32 + LAST * 2],
     ),
     Kind("binary", pa.binary(), [b"", b"\xff", b"\x00"], lambda dice: dice.randbytes(dice.randint(0, 40))),
     Kind("boolean", pa.bool_(), [True, False], lambda dice: dice.random() < 0.5),

@@ -200,6 +200,15 @@ def test_a_write_behind_a_change_of_this_run_lands_at_once(s3: S3, url: StoreUrl
     assert ids(s3, url) == [1, 2]
 
 
+def test_a_fence_keeps_the_name_of_every_column(s3: S3) -> None:
+    """JSON can write this character as two escapes, and `deltalake` would read another one."""
+    named = StoreUrl(s3.make_url("named"), s3.spark_settings)
+    schema = Schema.from_arrow(pa.schema([("𠮷", pa.int64())]))
+    DeltaTable.create(str(named), schema, storage_options=s3.storage_options)
+    assert open_direct(s3, named).mark({"wherry.fence": "mine"})
+    assert open_behind(s3, named).schema() == schema
+
+
 def test_a_commit_that_is_held_up_fails_where_a_fence_came_in_between(s3: S3, url: StoreUrl) -> None:
     """The run that was taken over brings nothing, however late its request comes."""
     write = begin(open_direct(s3, url))
