@@ -27,7 +27,7 @@ from destinations.delta.direct_commit import open_to_readers
 from destinations.destination import Loss
 from origins.batch import Json
 from origins.delta_actions import AddedFile, FileBody, NestedBody, StatisticsBody
-from origins.files.parquet_rows import LEGACY
+from origins.files.parquet_rows import has_old_days
 from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 
@@ -59,7 +59,7 @@ class AdoptableFiles:
         footers = {file: parquet.read_metadata(file) for file in files}
         schemas = {(footer.metadata or {}).get(COLUMNS.encode()) for footer in footers.values()}
         (columns,) = schemas if len(schemas) == 1 else [None]
-        if columns is None or any(LEGACY & set(footer.metadata) for footer in footers.values()):
+        if columns is None or any(map(has_old_days, footers.values())):
             return None
         filled = [file for file, footer in footers.items() if footer.num_rows]
         return AdoptableFiles(filled, json.loads(columns), sum(footer.num_rows for footer in footers.values()))

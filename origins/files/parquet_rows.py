@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
 })  # fmt: skip
-LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
+_LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 """What Spark notes in a file in which days of long ago are others than they seem."""
+_OLD_SPARK = re.compile(rb"[0-2]\.|3\.0\.")
+"""The versions of Spark that note nothing of it, in files in which it may be so."""
 _SINCE = -25_567
 """1900 in days from 1970; Spark may read earlier days as others, by its settings and by the writer."""
 _MICROS = 86_400_000_000
@@ -294,6 +297,12 @@ def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.T
     return pa.concat_tables(tables) if tables else None
 
 
+def has_old_days(footer: pq.FileMetaData) -> bool:
+    """Whether Spark may read days of long ago as others than the file has, by what the file says of its writer."""
+    noted: Mapping[bytes, bytes] = footer.metadata or {}
+    return not _LEGACY.isdisjoint(noted) or _OLD_SPARK.match(noted.get(b"org.apache.spark.version", b"")) is not None
+
+
 def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
     """Whether the file has these columns and no others, of types that this process reads as Spark does."""
     try:
@@ -301,7 +310,7 @@ def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
         columns = {column.name: column for column in found.schema_arrow}
     except (pa.ArrowException, OSError):
         return False
-    if LEGACY & set(found.metadata.metadata or ()) or sorted(found.schema_arrow.names) != sorted(schema.names):
+    if has_old_days(found.metadata) or sorted(found.schema_arrow.names) != sorted(schema.names):
         return False
     wanted = [(field, columns[field.name].type) for field in schema]
     return len(columns) == len(schema.names) and all(_is_alike(field, kind, found) for field, kind in wanted)

@@ -21,7 +21,7 @@ from origins.batch import Json
 from origins.batch_rows import BatchRows, FrameRows
 from origins.delta_actions import TypeBody
 from origins.files.file_systems import escape_pattern
-from origins.files.parquet_rows import LEGACY, ROWS, ReadsOtherwise, open_file, read_pieces
+from origins.files.parquet_rows import ROWS, ReadsOtherwise, has_old_days, open_file, read_pieces
 from origins.names import quote_name
 from origins.object_store import ObjectStore, open_store
 from origins.quick_dataclass import dataclass
@@ -347,7 +347,7 @@ def _scan_files(
 
     footers = [open_file(file).metadata for file in files]
     size = sum(footer.row_group(at).total_byte_size for footer in footers for at in range(footer.num_row_groups))
-    if not footers or size > most or any(LEGACY & set(footer.metadata or {}) for footer in footers):
+    if not footers or size > most or any(map(has_old_days, footers)):
         return None
     rows = max(1, sum(footer.num_rows for footer in footers))
     at_once = max(1, piece * rows // max(1, size))

@@ -241,12 +241,21 @@ def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Pat
     assert [(each.path_in_schema, each.is_stats_set) for each in noted] == [("v", False), ("s.a", False), ("s.b", True)]
 
 
-@pytest.mark.parametrize("word", ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"])
-def test_files_with_days_of_another_calendar_are_not_taken_over(tmp_path: Path, word: str) -> None:
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("org.apache.spark.legacyDateTime", ""),
+        ("org.apache.spark.legacyINT96", ""),
+        ("org.apache.spark.version", "2.4.8"),
+        ("org.apache.spark.version", "3.0.3"),
+    ],
+)
+def test_files_with_days_of_another_calendar_are_not_taken_over(tmp_path: Path, word: str, value: str) -> None:
     """What their footers say of a day is not the day that Spark reads."""
-    plain = pa.schema([("v", pa.date32())], {COLUMNS: json.dumps(columns("date"))})
+    described = {COLUMNS: json.dumps(columns("date")), "org.apache.spark.version": "3.1.0"}
+    plain = pa.schema([("v", pa.date32())], described)
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, plain), tmp_path / "plain.parquet")
-    legacy = plain.with_metadata({**(plain.metadata or {}), word: ""})
+    legacy = plain.with_metadata({**described, word: value})
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, legacy), tmp_path / "legacy.parquet")
     assert AdoptableFiles.of([tmp_path / "plain.parquet"]) is not None
     assert AdoptableFiles.of([tmp_path / "legacy.parquet"]) is None

@@ -129,11 +129,22 @@ def test_what_is_no_parquet_is_left_to_spark(tmp_path: Path) -> None:
     assert not is_plain(tmp_path / "b.parquet", long("id"))
 
 
-@pytest.mark.parametrize("key", ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"])
-def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str) -> None:
-    """Whoever wrote the file says in it that they are."""
-    parquet.write_table(pa.table({"id": [1]}).replace_schema_metadata({key: ""}), tmp_path / "a.parquet")
-    assert not is_plain(tmp_path / "a.parquet", long("id"))
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("legacyDateTime", "", False),
+        ("legacyINT96", "", False),
+        ("version", "2.4.8", False),
+        ("version", "3.0.3", False),
+        ("version", "3.1.0", True),
+        ("version", "4.2.0", True),
+    ],
+)
+def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str, value: str, plain: bool) -> None:
+    """The file says in it that they are, or which Spark wrote it."""
+    noted = {f"org.apache.spark.{key}": value}
+    parquet.write_table(pa.table({"id": [1]}).replace_schema_metadata(noted), tmp_path / "a.parquet")
+    assert is_plain(tmp_path / "a.parquet", long("id")) is plain
 
 
 @pytest.mark.parametrize(
