@@ -41,6 +41,7 @@ _TAKEN = {
 }
 TAKEN: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(FORMATS, _TAKEN),
+    "json": {**_TAKEN, "charset": "`encoding` says how lines are encoded"},
     "csv": {
         **_TAKEN,
         "columnpruning": "the columns in use must not decide whether a line is bad",

@@ -39,6 +39,10 @@ from origins.files import Files
             "move_to: expected a folder of this machine, got 's3a://b/done'",
         ),
         ({"options": {"mode": "DROPMALFORMED"}}, "options: 'mode' cannot be set; a line that cannot be read"),
+        (
+            {"format": "json", "options": {"Charset": "ISO-8859-1"}},
+            "options: 'Charset' cannot be set; `encoding` says how lines are encoded",
+        ),
         ({"options": {"ignoreCorruptFiles": True}}, "options: 'ignoreCorruptFiles' cannot be set; it loses"),
         ({"options": {"multi_line": True}}, "options: unknown option 'multi_line'; did you mean 'multiLine'?"),
         ({"options": {"encoding": "cp1252"}}, "options: encoding: expected one of UTF-8, UTF8, US-ASCII, ISO-8859-1,"),
