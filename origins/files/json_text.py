@@ -113,12 +113,17 @@ def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
     """SQL that is true only for a line whose keys are names of the schema, each of them once: as many quotes are before
     a colon as names are found. None where a schema has so many names that patterns cost less."""
     names = {path[-1] for path, _ in walk_types(schema) if path}
-    if len(names) > _FEW_NAMES:
+    if len(names) > _FEW_NAMES or any(map(_may_look_like_members, names)):
         return None
     odd = " and ".join(f"not ({_contains_sql(line, each)})" for each in _SPACED)
     keys_of = [quote_text(f'"{name}{_KEY_END}') for name in sorted(names)]
     found = " + ".join(f"cast(contains({line}, {each}) as int)" for each in keys_of)
     return f"substring_index({line}, {quote_text(_KEY_END)}, 1 + {found}) = {line} and {odd}"
+
+
+def _may_look_like_members(name: str) -> bool:
+    """Whether several members of an object may be written as if they were one key of this name."""
+    return '"' in name
 
 
 def _contains_sql(line: str, text: str) -> str:
@@ -266,7 +271,8 @@ class JsonChanges:
         columns = self.schema.fields
         proving = [each.name for each in columns if parsed is not None and _DEFAULT not in each.metadata]
         has_parts = any(isinstance(each.dataType, T.StructType | T.ArrayType | T.MapType) for each in columns)
-        if has_parts or not self._is_usual or len(columns) - len(proving) > _FEW_NAMES:
+        odd_name = any(_may_look_like_members(each.name) for each in columns)
+        if has_parts or odd_name or not self._is_usual or len(columns) - len(proving) > _FEW_NAMES:
             return "false"
         has_value = {name: f"{parsed}.{quote_name(name)} is not null" for name in proving}
         keys = [(each.name, quote_text(f'"{each.name}{_KEY_END}')) for each in columns]

@@ -128,6 +128,22 @@ def test_no_line_is_taken_for_plain_beside_columns_with_parts() -> None:
     assert make_wrong(schema=schema).is_plain_sql(LINE, PARSED) == "false"
 
 
+def test_no_line_is_taken_for_plain_beside_a_column_whose_name_has_quotes() -> None:
+    """The line `{"id":1,"x":2}` has the key `x` too, and what looks like the key of such a column."""
+    schema = StructType([StructField("id", StringType()), StructField('id":1,"x', StringType())])
+    wrong = make_wrong(schema=schema)
+    assert wrong.is_plain_sql(LINE, PARSED) == wrong.is_plain_sql(LINE) == "false"
+
+
+@pytest.mark.spark
+def test_a_key_is_refused_beside_a_column_whose_name_has_it_in_quotes(spark: SparkSession) -> None:
+    """On a line whose members are written like one key of that column."""
+    schema = StructType([StructField("id", StringType()), StructField('id":1,"x', StringType())])
+    lines = [('{"id":1,"x":2}',), ('{"id":1}',)]
+    frame = parse_lines(spark.createDataFrame(lines, f"{LINE} string"), make_wrong(schema=schema))
+    assert [row[0] for row in frame.selectExpr(f"{CORRUPT} is not null").collect()] == [True, False]
+
+
 VERDICTS = {
     '{"at":"2026-01-01","x":1}': None,
     '{"at":"2026-01-01","x":1e400}': "column x: '1e400' is not a double",
