@@ -171,6 +171,8 @@ _BEGIN = datetime(1970, 1, 1)
 _BEGIN_IN_UTC = _BEGIN.replace(tzinfo=timezone.utc)
 _CUT = 999
 """So many microseconds Spark may cut off a moment that it notes: not every reader allows for them."""
+_NO_TEXT = "\ufffd"
+"""What Spark notes for bytes that are no text, and for itself."""
 _LONGEST = 32
 """The characters of a text that are enough to compare it."""
 _LAST = "\U0010ffff"
@@ -247,6 +249,8 @@ def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[st
     """Both bounds of a column as Spark noted them; None where one is missing, or not every reader understands it."""
     least, highest = _find_value(noted.get("minValues"), name), _find_value(noted.get("maxValues"), name)
     if least is None or highest is None or "NaN" in (least, highest):
+        return None
+    if kind == "string" and any(_NO_TEXT in str(end) for end in (least, highest)):
         return None
     if kind == "timestamp":
         try:

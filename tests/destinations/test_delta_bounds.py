@@ -348,6 +348,15 @@ def test_a_moment_that_is_in_no_year_of_utc_gives_a_file_no_bounds(tmp_path: Pat
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
 
 
+@pytest.mark.parametrize(("least", "highest"), [("a", "b\ufffd"), ("\ufffd", "😀")])
+def test_bytes_that_spark_noted_as_text_give_a_file_no_bounds(tmp_path: Path, least: str, highest: str) -> None:
+    """It puts a character in their place, which readers do not compare as those bytes."""
+    file = write_file(tmp_path, pa.table({"v": ["a", "b"]}))
+    sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
+    measured = measure_file(file, columns("string"), json.dumps(sparks))
+    assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
+
+
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_the_highest_zero_that_spark_noted_has_no_sign(tmp_path: Path, kind: str) -> None:
     """Spark takes both for the same, and some readers have `-0.0` below `0.0`."""
