@@ -116,8 +116,12 @@ def group(*, default: str = "", **how: Any) -> Callable[[Callable[..., Any]], Se
 
 def is_file(word: str) -> bool:
     """Whether a word of a command line means a definition, and not a command, a run, a refused row or a setting."""
-    is_path = "/" in word and not _ROW_ID.fullmatch(word)
-    return word.endswith((".yaml", ".yml")) or is_path or Path(word).exists()
+    return is_definition(word) or ("/" in word and not _ROW_ID.fullmatch(word))
+
+
+def is_definition(word: str) -> bool:
+    """The same for a word that may have a slash, such as a text to search for."""
+    return word.endswith((".yaml", ".yml")) or Path(word).exists()
 
 
 def _write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runners.command_line import printing
-from runners.command_line.help_sections import SELECTION, command, group, option, select_option
+from runners.command_line.help_sections import SELECTION, command, group, is_file, option, select_option
 from runners.command_line.options import (
     COUNT,
     FAILED,
@@ -141,7 +141,7 @@ def report(
     """
     from runners.reports.write_html import write_directory, write_run
 
-    file, run = split_words(file, run)
+    file, run = split_words(file, run, is_file)
     if file is not None and directory is not None:
         raise click.UsageError("Name a definition, or with --index a directory of them.", ctx)
     if directory is not None:
@@ -206,12 +206,12 @@ def preview(
 
 
 @command()
-@with_definition
-@click.argument("new", type=PATH)
+@partial(with_definition, rest="new")
+@click.argument("new", metavar="NEW", type=PATH, required=False)
 @select_option("--batches", type=COUNT, default=1, metavar="N", help="Try N batches; default: 1.")
 @with_quiet
 @as_json
-def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> int:
+def compare(new: Path | None, batches: int, quiet: bool, json: bool, **given: Any) -> int:
     """Show which rows another definition treats differently.
 
     For example:  wherry compare orders.yaml new.yaml
@@ -222,9 +222,11 @@ def compare(new: Path, batches: int, quiet: bool, json: bool, **given: Any) -> i
     from runners.command_line.carrying import show_work
     from runners.operations.compare import compare_definitions
 
+    if not new:
+        raise click.MissingParameter(param_hint="NEW", param_type="argument")
     old = load_definition(**given)
     with show_work(old.pipeline, "trying both definitions", quiet=quiet):
-        compared = compare_definitions(old, load_definition(**{**given, "file": new}), batches=batches)
+        compared = compare_definitions(old, load_definition(**{**given, "file": Path(new)}), batches=batches)
     click.echo(printing.as_json(compared.json()) if json else str(compared))
     return 0 if compared.is_same else FAILED
 

@@ -21,6 +21,7 @@ from runners.command_line.help_sections import (
     F,
     expert_option,
     fix_option,
+    is_definition,
     is_file,
     option,
     select_option,
@@ -54,10 +55,11 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
         from runners.model.text import with_file
 
         if rest:
-            given["file"], given[rest] = split_words(given["file"], given[rest])
+            is_named = _IS_NAMED.get(rest, is_definition)
+            given["file"], given[rest] = split_words(given["file"], given[rest], is_named)
         if given.get("everything") or given.get("select"):
             given["file"] = given["file"] or Path()
-        given["file"] = given["file"] or find_definition()
+        given["file"] = given["file"] or find_definition(given.get(rest))
         try:
             return command(**given)
         except WherryError as error:
@@ -66,6 +68,10 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
 
     file = click.argument("file", type=PATH, required=False)
     return file(with_values(cast(F, name_file), *sets))
+
+
+_IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
+"""By the argument that follows: whether a word alone means the definition, and not that argument."""
 
 
 def with_folder(command: F) -> F:
@@ -79,36 +85,44 @@ def with_select(command: F) -> F:
     return select_option("--select", multiple=True, metavar="NAME", help=text)(command)
 
 
-def split_words(file: Path | None, rest: Any) -> tuple[Path | None, Any]:
-    """The file and what follows it, one word or several, where the file may have been left out."""
+def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -> tuple[Path | None, Any]:
+    """The file and what follows it, one word or several, where the file may have been left out. `is_named` says whether
+    a word alone means a file.
+    """
     if file is not None and rest is None and file.suffix.lower() in ROW_FILES:
         return None, str(file)
-    if file is None or is_file(str(file)):
+    if file is None or is_named(str(file)):
         return file, rest
     if isinstance(rest, tuple):
         return None, (str(file), *rest)
     return (file, rest) if rest else (None, str(file))
 
 
-def find_definition() -> Path:
-    """Return the only definition in this folder. Raises `Refusal`, with what to type, if there are none or several."""
+def find_definition(rest: Any = None) -> Path:
+    """Return the only definition in this folder. Raises `Refusal`, with what to type, if there are none or several.
+    `rest` is what follows it, one word or several.
+    """
     from runners.definitions.definition import list_definitions
     from runners.model.errors import Refusal
 
+    words = [*rest] if isinstance(rest, tuple) else [str(rest)] if rest else []
     found = list_definitions(Path())
+    typed = click.get_current_context().command_path
     if len(found) == 1:
+        if found[0].absolute() in {Path(word).absolute() for word in words}:
+            raise Refusal("There is one definition in this folder.", hint=f"Name two:  {typed} OLD NEW")
         return found[0]
     if not found:
         raise Refusal("There is no definition in this folder.", hint="Name its file; or write one:  wherry init")
     names = [file.name for file in found]
     listed = ", ".join(names) if len(names) <= _MOST_NAMED else f"{', '.join(names[:_MOST_NAMED])} and more"
     ctx = click.get_current_context()
-    typed = ctx.command_path
     takes_all = any(parameter.name == "everything" for parameter in ctx.command.params)
     all_of_them = f"\nOr all of them:  {typed} --all" if takes_all else ""
+    one = next((name for name in names if name not in words), names[0])
     raise Refusal(
         f"There are {len(names)} definitions in this folder: {listed}.",
-        hint=f"Name one:  {typed} {shlex.quote(names[0])}{all_of_them}",
+        hint=f"Name one:  {typed} {shlex.join([one, *words])}{all_of_them}",
     )
 
 

@@ -1006,3 +1006,52 @@ def test_a_word_that_is_no_file_goes_to_the_argument_behind_it(
     capsys.readouterr()
     assert cli.execute(["dlq", "config", "set", file]) == 2
     assert "Missing argument NAME=VALUE" in capsys.readouterr().err
+
+
+def test_a_word_with_a_slash_may_stand_behind_a_file_that_is_left_out(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text to search for may have one, and so may what somebody takes for the id of a row."""
+    asked: list[str] = []
+
+    def search(_: Pipeline, *__: object, choice: Choice, **___: object) -> list[Any]:
+        asked.append(choice.text)
+        return []
+
+    def explain(_: Pipeline, row: str, **__: object) -> Any:
+        asked.append(row)
+        raise Refusal("no such row")
+
+    monkeypatch.setattr(Pipeline, "dead_letters", search)
+    monkeypatch.setattr(Pipeline, "explain_dead_letter", explain)
+    for words in (["n/a"], [file, "n/a"]):
+        assert cli.execute(["dlq", "search", *words]) == 0
+        assert cli.execute(["dlq", "explain", *words]) == 2
+    assert asked == ["n/a"] * 4
+    capsys.readouterr()
+    Path("silver.yaml").write_text(SMALLEST)
+    assert cli.execute(["dlq", "search", "n/a"]) == 2
+    assert capsys.readouterr().err.endswith("Name one:  wherry dlq search orders.yaml n/a\n")
+
+
+def test_a_definition_is_compared_with_the_only_one_of_the_folder(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is never compared with itself, and where the folder has several, the command says how to name one."""
+    compared: list[list[str]] = []
+
+    def compare(old: Any, new: Any, **_: object) -> Any:
+        compared.append([each.pipeline.name for each in (old, new)])
+        raise Refusal("compared")
+
+    monkeypatch.setattr("runners.operations.compare.compare_definitions", compare)
+    Path("later").mkdir()
+    Path("later/orders.yaml").write_text(SMALLEST.replace("orders", "later", 1))
+    assert cli.execute(["compare", "later/orders.yaml", "--quiet"]) == 2
+    capsys.readouterr()
+    assert cli.execute(["compare", file]) == 2
+    assert capsys.readouterr().err == ("There is one definition in this folder.\nName two:  wherry compare OLD NEW\n")
+    Path("new.yaml").write_text(SMALLEST)
+    assert cli.execute(["compare", "new.yaml"]) == 2
+    assert "Name one:  wherry compare orders.yaml new.yaml\n" in capsys.readouterr().err
+    assert compared == [["orders", "later"]]
