@@ -393,9 +393,20 @@ def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
         ("today", [_describe_today(trial)]),
     ]
     safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
-    hint = f'wherry dlq replay {file} --id {row.letter["id"]} --reason "…"'
-    waits = trial.passes and row.state == "waiting"
-    return format_sections(safe, least=_HEADING) + (f"\n\n{paint_hint(f'Deliver it:  {hint}')}" if waits else "")
+    hints = _list_next_commands(row, trial, shlex.quote(file)) if row.state == "waiting" else []
+    shown = [paint_hint(escape_line(f"{what}:  {command}")) for what, command in hints]
+    return "\n".join([format_sections(safe, least=_HEADING), *(["", *shown] if shown else [])])
+
+
+def _list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> list[tuple[str, str]]:
+    """What to type for the row, and for the others that were refused for the same cause."""
+    alike = f"--code {shlex.quote(str(row.letter['code']))} --stage {shlex.quote(row.refuser)}"
+    if trial.passes:
+        one = ("Deliver it", f'wherry dlq replay {file} --id {row.letter["id"]} --reason "…"')
+        all_alike = ("Deliver all alike", f'wherry dlq replay {file} {alike} --reason "…"')
+        return [one, all_alike] if row.alike else [one]
+    is_refused = trial.today is not None and trial.today.outcome == "rejected"
+    return [("Look for a fix", f"wherry dlq suggest {file} {alike}")] if is_refused else []
 
 
 def _describe_today(trial: RowTrial) -> str:

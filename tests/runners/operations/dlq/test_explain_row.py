@@ -149,7 +149,10 @@ TODAY = TracedRow(row={"id": 7}, outcome="wanted", destinations=["memory"])
             "it would go to memory; b/filter would filter it",
         ),
         (RowTrial(today=replace(TODAY, outcome="filtered", stage="f", destinations=[])), "f would filter it"),
-        (RowTrial(today=replace(TODAY, outcome="rejected", stage="cast", message="no")), "cast would refuse it: no"),
+        (
+            RowTrial(today=replace(TODAY, outcome="rejected", stage="cast", message="no", destinations=[])),
+            "cast would refuse it: no",
+        ),
         (
             RowTrial(today=replace(TODAY, outcome="changed", stage="sql")),
             "it would pass up to sql, which makes other rows",
@@ -165,14 +168,20 @@ def test_a_person_reads_what_would_become_of_it_today(
     trial: RowTrial,
     line: str,
 ) -> None:
-    """A row that would pass comes with the command that delivers it."""
+    """A row that would pass comes with the commands that deliver it, and all with the same cause. One that would be
+    refused comes with the command that looks for a fix."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: trial)
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/1"]) == 0
     shown = capsys.readouterr().out
     assert f"today    {line}\n" in shown
     assert 'amount is "-1"' in shown
+    alike, refused = "--code positive --stage require", trial.today is not None and trial.today.outcome == "rejected"
     assert ("wherry dlq replay orders.yaml --id p/1" in shown) == trial.passes
+    assert (f'wherry dlq replay orders.yaml {alike} --reason "…"\n' in shown) == trial.passes
+    assert (f"wherry dlq suggest orders.yaml {alike}\n" in shown) == refused
+    assert cli.execute(["dlq", "explain", "orders.yaml", "p/3"]) == 0
+    assert "all alike" not in capsys.readouterr().out
 
 
 def test_an_id_is_not_taken_for_a_file(
