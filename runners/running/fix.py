@@ -7,13 +7,14 @@ import hashlib
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from origins.batch import JSON
-from origins.errors import list_spark_errors
+from origins.errors import has_condition, list_spark_errors
 from origins.functions import load_text
 from origins.lazy import F
 from origins.nack import make_reason
@@ -21,7 +22,7 @@ from origins.names import HIDDEN, quote_name
 from origins.origin import PLACE
 from origins.quick_dataclass import dataclass
 from runners.model.errors import Refusal
-from runners.model.text import format_count
+from runners.model.text import format_count, summarise_error
 from runners.running.given_rows import NONE_GIVEN, GivenRows
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.columns import WithColumns
@@ -211,13 +212,27 @@ class SelectEach(Stage):
             asked = frame.sparkSession.sql(f"with rows as (select * from {{seen}}) (\n{statement}\n)", seen=seen)
             names = [name for name in asked.columns if name != _AT][1:]
         except list_spark_errors() as error:
-            if _AT not in str(error):
+            if not _lacks_places(error):
                 raise
             raise ValueError(
                 "the SELECT must read `rows` itself and give one row for each; it may join, but not group, and not "
                 "leave out duplicates"
             ) from error
+        doubled = [name for name, times in Counter(map(str.lower, names)).items() if times > 1]
+        if doubled:
+            raise ValueError(
+                f"the SELECT gives {', '.join(doubled)} twice; name only the columns that change, without *, because "
+                "the others stay as they are"
+            )
         check_names("the SELECT", names)
         if not names:
             raise ValueError("the SELECT gives no column")
         return asked.select(F.col(_KEY).alias(_AT), *[F.col(quote_name(name)) for name in names])
+
+
+def _lacks_places(error: BaseException) -> bool:
+    """Whether the place of a row, which Wherry adds to the SELECT, is what Spark cannot find or group."""
+    if has_condition(error, "MISSING_GROUP_BY", "NUM_COLUMNS_MISMATCH"):
+        return True
+    words = summarise_error(error).partition("Did you mean")[0]
+    return _AT in words or "`distinct`" in words.lower()

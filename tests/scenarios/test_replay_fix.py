@@ -76,6 +76,29 @@ def test_a_select_is_applied_before_the_stage_that_refused(place: Place) -> None
         place.load().preview_replay(Replay(fix=Fix(columns={"amont": "1"}), reason="x"))
 
 
+NO_PLACES = "must read `rows` itself and give one row for each"
+
+
+@pytest.mark.connect
+def test_a_select_that_is_wrong_is_named_by_what_is_wrong_with_it(place: Place) -> None:
+    """A mistyped column and a syntax error are not taken for a SELECT that loses rows."""
+    place.land("1.json", BAD)
+    place.load(ORDERS).run()
+    for select, problem in (
+        ("upper(amont) AS amount FROM rows", "`amont` cannot be resolved"),
+        ("replace(amount AS amount FROM rows", "Syntax error at or near 'AS'"),
+        ("amount FROM row", "view `row` cannot be found"),
+        ("*, upper(amount) AS Amount FROM rows", "gives amount twice; name only the columns that change, without [*]"),
+        ("amount FROM (SELECT amount FROM rows)", NO_PLACES),
+        ("amount, count(*) AS n FROM rows GROUP BY amount", NO_PLACES),
+        ("max(amount) AS amount FROM rows", NO_PLACES),
+        ("DISTINCT amount FROM rows", NO_PLACES),
+        ("amount FROM rows UNION ALL SELECT amount FROM rows", NO_PLACES),
+    ):
+        with pytest.raises(StageError, match=f"stage 'fix'.*{problem}"):
+            place.load().preview_replay(Replay(fix=Fix(sql=f"SELECT {select}"), reason="x"))
+
+
 @pytest.mark.promise("CD-30")
 def test_a_replay_that_is_cut_short_goes_on_with_the_function_it_began_with(
     place: Place, capsys: pytest.CaptureFixture[str]
