@@ -54,6 +54,9 @@ _DEFAULT_BYTES = 1_048_588
 _IDLE = 8
 """So many producers are kept for the next batches."""
 _MANY = 1 << 40
+_WRITER = ("WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
+_ASKER = ("READ", *_WRITER)
+"""The rights on a topic for rows, and on one for labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +205,18 @@ class Kafka(Destination):
                 Sender(self.cluster, f"{self.transactional_id}.doctor")
             except ProducerFenced as error:
                 raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, one at a time.") from error
+
+    def find_missing_rights(self) -> Sequence[str]:
+        """The rights on the topic, and on that of the labels, that the user does not have."""
+        with _explain():
+            _, labels = self.find_ids()
+            topics = [
+                *([(self.topic, _WRITER)] if self.topic else []),
+                *([(self.label_topic, _ASKER)] if labels else []),
+            ]
+            return [
+                each for topic, rights in topics for each in self.cluster.find_missing_rights([topic], None, rights)
+            ]
 
     def load_coding(self) -> Coding | None:
         """What writes values in Avro and Protobuf, by the newest schema. Raises `OriginError`."""

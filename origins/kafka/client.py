@@ -172,8 +172,10 @@ class Cluster:
                 consumer.close()
         return found
 
-    def find_missing_rights(self, topics: Sequence[str], group: str | None) -> Sequence[str]:
-        """The rights that a reader of these topics, and a writer of a group's offsets, needs and does not have."""
+    def find_missing_rights(
+        self, topics: Sequence[str], group: str | None = None, rights: Sequence[str] = ("DESCRIBE", "READ")
+    ) -> Sequence[str]:
+        """Which of these rights on the topics the user does not have, and whether it may write a group's offsets."""
         with self._explain("list the rights of this user"):
             from confluent_kafka import TopicCollection
 
@@ -183,7 +185,7 @@ class Cluster:
                 about = admin.describe_topics(
                     TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=self.seconds
                 )
-                asked += [(f"topic {name}", ("DESCRIBE", "READ"), answer) for name, answer in about.items()]
+                asked += [(f"topic {name}", rights, answer) for name, answer in about.items()]
             if group is not None:
                 of = admin.describe_consumer_groups(
                     [group], include_authorized_operations=True, request_timeout=self.seconds

@@ -80,8 +80,7 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
         found = f"{named} in Kafka at {origin.servers}; {count} partition{'s' * (count != 1)}"
         yield DoctorCheck(name="Kafka", state="ok", found=found)
         if missing:
-            advice = "Give the user these rights with kafka-acls.sh."
-            yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", advice)
+            yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", _GIVE_RIGHTS)
         if origin.schemas is not None:
             at = f"the schema registry at {origin.schemas.url}"
             advice = "Name the subjects with `subjects`."
@@ -98,6 +97,9 @@ def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
             yield DoctorCheck(name="Kafka", state="not needed", found=found, advice=advice)
 
 
+_GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
+
+
 def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the destinations of a pipeline need beside Spark, and those of its DLQ."""
     from destinations.kafka.kafka import Kafka
@@ -107,6 +109,10 @@ def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
         if not isinstance(destination, Kafka):
             continue
         try:
+            missing = destination.find_missing_rights()
+            if missing:
+                yield make_problem("Kafka", f"the user lacks rights: {', '.join(missing)}", _GIVE_RIGHTS)
+                continue
             destination.try_out()
         except (WherryError, OSError) as error:
             yield make_problem("Kafka", getattr(error, "message", str(error)), getattr(error, "hint", ""))

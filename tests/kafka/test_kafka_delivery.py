@@ -25,6 +25,7 @@ from origins.kafka.kafka import Kafka as KafkaOrigin
 from origins.memory import Memory
 from origins.secret import SecretText
 from runners.command_line.commands import wherry
+from runners.command_line.doctor import examine_destinations
 from runners.crashes.crash_trial import CrashInjector
 from runners.definitions.definition import definition_of
 from runners.model.events import BatchRests, Event
@@ -34,7 +35,7 @@ from runners.pipeline import Pipeline
 from runners.running.compatibility import OperatorOverrides
 from tests.child import clean_environment, run
 from tests.destinations.dlq.test_dead_letters import check_read_back
-from tests.kafka.broker import Broker, make_options
+from tests.kafka.broker import PASSWORD, Broker, make_options
 from tests.kafka.test_kafka_destination import make, read_headers, read_messages, read_values
 
 if TYPE_CHECKING:
@@ -429,6 +430,26 @@ def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: 
         shown = CliRunner().invoke(wherry, ["doctor", str(file), "--json"], catch_exceptions=False)
         checks = [check for check in json.loads(shown.stdout)["checks"] if check["name"] == "Kafka"]
         assert (checks[-1]["state"], topic in checks[-1]["found"]) == (state, True)
+
+
+def test_doctor_names_the_rights_that_a_destination_lacks(kafka: Broker) -> None:
+    """On the topic, and on the one for labels; a user that has them all lacks none."""
+    target, labels = kafka.make_topic(), kafka.make_topic(cleanup_policy="compact")
+    kafka.allow("ada", topic=target, operations=("DESCRIBE", "DESCRIBE_CONFIGS"))
+    kafka.allow("ada", topic=labels, operations=("WRITE", "DESCRIBE_CONFIGS"))
+
+    def examine() -> list[tuple[str, str]]:
+        destination = Kafka(
+            servers=kafka.secure_servers, topic=target, exactly_once=True, transactional_id=target,
+            label_topic=labels, options=make_options(PASSWORD),
+        )  # fmt: skip
+        pipeline = Pipeline(name="orders", origin=Memory(items=[], schema="id int"), destinations=[destination])
+        return [(check.state, check.found) for check in examine_destinations(pipeline)]
+
+    assert examine() == [("problem", f"the user lacks rights: WRITE on the topic {target}, READ on the topic {labels}")]
+    kafka.allow("ada", topic=target, operations=("WRITE",))
+    kafka.allow("ada", topic=labels, operations=("READ",))
+    assert [state for state, _ in examine()] == ["ok"]
 
 
 def test_doctor_reads_the_schema_of_a_destination(kafka: Broker, tmp_path: Path) -> None:

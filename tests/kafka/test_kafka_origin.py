@@ -21,10 +21,11 @@ from origins.kafka.client import Ends, Partition
 from origins.kafka.kafka import Kafka, KafkaBacklog
 from origins.kafka.offsets import find_lane, spread_rows
 from origins.kafka.protobuf import ProtobufCoding
-from origins.kafka.rows import translate_options
+from origins.kafka.rows import PACKAGE, translate_options
 from origins.nack import REFUSED
 from origins.origin import Origin, Progress
 from runners.command_line.doctor import examine_origins
+from runners.model.spec import SparkOptions
 from runners.pipeline import Pipeline
 from tests.child import clean_environment, run
 from tests.kafka.broker import PASSWORD, Broker, make_options, make_tls_options
@@ -266,6 +267,15 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(kafka: Broker) -> N
     assert span is not None
     kafka.send(kafka.make_topic(1, name=f"{first}-later"), ["b"])
     assert list(read_all(origin, span.end)) == [["b"]]
+
+
+def test_several_topics_are_read_together(kafka: Broker) -> None:
+    """Those that are named, and no other."""
+    named = [kafka.make_topic(1), kafka.make_topic(2)]
+    for topic in (*named, kafka.make_topic(1)):
+        kafka.send(topic, [topic])
+    origin = Kafka(servers=kafka.servers, topics=named, format="text")
+    assert [sorted(batch) for batch in read_all(origin)] == [sorted(named)]
 
 
 def test_an_origin_that_begins_at_the_end_remembers_where_that_was(kafka: Broker) -> None:
@@ -510,6 +520,20 @@ def test_the_doctor_names_what_a_user_may_not_do(kafka: Broker, registry: Regist
     assert f"the schema registry at {registry.url} has the schemas of {topic}-value" in found
     registry.close()
     assert "gives no answer" in next(check.found for check in examine_origins(pipeline) if check.state == "problem")
+
+
+def test_the_doctor_says_whether_the_definition_names_the_jar_of_spark(kafka: Broker) -> None:
+    """It may be a package or a file; without it the advice has the line to write."""
+    origin = make_origin(kafka, kafka.make_topic())
+
+    def examine(spark: SparkOptions) -> list[tuple[str, str]]:
+        pipeline = Pipeline(name="orders", origin=origin, destinations=[Memory(name="a")], spark=spark)
+        return [(check.state, check.advice) for check in examine_origins(pipeline)]
+
+    line = f"For large batches, write in the definition:  spark: {{packages: ['{PACKAGE}']}}"
+    assert examine(SparkOptions()) == [("ok", ""), ("not needed", line)]
+    assert examine(SparkOptions(packages=[PACKAGE])) == [("ok", "")]
+    assert examine(SparkOptions(conf={"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"})) == [("ok", "")]
 
 
 def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:

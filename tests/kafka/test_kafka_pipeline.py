@@ -30,7 +30,7 @@ from runners.model.spec import BatchOptions, RunOptions
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill
 from tests.kafka.broker import Broker, make_options
-from tests.kafka.test_kafka_origin import delete_before
+from tests.kafka.test_kafka_origin import delete_before, send_with_gaps
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,17 @@ def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, t
     (letter,) = pipeline.dead_letters()
     assert json.loads(letter["original"]["raw"])["value"] == "poison"
     assert pipeline.run().batches == 0
+
+
+def test_counts_balance_where_offsets_have_no_message(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Markers of transactions and messages of an aborted one are no rows, and the audit misses none."""
+    topic = kafka.make_topic(2)
+    send_with_gaps(kafka, topic)
+    pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
+    report, audit = pipeline.run(), pipeline.audit()
+    assert (report.read, report.delivered, report.nacked, report.balanced) == (8, {"orders": 4}, 4, True)
+    assert (audit.read, audit.nacked, audit.problems) == (8, 4, [])
+    assert read_ids(tmp_path) == [1, 2, 4, 5]
 
 
 def read_group(kafka: Broker, group: str) -> list[int]:
