@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -50,10 +51,16 @@ def show_offsets(json: bool, **given: Any) -> None:
     click.echo(printing.as_json(lanes.json()) if json else str(lanes))
 
 
+_WORD_OR_TIME = re.compile(r"[a-z]+|\d{4}-\d\d-\d\d.*")
+"""Offsets that need no quotes, as a shell takes away those that JSON wants."""
+
+
 def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> JSON:
     try:
         return json_format.loads(text)
     except json_format.JSONDecodeError as error:
+        if _WORD_OR_TIME.fullmatch(text):
+            return text
         message = f"expected JSON, got {text!r}: {error.msg}"
         raise click.BadParameter(message, param_hint="--offset") from error
 
@@ -64,9 +71,9 @@ def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> 
 @option(
     "--offset",
     required=True,
-    metavar="JSON",
+    metavar="OFFSET",
     callback=_parse_offset,
-    help="Move to this offset, as `offsets show --json` prints it.",
+    help="An offset from `offsets show --json`, a word or a time.",
 )
 @with_move_options
 @as_json

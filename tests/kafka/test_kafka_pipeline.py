@@ -239,7 +239,7 @@ def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: P
     assert lane["behind"].startswith("1 row, up to ")
     assert lane["lag"]["rows"] == 1
     assert 0 <= lane["lag"]["seconds"] < 60
-    moved = ["--lane", "0", "--offset", '"earliest"', "--reason", "again", "--yes"]
+    moved = ["--lane", "0", "--offset", "earliest", "--reason", "again", "--yes"]
     CliRunner().invoke(wherry, ["offsets", "set", str(file), *moved], catch_exceptions=False)
     assert call("run", str(file), "--json")["read"] == 3
     assert read_ids(tmp_path) == [1, 1, 2, 2, 3]

@@ -979,6 +979,32 @@ def test_where_there_is_no_definition_it_says_how_to_begin(file: str, capsys: py
     )
 
 
+@pytest.mark.parametrize(
+    ("typed", "offset"),
+    [
+        ("latest", "latest"),
+        ('"latest"', "latest"),
+        ("2026-01-31T06:00:00Z", "2026-01-31T06:00:00Z"),
+        ("500", 500),
+        ("null", None),
+        ('{"orders": {"next": {"0": 17}}}', {"orders": {"next": {"0": 17}}}),
+    ],
+)
+def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
+    file: str, monkeypatch: pytest.MonkeyPatch, typed: str, offset: object
+) -> None:
+    """A shell takes away the quotes that JSON wants."""
+    asked: list[object] = []
+
+    def plan(*_: object, lane: str, offset: object) -> Any:
+        asked.append(offset)
+        raise Refusal("planned")
+
+    monkeypatch.setattr("runners.operations.offsets.plan_set", plan)
+    assert cli.execute(["offsets", "set", file, "--lane", "0", "--offset", typed, "--reason", "x"]) == 2
+    assert asked == [offset]
+
+
 def test_a_word_that_is_no_file_goes_to_the_argument_behind_it(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
