@@ -99,11 +99,14 @@ def _show_rows(
     if json:
         click.echo(printing.as_json({"rows": rows}))
     elif waiting and not rows:
-        click.echo("No such row waits in the DLQ." if not choice.chooses_all else "No row waits in the DLQ.")
+        click.echo(_NO_SUCH_ROW_WAITS if not choice.chooses_all else "No row waits in the DLQ.")
     elif not rows and not choice.chooses_all:
-        click.echo("No such row is in the DLQ.")
+        click.echo(_NO_SUCH_ROW)
     else:
         click.echo(printing.format_wide(partial(printing_state.format_letters, rows, str(given["file"])), wide=wide))
+
+
+_NO_SUCH_ROW, _NO_SUCH_ROW_WAITS = "No such row is in the DLQ.", "No such row waits in the DLQ."
 
 
 @dlq.command("summary")
@@ -123,6 +126,9 @@ def summarise(choice: Choice, by: Literal["run", "day"], json: bool, **given: An
     causes, compared = pipeline.dead_letter_causes(choice), pipeline.compare_causes(choice, by=by)
     if json:
         click.echo(printing.as_json({"causes": causes, "compared": compared}))
+        return
+    if not causes and not choice.chooses_all:
+        click.echo(_NO_SUCH_ROW)
         return
     parts = [printing_state.format_comparison(compared), printing_state.format_summary(causes)]
     click.echo("\n\n".join(filter(None, parts)))
@@ -171,6 +177,9 @@ def suggest_fixes(choice: Choice, json: bool, quiet: bool, **given: Any) -> None
         found = pipeline.suggest_fixes(choice, say=say)
     if json:
         click.echo(printing.as_json({"suggestions": [each.json() for each in found]}))
+        return
+    if not found and not choice.chooses_all:
+        click.echo(_NO_SUCH_ROW_WAITS)
         return
     click.echo(printing_state.format_suggestions(found, str(given["file"])))
 

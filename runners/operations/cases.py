@@ -17,7 +17,7 @@ from typing import Any
 from origins.batch import JSON
 from origins.quick_dataclass import dataclass
 from runners.definitions.definition import CASES
-from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, parse, suggest_nearest
+from runners.definitions.document import LARGEST, DefinitionError, Problem, decode_text, find_nearest, parse
 from runners.definitions.kinds import get_our_kinds
 from runners.definitions.yaml_reader import DefinitionReader
 from runners.model.errors import Refusal
@@ -120,7 +120,9 @@ def choose_cases(cases: Sequence[Case], names: Sequence[str]) -> Sequence[Case]:
     known = [case.name for case in cases]
     for name in names:
         if name not in known:
-            raise Refusal(f"There is no case {name!r}; {suggest_nearest(name, known)}")
+            near = find_nearest(name, known)
+            meant = f"did you mean {near!r}?" if near else f"there are: {', '.join(map(repr, known))}"
+            raise Refusal(f"There is no case {name!r}; {meant}")
     return [case for case in cases if case.name in names] if names else cases
 
 

@@ -212,12 +212,14 @@ def test_a_definition_without_cases_says_what_to_write(tmp_path: Path) -> None:
 
 
 def test_a_name_chooses_a_case(tmp_path: Path) -> None:
-    """A name that no case has is refused with the nearest one."""
+    """A name that no case has is refused with the nearest one, or with all of them."""
     cases = [Case(name=name, rows=[{"id": 1}], delivered=1) for name in ("one", "two")]
     assert [case.name for case in choose_cases(cases, ["two"])] == ["two"]
     assert choose_cases(cases, []) is cases
     with pytest.raises(Refusal, match="did you mean 'two'"):
         choose_cases(cases, ["tow"])
+    with pytest.raises(Refusal, match="There is no case 'last'; there are: 'one', 'two'"):
+        choose_cases(cases, ["last"])
 
 
 def test_results_are_a_line_each_and_a_sum() -> None:

@@ -280,6 +280,18 @@ def test_a_search_for_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "expected one NAME, and any number of NAME=VALUE, got id and mail" in capsys.readouterr().err
 
 
+def test_a_choice_that_no_row_meets_is_not_taken_for_an_empty_dlq(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The causes of no row, and the changes for it, are said to be for no such row."""
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(DEFINITION)
+    monkeypatch.setattr(Pipeline, "suggest_fixes", lambda *_, **__: [])
+    for command, said in (("summary", "is in"), ("suggest", "waits in")):
+        assert cli.execute(["dlq", command, "--code", "NOPE"]) == 0
+        assert capsys.readouterr().out == f"No such row {said} the DLQ.\n"
+
+
 def test_protected_values_can_be_searched_and_stay_masked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
