@@ -385,7 +385,7 @@ def _compare_stages(then: str, now: str) -> str:
 def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
     """The rows beside it, and what the definition of today does with it; below that what to type next."""
     beside = [
-        f"{each.position}  {'this row' if each.position == row.position else _show_value(each.row)}"
+        f"{each.position}  {'this row' if each.position == row.position else _cut(_show_value(each.row))}"
         for each in trial.neighbours
     ]
     named = [
@@ -420,6 +420,14 @@ def _describe_today(trial: RowTrial) -> str:
     filters = ", ".join(dict.fromkeys(each for each in [today.stage, *today.filtered_for.values()] if each))
     goes = f"it would go to {', '.join(today.destinations)}" if today.destinations else ""
     return "; ".join(each for each in (goes, f"{filters} would filter it" if filters else "") if each)
+
+
+def _cut(text: str) -> str:
+    """The text, or its beginning and how long it is."""
+    return text if len(text) <= _MOST_BESIDE else f"{text[:_MOST_BESIDE]}… ({len(text):,} characters)"
+
+
+_MOST_BESIDE = 1_000
 
 
 def _show_value(value: JSON) -> str:

@@ -225,7 +225,20 @@ class RefusedRow:
     def _is_same(self, row: str, raw: str | None) -> bool:
         """Whether this is what was read then, as far as it has the same columns."""
         now, then = json.loads(row) if raw is None else {"raw": raw}, self.as_read
-        return not isinstance(then, Mapping) or all(now[name] == each for name, each in then.items() if name in now)
+        return not isinstance(then, Mapping) or all(
+            _stands_for(each, now[name]) for name, each in then.items() if name in now
+        )
+
+
+def _stands_for(then: JSON, now: JSON) -> bool:
+    """Whether a value is what it was, or what a reference in its place stands for."""
+    from stages.claim_store import refers_to
+
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        return then.keys() == now.keys() and all(_stands_for(each, now[name]) for name, each in then.items())
+    if isinstance(then, list) and isinstance(now, list):
+        return len(then) == len(now) and all(map(_stands_for, then, now))
+    return then == now or (isinstance(then, str) and isinstance(now, str) and refers_to(then, now))
 
 
 def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) -> RefusedRow:

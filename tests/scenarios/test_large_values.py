@@ -109,6 +109,15 @@ def test_refused_rows_with_references_are_carried_again_whole(place: Place) -> N
     assert sorted(list_stored(place)) == [LONG, HUGE]
 
 
+def test_a_refused_row_with_a_reference_is_shown_beside_its_neighbours(place: Place) -> None:
+    """Its file has the value for which the reference stands."""
+    place.land("1.json", [body(1), body(-2, LONG, LONG), body(3, HUGE), body(4)])
+    place.load(BODIES).run()
+    for row in place.refused():
+        beside = place.load().explain_dead_letter(row["id"]).try_again()
+        assert [dict(each.row)["id"] for each in beside.neighbours] == [1, -2, 3, 4], beside.why_alone
+
+
 def test_data_that_looks_like_a_reference_arrives_as_it_came(place: Place) -> None:
     """Also a reference that another pipeline would understand."""
     forged = f"{PREFIX}{'0' * 64}:2000:{'0' * 32}"

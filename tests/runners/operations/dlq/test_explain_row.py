@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from runners.command_line import cli
-from runners.command_line.printing_state import format_refused_row
+from runners.command_line.printing_state import format_refused_row, format_row_trial
 from runners.definitions.definition import Definition, load
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations.batch_trial import TracedRow
-from runners.operations.explain_row import RowTrial, load_refused_row, name_stages
+from runners.operations.explain_row import NeighbourRow, RowTrial, load_refused_row, name_stages
 from runners.pipeline import Pipeline
 from runners.running.opening import make_chain
 from runners.state.journal import Journal
@@ -182,6 +182,14 @@ def test_a_person_reads_what_would_become_of_it_today(
     assert (f"wherry dlq suggest orders.yaml {alike}\n" in shown) == refused
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/3"]) == 0
     assert "all alike" not in capsys.readouterr().out
+
+
+def test_a_long_row_beside_it_is_cut(definition: Definition) -> None:
+    """The screen is for the row itself."""
+    trial = RowTrial(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
+    shown = format_row_trial(load_refused_row(definition, "p/1"), trial, "orders.yaml")
+    assert len(shown) < 3_000
+    assert "(5,000,012 characters)" in shown
 
 
 def test_an_id_is_not_taken_for_a_file(
