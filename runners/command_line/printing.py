@@ -285,10 +285,10 @@ def _describe_letter(row: Mapping[str, JSON]) -> str:
 
 def _describe_source(row: Mapping[str, JSON]) -> str:
     """What became of a refused row since, and where it came from."""
-    from runners.model.causes import find_file_name
+    from runners.model.causes import name_part
 
     state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
-    file = [f"file {find_file_name(row['part'])}"] if row.get("part") else []
+    file = [name_part(row["part"])] if row.get("part") else []
     before = [f"first refused as {row['first']}"] if row.get("first") else []
     return "  ".join([state, f"id {row['id']}", *file, *before])
 

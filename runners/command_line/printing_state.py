@@ -354,8 +354,11 @@ _HEADING = len("as read")
 
 def format_refused_row(row: RefusedRow) -> str:
     """A row of the DLQ, with what is known of it without Spark."""
+    from runners.model.causes import is_partition
+
     letter, stage = row.letter, row.stage
-    file = f", file {letter['part']}" if letter["part"] else ""
+    kind = "partition" if letter["part"] and is_partition(letter["part"]) else "file"
+    file = f", {kind} {letter['part']}" if letter["part"] else ""
     shown = _show_value(letter["row"])
     original = "was not kept" if letter["original"] is None else _show_value(letter["original"])
     then = _show_value(stage.then) if stage.then else "" if stage.known else "The ledger no longer has that definition."

@@ -203,7 +203,8 @@ def _name_files(cause: Cause) -> str:
     if cause.files == 1:
         return f" in {escape_line(find_file_name(cause.first_files[0]))}"
     more = " or more" if cause.files == MOST_FILES else ""
-    return f" in {cause.files:,}{more} files" if cause.files else ""
+    what = "partitions" if all(map(is_partition, cause.first_files)) else "files"
+    return f" in {cause.files:,}{more} {what}" if cause.files else ""
 
 
 def _tell_waiting(cause: Cause) -> str:
@@ -214,8 +215,21 @@ def _tell_waiting(cause: Cause) -> str:
 
 
 def find_file_name(part: str) -> str:
-    """The last piece of a file's path."""
-    return part.rstrip("/").rpartition("/")[2]
+    """The last piece of a file's path; of a partition also its topic."""
+    return part if is_partition(part) else part.rstrip("/").rpartition("/")[2]
+
+
+def name_part(part: str) -> str:
+    """Where rows came from: `file orders.json`, or `partition orders/0`."""
+    return f"{'partition' if is_partition(part) else 'file'} {find_file_name(part)}"
+
+
+def is_partition(part: str) -> bool:
+    """Whether rows came from a partition of a topic, as Kafka's are called: `orders/0`."""
+    return _PARTITION.fullmatch(part) is not None
+
+
+_PARTITION = re.compile(r"[A-Za-z0-9._-]+/\d+")
 
 
 def _cut_value(value: str) -> str:
@@ -290,8 +304,12 @@ class CauseCounter:
 
 
 def drop_file(message: str, files: Iterable[str]) -> str:
-    """The message without the file in front of it, where an origin writes it."""
-    return next((message[len(file) + 2 :] for file in files if message.startswith(f"{file}: ")), message)
+    """The message without the file in front of it, or the partition and the offset, where an origin writes it."""
+    places = (_OFFSET.match(message, len(file)) for file in files if message.startswith(file))
+    return next((message[place.end() :] for place in places if place), message)
+
+
+_OFFSET = re.compile(r"(?: offset \d+)?: ")
 
 
 @dataclass

@@ -363,6 +363,7 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
         "discarded  id p/7  file a.csv",
         "waiting  id p/7  first refused as p/3",
     ]
+    assert "id p/7  partition orders/0" in printing.format_dead_letters([{**row, "part": "orders/0"}])
     assert printing.format_dead_letters([row, {**row, "stage": "require"}]).count("lane 0") == 1
     assert printing.format_dead_letters([row, {**row, "row": "{broken"}, row]).count("lane 0") == 1
     assert printing.format_dead_letters([row, {**row, "number": 4}]).count("lane 0") == 2

@@ -119,6 +119,19 @@ def test_causes_are_told_in_words() -> None:
     }
 
 
+def test_partitions_of_a_topic_are_not_called_files() -> None:
+    """The offset in front of a message is not told: each row has one of its own."""
+    counter = CauseCounter()
+    for number in range(5):
+        message = f"orders/{number % 2} offset {number}: this value is not one JSON object"
+        counter.add({"code": "PARSE", "stage": "origin", "message": message}, files=[f"orders/{number % 2}"])
+    counter.add(refuse("n/a"), files=["orders/0"])
+    assert counter.count().describe(placed=False) == [
+        "this value is not one JSON object: 5 rows in 2 partitions",
+        "fare is not a decimal(10,2): 1 row like 'n/a' in orders/0",
+    ]
+
+
 def test_a_file_in_front_of_a_message_does_not_tell_causes_apart() -> None:
     """An origin writes it there; it is named once, where the files are counted."""
     counter = CauseCounter()
