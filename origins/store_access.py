@@ -228,10 +228,13 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
 def _make_proxy_url(find: Callable[[str], str]) -> str:
     """The proxy of Hadoop's settings, with the user's name and password."""
     secure = find("proxy.ssl.enabled").lower() == "true"
-    user, password = (quote(find(f"proxy.{name}"), safe="") for name in ("username", "password"))
-    login = f"{user}:{password}@" if user else ""
+    login = _make_login(find("proxy.username"), find("proxy.password"))
     port = find("proxy.port") or ("443" if find("connection.ssl.enabled").lower() != "false" else "80")
     return f"http{'s' * secure}://{login}{find('proxy.host')}:{port}"
+
+
+def _make_login(user: str | None, password: str | None) -> str:
+    return f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
 
 
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
@@ -318,7 +321,12 @@ def _make_azure_options(url: str, settings: Mapping[str, str]) -> dict[str, str]
 def _make_google_options(settings: Mapping[str, str]) -> dict[str, str]:
     names = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
     file = next((settings[name] for name in names if settings.get(name)), "")
-    return {"google_service_account": file} if file else {}
+    options = {"google_service_account": file} if file else {}
+    address = settings.get("fs.gs.proxy.address")
+    if address:  # Google's connector speaks plain HTTP with every proxy
+        login = _make_login(settings.get("fs.gs.proxy.username"), settings.get("fs.gs.proxy.password"))
+        options["proxy_url"] = f"http://{login}{address.rpartition('//')[2]}"
+    return options
 
 
 def make_client_arguments(url: str) -> dict[str, Any]:

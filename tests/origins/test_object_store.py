@@ -6,6 +6,8 @@ import copy
 import importlib.util
 import pickle
 import re
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +33,7 @@ from origins.store_access import (
     is_read_here,
     is_secret_setting,
     is_store_url,
+    make_client_arguments,
     make_spark_settings,
     suggest_connector,
 )
@@ -317,6 +320,44 @@ def test_a_proxy_is_named_as_hadoop_names_it(given: dict[str, str], proxy: str) 
     url = StoreUrl("s3://b/a", settings)
     assert get_options(url) == {"proxy_url": proxy}
     assert describe_store_error(OSError(f"cannot connect to {proxy}/x"), url)[0] == "cannot connect to ${proxy_url}/x"
+
+
+@pytest.mark.parametrize(
+    ("given", "proxy"),
+    [
+        ({"address": "proxy:3128"}, "http://proxy:3128"),
+        ({"address": "http://proxy:3128"}, "http://proxy:3128"),
+        ({"address": "https://proxy:3128"}, "http://proxy:3128"),
+        ({"address": "proxy:3128", "username": "me", "password": "p@:/"}, "http://me:p%40%3A%2F@proxy:3128"),
+    ],
+)
+def test_a_proxy_for_google_is_named_as_its_connector_names_it(given: dict[str, str], proxy: str) -> None:
+    """For objects and tables. The whole of it is a secret."""
+    url = StoreUrl("gs://b/a", {f"spark.hadoop.fs.gs.proxy.{name}": value for name, value in given.items()})
+    assert get_options(url) == {"proxy_url": proxy}
+    assert make_client_arguments(url)["client_options"] == {"proxy_url": proxy}
+    assert describe_store_error(OSError(f"cannot connect to {proxy}/x"), url)[0] == "cannot connect to ${proxy_url}/x"
+
+
+def test_googles_clock_is_asked_through_the_proxy() -> None:
+    """A proxy that refuses to connect hears which server was meant."""
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(refuse_one_request, server)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        url = StoreUrl("gs://b/a", {"spark.hadoop.fs.gs.proxy.address": address})
+        with pytest.raises(StoreError):
+            ObjectStore(url).read_clock()
+        assert asked.result(30).startswith("CONNECT storage.googleapis.com:443 ")
+
+
+def refuse_one_request(server: socket.socket) -> str:
+    """The first line of what a client asked."""
+    server.settimeout(30)
+    connection, _ = server.accept()
+    with connection:
+        first = connection.recv(1_000).decode().splitlines()[0]
+        connection.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        return first
 
 
 def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
