@@ -52,7 +52,7 @@ _IN_TASK = re.compile(
 )
 """The frames of a task, of the end of a stage whose task failed, or of the optimizer for a few rows."""
 _HEAD = re.compile(
-    r"(?P<mark>\A|^Caused by: |\bLost task \S+ in stage \S+(?: \([^)]*\))+: )"
+    r"(?P<mark>\A|^Caused by: |\bLost task \S+ in stage \S+(?: \([^)]*\))+: |\bException while getting task result: )"
     r"(?:[A-Za-z_][\w$]*\.)*(?P<name>[A-Z][\w$]*)(?=[:\s(]|\Z)(?:: )?",
     re.MULTILINE,
 )
@@ -138,8 +138,9 @@ def list_spark_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
 def parse_heads(text: str) -> Iterator[ErrorCause]:
     """The errors that a text of Java's names, where their heads stand: `a.b.Name: [CONDITION] … SQLSTATE: 22012`.
 
-    A head begins the text, or stands behind `Caused by: ` or Spark's `Lost task … (…): `. Spark gives the errors of
-    executors, the causes of an error on Spark Connect and the errors of Python workers as such texts alone.
+    A head begins the text, or stands behind `Caused by: ` or Spark's `Lost task … (…): ` and `Exception while getting
+    task result: `. Spark gives the errors of executors, the causes of an error on Spark Connect and the errors of
+    Python workers as such texts alone.
     """
     heads = list(_HEAD.finditer(text))
     for head, behind in zip_longest(heads, heads[1:]):

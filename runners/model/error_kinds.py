@@ -125,6 +125,22 @@ _OF_FILES = (
 """The types of errors whose words are the system's."""
 _NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
 
+_LACKING = (
+    "ClassNotFoundException",
+    "NoClassDefFoundError",
+    "NoSuchMethodError",
+    "NoSuchFieldError",
+    "AbstractMethodError",
+    "IncompatibleClassChangeError",
+    "UnsupportedClassVersionError",
+    "ModuleNotFoundError",
+)
+"""The types of errors of a JAR or a package that is missing, or has another version."""
+_OTHER_CLASS = "InvalidClassException"
+"""The type of the error where the driver and an executor have different versions of a class."""
+_OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"
+"""Spark's condition, as its worker prints it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorKind:
@@ -214,6 +230,17 @@ def is_refusal(error: BaseException) -> bool:
 def is_large(error: BaseException) -> bool:
     """Whether a batch met a large value, or a reference to one, and has to begin again with `Rows.claims`."""
     return get_raised_words(error) == LARGE
+
+
+def is_executor_unfit(error: BaseException) -> bool:
+    """Whether a task lacked a JAR or a package, or met another version of one, or of Python."""
+    causes = [cause for each in list_errors(error) for cause in list_causes(each)]
+    return any(
+        cause.name == _OTHER_CLASS
+        or (cause.name in _LACKING and (cause.in_task or cause.in_python))
+        or (cause.name == "PySparkRuntimeError" and cause.message.startswith(_OTHER_PYTHON))
+        for cause in causes
+    )
 
 
 def explain_row_error(error: BaseException) -> tuple[str, str]:

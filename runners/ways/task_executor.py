@@ -22,7 +22,7 @@ from origins.origin import Origin
 from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 from origins.secret import cut_text
-from runners.model.error_kinds import classify, is_large
+from runners.model.error_kinds import classify, is_executor_unfit, is_large
 from runners.model.errors import CarryFailed
 from runners.model.masking import without
 from runners.model.pipeline_state import is_aside
@@ -48,7 +48,7 @@ from runners.model.tasks import (
     list_batches,
 )
 from runners.model.text import escape_line, summarise_error
-from runners.spark.session import is_here, is_late, measure_clock_offset, reconnect
+from runners.spark.session import is_connect, is_here, is_late, measure_clock_offset, reconnect
 from runners.spark.session_pool import SessionPool
 from runners.state.prepared_store import PreparedStore
 from runners.ways.batch_source import BatchReader, list_columns, strip_lane_prefix
@@ -175,7 +175,7 @@ class TaskExecutor:
             secrets=self.secrets,
             small_refused=self.thresholds.small_refused,
             deadline=lambda: self.deadline,
-            fail=lambda batch, error: with_batch_context([batch], self._handle_error(error), self.protection),
+            fail=lambda batch, error: self._explain([batch], error),
         )
         self._inquiry = Inquiry(
             reading=self.reading,
@@ -211,7 +211,7 @@ class TaskExecutor:
             with self._sessions.use_session() as spark:
                 outcome = doing[type(task)](spark, task)
         except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
-            return Failed(error=with_batch_context(list_batches(task), self._handle_error(error), self.protection))
+            return Failed(error=self._explain(list_batches(task), error))
         self._upkeep.note_outcome(outcome)
         return outcome
 
@@ -379,6 +379,14 @@ class TaskExecutor:
         with self._sessions.use_session() as spark:
             tend = self.drop_filtered if name == FILTERED else self.opened[name].maintain
             tend(spark)
+
+    def _explain(self, batches: Sequence[Batch], error: Exception) -> WherryError:
+        """The error with its batches, and with what finds its cause if the executors are on other machines."""
+        error = self._handle_error(error)
+        failed = with_batch_context(batches, error, self.protection)
+        if is_executor_unfit(error) and not (is_here(self.spark) or is_connect(self.spark)):
+            failed.hint += "\nSee what executors lack:  wherry doctor --cluster FILE"
+        return failed
 
     def _handle_error(self, error: Exception) -> Exception:
         """The error that a task of this thread met. Where its session was forgotten there is another one for the next

@@ -21,7 +21,14 @@ from destinations.delta.direct_commit import MetadataChanged
 from destinations.destination import DestinationError, Late, Misfit
 from origins.errors import get_raised_words, has_condition, is_too_large, parse_heads
 from origins.store_access import StoreError
-from runners.model.error_kinds import ErrorKind, classify, explain_row_error, is_disk_full, is_refusal
+from runners.model.error_kinds import (
+    ErrorKind,
+    classify,
+    explain_row_error,
+    is_disk_full,
+    is_executor_unfit,
+    is_refusal,
+)
 from runners.model.errors import CarryFailed, WindowTripped
 from runners.spark.session_pool import cancel, tag_work
 from tests.runners.engine.test_batch_machine import BATCH
@@ -37,6 +44,7 @@ LOST = (
     "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: "
     "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor driver)"
 )
+RESULT = "Job aborted due to stage failure: Exception while getting task result"
 CONFLICT = "another commit came in between"
 AWAY = "a server is down, restarting or too busy"
 
@@ -413,6 +421,26 @@ def test_refusals_are_told_by_their_own_errors(error: Exception, refusal: bool) 
 def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code: str, words: str) -> None:
     """Under `EXPRESSION` where Spark has none, and then with Java's name in the message."""
     assert explain_row_error(error) == (code, words)
+
+
+@pytest.mark.parametrize(
+    ("error", "unfit"),
+    [
+        (aborted("java.lang.ClassNotFoundException: io.delta.package\n"), True),
+        (aborted("java.io.InvalidClassException: a.B; local class incompatible: stream classdesc\n"), True),
+        (spark_error(said=f"{RESULT}: java.io.InvalidClassException: a.B; local class incompatible"), True),
+        (spark_error(said=f"{RESULT}: java.lang.IllegalStateException: no"), False),
+        (in_python("ModuleNotFoundError: No module named 'pandas'"), True),
+        (in_python("pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in"), True),
+        (in_python("ValueError: [PYTHON_VERSION_MISMATCH] is what a row says"), False),
+        (aborted(PATTERN), False),
+        (spark_error(said="no", stack=f"{DRIVER}Caused by: java.lang.ClassNotFoundException: a.B\n{DRIVER}"), False),
+        (wrapped(aborted("java.lang.NoSuchMethodError: a.B.c()\n")), True),
+    ],
+)
+def test_what_an_executor_lacks_is_told_by_what_its_task_raised(error: Exception, unfit: bool) -> None:
+    """The driver may lack a class too, of which no executor knows."""
+    assert is_executor_unfit(error) == unfit
 
 
 def test_a_head_is_read_where_java_writes_one() -> None:

@@ -197,6 +197,18 @@ def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, mon
     assert "this batch first" in error.hint
 
 
+@pytest.mark.parametrize(("here", "shown"), [(False, True), (True, False)])
+def test_a_task_that_lacks_something_elsewhere_names_the_doctor(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, *, here: bool, shown: bool
+) -> None:
+    """On this machine there is no cluster to look at."""
+    monkeypatch.setattr(f"{MODULE}.is_here", lambda _: here)
+    lost = "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor 1): java.lang.ClassNotFoundException: a.B"
+    error = fail_with(monkeypatch, executor, spark_error(said=f"Job aborted due to stage failure: {lost}"))
+    assert ("wherry doctor --cluster FILE" in error.hint) == shown
+    assert "this batch first" in error.hint
+
+
 def test_an_error_of_ours_stays_what_it_is(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only its batch is added."""
     given = StageError("no column 'total'", hint="there are: id")
