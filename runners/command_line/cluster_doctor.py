@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from destinations.delta.delta import Delta
@@ -35,13 +36,17 @@ PATIENCE = 60.0
 _FAST = 5.0
 """So many seconds a clock may differ."""
 
+_ALL_EXECUTORS = "spark.scheduler.minRegisteredResourcesRatio"
+"""Lets the first task wait up to half a minute for all executors that were asked for, so that each is examined."""
+
 _GROUP = "wherry-doctor"
 
 
 def examine_cluster(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
     """Check what the executors need for this pipeline. Starts its Spark."""
+    patient = {_ALL_EXECUTORS: "1.0", **pipeline.spark.conf}
     try:
-        spark = open_session(pipeline)
+        spark = open_session(replace(pipeline, spark=replace(pipeline.spark, conf=patient)))
     except WherryError as error:
         yield make_problem("Spark", error.message, error.hint)
         return
@@ -91,15 +96,16 @@ def _check_delta_and_clocks(spark: SparkSession) -> Iterator[DoctorCheck]:
     try:
         facts = ask_executors(spark)
     except list_spark_errors() as error:
-        found = f"an executor cannot load Delta: {summarise_error(error)}"
-        advice = f"Put {DELTA} on the class path of the executors, in spark.jars.packages or in their image."
-        yield make_problem("Delta", found, advice)
+        yield make_problem("Delta", f"a task failed: {summarise_error(error)}", "Read the executors' logs.")
         return
-    other = [f"{each.delta} on {each.host}" for each in facts if each.delta != wanted]
-    if other:
-        advice = f"Remove the other JARs of Delta from the executors' machines; Wherry ships {wanted}."
-        yield make_problem("Delta", f"the driver has Delta {wanted}, but executors have {', '.join(other)}", advice)
-    else:
+    for each in facts:
+        if not each.delta:
+            advice = f"Put {DELTA} on the class path of all executors: in spark.jars.packages, or in the image of each."
+            yield make_problem("Delta", f"{each.host} has no Delta; the driver has {wanted}", advice)
+        elif each.delta != wanted:
+            advice = f"Remove the other JARs of Delta from {each.host}; Wherry ships {wanted}."
+            yield make_problem("Delta", f"{each.host} has Delta {each.delta}; the driver has {wanted}", advice)
+    if all(each.delta == wanted for each in facts):
         yield DoctorCheck(name="Delta", state="ok", found=f"executors have Delta {wanted}, and Java {facts[0].java}")
     wrong = [each for each in facts if abs(each.clock) > _FAST]
     for each in wrong:
@@ -139,11 +145,13 @@ def _check_python(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Docto
             yield make_problem("Python", f"an executor cannot start {program}: {summarise_error(error)}", choose)
         return
     for each in facts:
-        if each["missing"]:
+        if "version" not in each:
+            yield make_problem("Python", f"{program} of {each['host']} is missing, or is not Python {ours}", choose)
+        elif each["missing"]:
             names = " ".join(each["missing"])
             install = f"Install them there:  {each['program']} -m pip install {names}"
             yield make_problem("Python", f"{each['host']} lacks {names.replace(' ', ', ')}", install)
-    if not any(each["missing"] for each in facts):
+    if not any(each.get("missing", True) for each in facts):
         found = f"executors have Python {facts[0]['version']}, and {', '.join(sorted(packages))}"
         yield DoctorCheck(name="Python", state="ok", found=found)
 

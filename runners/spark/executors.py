@@ -66,19 +66,28 @@ class ExecutorFacts:
 
     host: str
     delta: str
-    """The version of Delta."""
+    """The version of Delta; empty where there is none."""
     java: str
     clock: float
     """How many seconds its clock is ahead of ours at least; negative where it is behind."""
 
 
+_DELTA = "io.delta.package"
+"""The class that says which Delta it is of."""
+
+
 def ask_executors(spark: SparkSession) -> list[ExecutorFacts]:
-    """What the executors have, one for each machine. Raises Spark's error where a task finds no Delta."""
+    """What the executors have, one for each machine. No task fails: Spark would give it to another executor."""
     began = time.time()
     tasks = _count_tasks(spark)
     facts = spark.range(0, tasks, 1, tasks).select(
-        _call_java("org.apache.spark.util.Utils", "localHostName").alias("host"),
-        _call_java("io.delta.package", "VERSION").alias("delta"),
+        _find_host(),
+        F.when(
+            _call_java("org.apache.spark.util.Utils", "classIsLoadable", _DELTA) == "true",
+            _call_java(_DELTA, "VERSION"),
+        )
+        .otherwise("")
+        .alias("delta"),
         _call_java("java.lang.System", "getProperty", "java.version").alias("java"),
         _call_java("java.lang.System", "currentTimeMillis").cast("long").alias("millis"),
     )
@@ -95,6 +104,10 @@ def ask_executors(spark: SparkSession) -> list[ExecutorFacts]:
     ]
 
 
+def _find_host() -> Any:
+    return _call_java("org.apache.spark.util.Utils", "localHostName").alias("host")
+
+
 def _call_java(kind: str, method: str, *arguments: str) -> Any:
     """A static method, which each task calls."""
     return F.java_method(*map(F.lit, (kind, method, *arguments)))
@@ -102,12 +115,23 @@ def _call_java(kind: str, method: str, *arguments: str) -> Any:
 
 def ask_python(spark: SparkSession, packages: Collection[str]) -> list[Mapping[str, Any]]:
     """What the Python of the executors is, one for each machine: `host`, `version`, `program`, and which of these
-    `packages` are `missing`. Raises Spark's error where its version is not that of this Python."""
+    `packages` are `missing`. Of a machine whose tasks fail, and succeed on another one, only the `host` is there.
+
+    Raises Spark's error where all tries of a task fail: another version than this Python's fails, for example.
+    """
     tasks = _count_tasks(spark)
-    look = _make_look(sorted(packages))
-    rows = spark.range(0, tasks, 1, tasks).select(F.udf(look, "string", useArrow=False)("id").alias("facts")).collect()
-    found = [json.loads(row.facts) for row in rows]
-    return list({each["host"]: each for each in found}.values())
+    look = F.udf(_make_look(sorted(packages)), "string", useArrow=False)
+    asked = spark.range(0, tasks, 1, tasks).select(_find_host(), look("id").alias("facts"))
+    hosts, found = {each.host for each in ask_executors(spark)}, dict[str, Mapping[str, Any]]()
+    for _ in range(_ROUNDS):
+        found |= {row.host: {"host": row.host, **json.loads(row.facts)} for row in asked.collect()}
+        if hosts <= found.keys():
+            break
+    return [*found.values(), *({"host": host} for host in sorted(hosts - found.keys()))]
+
+
+_ROUNDS = 3
+"""So often executors are asked that gave no answer: by chance one may have got no task."""
 
 
 def _make_look(packages: Sequence[str]) -> Any:
@@ -117,11 +141,10 @@ def _make_look(packages: Sequence[str]) -> Any:
         import importlib.util
         import json
         import platform
-        import socket
         import sys
 
         missing = [each for each in packages if importlib.util.find_spec(each) is None]
-        facts = {"host": socket.gethostname(), "version": platform.python_version(), "program": sys.executable}
+        facts = {"version": platform.python_version(), "program": sys.executable}
         return json.dumps({**facts, "missing": missing})
 
     return look

@@ -14,6 +14,7 @@ from runners.command_line import cli, cluster_doctor
 from runners.command_line.cluster_doctor import examine_cluster
 from runners.command_line.doctor import DoctorCheck
 from runners.model.spec import PipelineSpec
+from runners.spark.executors import ExecutorFacts
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.start import SparkMissing
 from stages.claim import Claim
@@ -44,6 +45,24 @@ def test_a_spark_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch)
     assert (check.state, check.found, check.advice) == ("problem", "Java is missing.", "Install it.")
 
 
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of it but what a test answers."""
+    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: None)
+    monkeypatch.setattr(cluster_doctor, "is_connect", lambda _: False)
+    monkeypatch.setattr(cluster_doctor, "is_here", lambda _: False)
+    come = DoctorCheck(name="Cluster", state="ok", found="it is there")
+    monkeypatch.setattr(cluster_doctor, "_await_executors", lambda _: come)
+    for name in ("_check_folders", "_check_stores"):
+        monkeypatch.setattr(cluster_doctor, name, lambda *_: [])
+    facts = [ExecutorFacts(host="w1", delta="4.4.0", java="17", clock=0.0)]
+    monkeypatch.setattr(cluster_doctor, "ask_executors", lambda _: facts)
+
+
+STORING = replace(PIPELINE, stages=[Claim(path="s3://bucket/claims", format="delta")])
+
+
+@pytest.mark.usefixtures("no_cluster")
 def test_a_worker_that_lacks_what_a_store_of_large_values_needs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
 
@@ -51,18 +70,34 @@ def test_a_worker_that_lacks_what_a_store_of_large_values_needs_is_a_finding(mon
         missing = sorted(packages - {"pyarrow"})
         return [{"host": "w1", "program": "python3", "version": "3.11", "missing": missing}]
 
-    monkeypatch.setattr(cluster_doctor, "open_session", lambda _: None)
-    monkeypatch.setattr(cluster_doctor, "is_connect", lambda _: False)
-    monkeypatch.setattr(cluster_doctor, "is_here", lambda _: False)
-    come = DoctorCheck(name="Cluster", state="ok", found="it is there")
-    monkeypatch.setattr(cluster_doctor, "_await_executors", lambda _: come)
-    for name in ("_check_delta_and_clocks", "_check_folders", "_check_stores"):
-        monkeypatch.setattr(cluster_doctor, name, lambda *_: [])
     monkeypatch.setattr(cluster_doctor, "ask_python", lack)
-    pipeline = replace(PIPELINE, stages=[Claim(path="s3://bucket/claims", format="delta")])
-    *_, check = examine_cluster(pipeline)
+    *_, check = examine_cluster(STORING)
     assert (check.state, check.found) == ("problem", "w1 lacks deltalake, obstore")
     assert check.advice == "Install them there:  python3 -m pip install deltalake obstore"
+
+
+@pytest.mark.usefixtures("no_cluster")
+def test_a_worker_whose_tasks_succeed_on_another_one_only_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All packages are on the other one."""
+    fine = {"host": "w1", "program": "python3", "version": "3.11", "missing": []}
+    monkeypatch.setattr(cluster_doctor, "ask_python", lambda *_: [fine, {"host": "w2"}])
+    found = [each for each in examine_cluster(STORING) if each.name == "Python"]
+    assert [each.state for each in found] == ["problem"]
+    assert "of w2 is missing, or is not Python 3." in found[0].found
+
+
+@pytest.mark.usefixtures("no_cluster")
+@pytest.mark.parametrize(("delta", "words"), [("", "w2 has no Delta"), ("4.3.0", "w2 has Delta 4.3.0")])
+def test_each_worker_without_the_drivers_delta_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, delta: str, words: str
+) -> None:
+    """By its name, beside one that has it."""
+    facts = [
+        ExecutorFacts(host=host, delta=each, java="17", clock=0.0) for host, each in (("w1", "4.4.0"), ("w2", delta))
+    ]
+    monkeypatch.setattr(cluster_doctor, "ask_executors", lambda _: facts)
+    found = [each for each in examine_cluster(PIPELINE) if each.name == "Delta"]
+    assert [(each.state, each.found) for each in found] == [("problem", f"{words}; the driver has 4.4.0")]
 
 
 @pytest.mark.parametrize("values", [["--set", "run.runners=2"], ["--var", "a=b"], ["--secrets", "secrets.yaml"]])
