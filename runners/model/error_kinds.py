@@ -126,6 +126,7 @@ _OF_FILES = (
 _NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
 
 _LACKING = (
+    "ClassCastException",
     "ClassNotFoundException",
     "NoClassDefFoundError",
     "NoSuchMethodError",
@@ -135,7 +136,8 @@ _LACKING = (
     "UnsupportedClassVersionError",
     "ModuleNotFoundError",
 )
-"""The types of errors of a JAR or a package that is missing, or has another version."""
+"""The types of errors of a JAR or a package that is missing, or has another version. A task without a JAR may only find
+that it cannot assign a lambda to a field."""
 _OTHER_CLASS = "InvalidClassException"
 """The type of the error where the driver and an executor have different versions of a class."""
 _OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"

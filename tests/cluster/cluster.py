@@ -43,6 +43,10 @@ exec "$@"
 """Puts an empty disk over each of the folders, and the worker's own folder back where it was. Then runs a command."""
 
 
+OWN_JARS = "../../jars/*"
+"""The JARs of a worker's own, as `spark.executor.extraClassPath` names them from where an executor works."""
+
+
 class Cluster:
     """A master and its workers. `settings` is what a driver needs beside `master`."""
 
@@ -87,6 +91,14 @@ class Cluster:
         hide = ["bash", "-c", HIDE, "hide", str(work), *map(str, self._hidden), "--"]
         log = self._folder / f"worker-{number}.log"
         return Child([*APART, *hide, *worker], log, _make_environment(work, host))
+
+    def give_jars(self, number: int, jars: Sequence[Path]) -> None:
+        """Put these JARs, and no others, where `OWN_JARS` finds them on a worker."""
+        place = self._folder / f"worker-{number}/jars"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        for jar in jars:
+            shutil.copy(jar, place)
 
     def kill_worker(self, number: int) -> None:
         """End a worker with all its executors, as when its machine is lost; return once the master has seen it."""

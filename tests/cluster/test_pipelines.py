@@ -6,7 +6,8 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import deltalake
 import pytest
 
 from tests.child import WHERRY, Child, clean_environment, run
-from tests.cluster.cluster import Cluster
+from tests.cluster.cluster import OWN_JARS, Cluster
 from tests.stores.fault_proxy import Fault
-from tests.stores.jars import join_store_jars
+from tests.stores.jars import join_store_jars, list_delta_jars
 from tests.stores.s3 import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -203,7 +204,91 @@ def test_a_run_with_another_python_delivers_nothing_and_says_why(project: Path, 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Python in worker has different version" in done.stderr
     assert "Its offset stays" in done.stderr
+    assert "wherry doctor --cluster FILE" in done.stderr
     done = wherry(project, "run", "orders.yaml", "--set", f"state={s3.make_url('wherry/orders', 's3')}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
+    assert sorted(ids) == [*range(1, 41)]
+
+
+def use_jars_of_machines(project: Path) -> None:
+    """Let each machine have its JARs of Delta, as if its image had them. Executors commit what they write."""
+    conf = {
+        "spark.jars.packages": "",
+        "spark.driver.extraClassPath": ":".join(map(str, list_delta_jars())),
+        "spark.executor.extraClassPath": OWN_JARS,
+        "spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore",
+    }
+    file = project / "orders.yaml"
+    file.write_text(file.read_text().replace('{"spark.', f'{json.dumps(conf)[:-1]}, "spark.', 1))
+
+
+def make_no_delta(_: Path) -> Sequence[Path]:
+    return []
+
+
+def make_other_delta(folder: Path) -> Sequence[Path]:
+    """A Delta that calls itself 4.3.0, and whose class for files in a table is another one than the driver's."""
+    main, *others = sorted(list_delta_jars(), key=lambda jar: "delta-spark" not in jar.name)
+    changes = {
+        "io/delta/package$.class": lambda content: content.replace(b"4.4.0", b"4.3.0"),
+        "org/apache/spark/sql/delta/actions/AddFile.class": make_final,
+    }
+    other = folder / "other-delta.jar"
+    with zipfile.ZipFile(main) as given, zipfile.ZipFile(other, "w") as made:
+        for name in given.namelist():
+            made.writestr(name, changes.get(name, bytes)(given.read(name)))
+    return [other, *others]
+
+
+def make_final(content: bytes) -> bytes:
+    """A class file whose class is final now, which makes it another version for Java's serialization."""
+    sizes = {3: 5, 4: 5, 5: 9, 6: 9, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3}
+    left, at = int.from_bytes(content[8:10], "big") - 1, 10
+    while left > 0:
+        kind = content[at]
+        at += sizes[kind] if kind != 1 else 3 + int.from_bytes(content[at + 1 : at + 3], "big")
+        left -= 2 if kind in (5, 6) else 1
+    return content[: at + 1] + bytes([content[at + 1] | 0x10]) + content[at + 2 :]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("make", "words"), [(make_no_delta, "127.0.0.3 has no Delta"), (make_other_delta, "127.0.0.3 has Delta 4.3.0")]
+)
+def test_the_doctor_names_the_worker_with_other_jars(
+    project: Path, cluster: Cluster, tmp_path: Path, make: Callable[[Path], Sequence[Path]], words: str
+) -> None:
+    """Of the two workers only that one, with what the driver has."""
+    use_jars_of_machines(project)
+    cluster.give_jars(0, list_delta_jars())
+    cluster.give_jars(1, make(tmp_path))
+    done = wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = [each for each in json.loads(done.stdout)["checks"] if each["name"] == "Delta"]
+    assert [(each["state"], each["found"]) for each in found] == [("problem", f"{words}; the driver has 4.4.0")]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("make", "words"), [(make_no_delta, "cannot assign instance of"), (make_other_delta, "InvalidClassException")]
+)
+def test_a_run_on_a_worker_with_other_jars_loses_nothing_and_names_the_doctor(
+    project: Path, cluster: Cluster, s3: S3, tmp_path: Path, make: Callable[[Path], Sequence[Path]], words: str
+) -> None:
+    """It is the only worker that is left. A run after that, on workers with the driver's JARs, delivers every row."""
+    use_jars_of_machines(project)
+    state = f"state={s3.make_url('wherry/orders', 's3')}"
+    cluster.kill_worker(0)
+    cluster.give_jars(1, make(tmp_path))
+    failed = wherry(project, "run", "orders.yaml", "--set", state)
+    assert failed.returncode == 1, failed.stdout + failed.stderr
+    assert words in failed.stderr
+    assert "Its offset stays" in failed.stderr
+    assert "wherry doctor --cluster FILE" in failed.stderr
+    cluster.give_jars(1, list_delta_jars())
+    done = wherry(project, "run", "orders.yaml", "--set", state)
     assert done.returncode == 0, done.stdout + done.stderr
     rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]

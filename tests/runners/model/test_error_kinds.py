@@ -430,6 +430,7 @@ def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code
         (aborted("java.io.InvalidClassException: a.B; local class incompatible: stream classdesc\n"), True),
         (spark_error(said=f"{RESULT}: java.io.InvalidClassException: a.B; local class incompatible"), True),
         (spark_error(said=f"{RESULT}: java.lang.IllegalStateException: no"), False),
+        (aborted("java.lang.ClassCastException: cannot assign instance of java.lang.invoke.SerializedLambda\n"), True),
         (in_python("ModuleNotFoundError: No module named 'pandas'"), True),
         (in_python("pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in"), True),
         (in_python("ValueError: [PYTHON_VERSION_MISMATCH] is what a row says"), False),
