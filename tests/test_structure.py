@@ -152,6 +152,15 @@ def test_a_folder_holds_few_enough_files_to_be_read() -> None:
     assert {str(folder): size for folder, size in sizes.items() if size > 30} == {}
 
 
+def test_a_short_module_serves_more_than_one_other() -> None:
+    """One of fewer than 40 lines that a single module imports belongs there. Only each way has a file of its own."""
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in FILES}
+    importers = Counter(name for file in FILES for name in modules.keys() & {*imported(file), *named(file)})
+    short = {name for name, file in modules.items() if len(file.read_text(encoding="utf-8").splitlines()) < 40}
+    alone = {name for name in short if importers[name] == 1 and modules[name].name != "__init__.py"}
+    assert alone == {"runners.ways.in_process", "runners.ways.written"}
+
+
 def test_every_package_is_installed() -> None:
     """`pyproject.toml` lists each of them, and the one that is mapped."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
