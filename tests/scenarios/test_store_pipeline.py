@@ -10,8 +10,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
 from origins.object_store import ObjectStore
@@ -234,3 +235,46 @@ def test_refused_rows_wait_as_files_in_a_store_and_come_back_once(
     assert (refused, len(pipeline.dead_letters())) == ({"3": "CAST", "6": "CAST", "7": "CAST"}, 3)
     assert (pipeline.audit().json()["problems"], pipeline.status()["dlq"]["fallback"]) == ([], 0)
     assert sorted(DeltaTable(tmp_path / "tables/orders").to_pyarrow_table()["id"].to_pylist()) == [1, 2, 4, 5]
+
+
+CATALOG = {
+    "spark.sql.catalogImplementation": "hive",
+    "spark.sql.warehouse.dir": "BUCKET/warehouse",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName=FOLDER/metastore;create=true",
+    "spark.driver.extraJavaOptions": "-Dderby.system.home=FOLDER",
+}
+"""A catalog that lasts, whose tables are in the store."""
+RUN_ALL = """
+import json, sys
+from runners.pipeline import Pipeline
+
+sys.stdout.write(json.dumps([Pipeline.load(file).run().read for file in sys.argv[1:]]))
+"""
+
+
+@pytest.mark.long
+def test_a_table_in_a_store_is_followed_by_its_path_and_by_its_name(tmp_path: Path, s3: S3) -> None:
+    """From the one into a table of a catalog, and from there into another one. A second process carries only what was
+    added since."""
+    bucket = s3.make_url().rstrip("/")
+    places = {
+        "silver": ({"path": s3.make_url("raw")}, {"table": "default.silver"}),
+        "gold": ({"table": "default.silver"}, {"path": s3.make_url("gold")}),
+    }
+    files = []
+    for name, (start, end) in places.items():
+        state = s3.make_url(f"wherry/{name}")
+        file = write_definition(
+            tmp_path, s3, "", name, origin={"delta": start}, destinations=[{"delta": end}], state=state
+        )
+        text = json.dumps(CATALOG)[1:-1].replace("BUCKET", bucket).replace("FOLDER", str(tmp_path))
+        file.write_text(file.read_text().replace('{"conf": {', '{"conf": {' + text + ", "))
+        files.append(str(file))
+    for numbers in ([1, 2], [3]):
+        rows = pa.table({"id": numbers, "amount": ["1.50" for _ in numbers]})
+        write_deltalake(s3.make_url("raw"), rows, mode="append", storage_options=s3.storage_options)
+        done = call("-c", RUN_ALL, *files)
+        assert (done.returncode, done.stdout) == (0, json.dumps([len(numbers)] * 2)), done.stderr
+    assert ids(s3, s3.make_url("gold")) == [1, 2, 3]
+    assert ids(s3, s3.make_url("warehouse/silver")) == [1, 2, 3]
+    assert [Pipeline.load(file).audit().json()["problems"] for file in files[1:]] == [[]]
