@@ -318,7 +318,7 @@ def read_part(part: Json) -> Part:
     )
 
 
-def fetch_rows(
+def fetch_rows(  # noqa: PLR0913 -- each says what is read
     spark: SparkSession,
     place: str,
     span: Span,

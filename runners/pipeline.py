@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 class Pipeline(PipelineSpec):
     """A pipeline: run it, stop it, and ask for its state."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a key of a definition
         self,
         *,
         name: str,

@@ -254,7 +254,7 @@ def validate(with_spark: bool, everything: bool, select: Sequence[str], json: bo
     help="Treat batches in doubt as delivered or missing.",
 )
 @expert_option("--take-over", default="", metavar="WHY", help="Take over from a run on a host that is gone.")
-def run(
+def run(  # noqa: PLR0913 -- each is an option of the command
     from_beginning: bool,
     reason: str,
     yes: bool,
@@ -347,7 +347,7 @@ def _parse_bound(ctx: click.Context, parameter: click.Parameter, text: str | Non
 @option("--again", is_flag=True, help="Deliver also batches that a destination has.")
 @with_move_options
 @with_carry_options
-def backfill(
+def backfill(  # noqa: PLR0913 -- each is an option of the command
     start: Bound | None,
     end: Bound | None,
     only: str | None,

@@ -130,7 +130,7 @@ EXAMPLES = ("cron", "systemd", "airflow")
 )
 @with_log_format
 @as_json
-def schedule(
+def schedule(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,
     at_once: int | None,

@@ -50,7 +50,7 @@ class Definition:
     """Tells two definitions apart; the same for the same text."""
 
 
-def load(
+def load(  # noqa: PLR0913 -- each is an option of the commands
     path: str | Path,
     *,
     variables: Mapping[str, str] | None = None,

@@ -84,7 +84,7 @@ class ProgressCallbacks:
 class Dispatcher:
     """Processes batches until nothing is left, a stop is requested, or something fails."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a part that it drives
         self,
         *,
         journal: Journal,

@@ -29,7 +29,7 @@ log = logging.getLogger("wherry")
 class LaneCoordination:
     """One of the runs that share a pipeline. Only the thread that owns progress uses it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each is a part that it drives
         self,
         *,
         journal: Journal,

@@ -335,7 +335,7 @@ class RunReportBuilder:
         """What is added up for the destination that had this name when the batch was planned."""
         return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
 
-    def build_report(
+    def build_report(  # noqa: PLR0913 -- each is a part of the report
         self,
         *,
         pipeline: str,
