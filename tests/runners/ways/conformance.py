@@ -21,7 +21,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -35,10 +37,20 @@ from destinations.memory import Memory
 from origins.batch import JSON, Batch, Limits
 from origins.crash_points import watch_points
 from origins.files.files import Files
-from origins.origin import Progress
+from origins.origin import Backlog, Progress
 from runners.model.nack_window import NackWindow
 from runners.model.planned_batch import DecidedBatch, PlannedBatch
-from runners.model.tasks import Deliver, Failed, Landed, Outcome, Prepare, Prepared, WriteStraight
+from runners.model.tasks import (
+    Deliver,
+    Failed,
+    GroupWritten,
+    Landed,
+    Outcome,
+    Prepare,
+    Prepared,
+    WriteGroup,
+    WriteStraight,
+)
 from runners.spark import late
 from runners.spark.late import LateSession, LateSpark
 from runners.spark.session import is_late, make_own_session
@@ -147,12 +159,15 @@ class WayBench:
         *,
         keeps_filtered: bool = False,
         order: str = "up",
+        lanes: int = 1,
     ) -> None:
         self.up, self.spark, self.folder = spark, _order(spark, order), folder
-        self.origin = _land(case, folder / "landing")
+        self.origin = _land(case, folder / "landing", lanes)
         self.store = FolderStore(folder / "prepared")
         self.destinations: Mapping[str, Destination] = {
-            name: Delta(path=str(folder / name), name=name) if case.into_a_table else Memory(name=name, stages=stages)
+            name: Delta(path=str(folder / name), name=name, stages=stages)
+            if case.into_a_table or lanes > 1
+            else Memory(name=name, stages=stages)
             for name, stages in case.own.items()
         }
         self.opened = {name: each.open() for name, each in self.destinations.items()}
@@ -173,14 +188,21 @@ class WayBench:
 
     def plan(self, *, straight: bool) -> PlannedBatch:
         """All that waits, as one batch."""
+        (plan,) = self.plan_lanes(straight=straight)
+        return plan
+
+    def plan_lanes(self, *, straight: bool) -> Sequence[PlannedBatch]:
+        """All that waits, as one batch of each lane."""
         backlog = self.origin.survey(self.up, Progress())
         schema = self.origin.columns(self.up, backlog)
-        (lane,) = self.origin.lane_names()
-        span = backlog.take(lane, None, Limits())
         assert schema is not None
-        assert span is not None
         for each in self.opened.values():
             each.ensure_place(self.spark, StructType.fromJson(json.loads(schema)))
+        return [self._plan_lane(lane, backlog, schema, straight=straight) for lane in self.origin.lane_names()]
+
+    def _plan_lane(self, lane: str, backlog: Backlog, schema: str, *, straight: bool) -> PlannedBatch:
+        span = backlog.take(lane, None, Limits())
+        assert span is not None
         batch = Batch(
             pipeline="ways",
             run="r",
@@ -194,7 +216,7 @@ class WayBench:
         )
         return PlannedBatch(batch=batch, destinations=tuple(self.destinations), straight=straight)
 
-    def carry(self, task: WriteStraight | Prepare | Deliver) -> Outcome:
+    def carry(self, task: WriteStraight | WriteGroup | Prepare | Deliver) -> Outcome:
         """What comes of the task. Raises what it failed with."""
         outcome = self.runner.process(task)
         if isinstance(outcome, Failed):
@@ -226,22 +248,26 @@ def _order(spark: SparkSession, order: str) -> SparkSession:
     return spark if order == "up" else make_own_session(late_spark)
 
 
-def _land(case: WayCase, landing: Path) -> Files:
-    """The rows of a case in a file, and the origin that reads it."""
+def _land(case: WayCase, landing: Path, lanes: int) -> Files:
+    """The rows of a case in a file for each lane, and the origin that reads it."""
     table, kind = pa.Table.from_pylist(list(case.rows), case.schema), case.into_a_table or "parquet"
     rows = table.to_pylist()
     landing.mkdir(parents=True)
+    names = [next(name for name in ascii_letters if crc32(name.encode()) % lanes == lane) for lane in range(lanes)]
     if kind == "parquet":
-        parquet.write_table(table, landing / "a")
-        return Files(path=str(landing), format=kind, name="files")
+        for name in names:
+            parquet.write_table(table, landing / name)
+        return Files(path=str(landing), format=kind, name="files", lanes=lanes)
     lines = {
         "json": map(json.dumps, rows),
         "csv": (",".join(str(each or "") for each in line) for line in [table.column_names, *map(dict.values, rows)]),
         "text": map(str, table[0]),
     }
-    (landing / "a").write_text("".join(f"{line}\n" for line in lines[kind]), encoding="utf-8")
+    text = "".join(f"{line}\n" for line in lines[kind])
+    for name in names:
+        (landing / name).write_text(text, encoding="utf-8")
     schema = "value string" if kind == "text" else "id long, amount double, name string"
-    return Files(path=str(landing), format=kind, schema=schema, name="files")
+    return Files(path=str(landing), format=kind, schema=schema, name="files", lanes=lanes)
 
 
 PLAIN = frozenset(name for name, case in CASES.items() if case.into_a_table)
@@ -344,6 +370,41 @@ class StraightConformance(InEveryOrder):
         assert isinstance(outcome, Landed)
         assert outcome.counts is not None
         assert (outcome.counts.json(), rows) == (expected.counts, expected.rows["all"])
+
+
+class GroupedConformance(InEveryOrder):
+    """The way of several lanes at once, against `Written`: no row lands of a group in which a row is refused."""
+
+    carries: ClassVar[frozenset[str]] = StraightConformance.carries
+
+    @pytest.mark.parametrize(
+        ("name", "order"),
+        [
+            pytest.param(name, order, marks=MARKS[order])
+            for name, case in CASES.items()
+            if len(case.own) == 1
+            for order in case.orders
+        ],
+    )
+    def test_each_lane_lands_what_would_be_decided_of_it_alone_or_none_does(
+        self, spark: SparkSession, tmp_path: Path, name: str, order: str
+    ) -> None:
+        """The same counts and findings for each, and the rows of both in one write."""
+        limits = LARGE if CASES[name].needs_spark else Thresholds()
+        bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order, lanes=2)
+        plans = bench.plan_lanes(straight=True)
+        outcome = bench.carry(WriteGroup(carries=[WriteStraight(plan=plan) for plan in plans]))
+        bench.close()
+        assert is_late(bench.spark) is (order == "never")
+        rows = Counter(map(_esc, bench.rows("all")))
+        if name not in self.carries:
+            assert (isinstance(outcome, GroupWritten), rows) == (False, Counter())
+            return
+        expected = expect_decided(spark, name)
+        assert isinstance(outcome, GroupWritten)
+        counts = {lane: landed.counts and landed.counts.json() for lane, landed in outcome.landed.items()}
+        assert counts == {plan.batch.lane: expected.counts for plan in plans}
+        assert rows == expected.rows["all"] + expected.rows["all"]
 
 
 def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:

@@ -21,6 +21,7 @@ from stages.stage import Stage
 from tests.runners.ways.conformance import (
     CASES,
     LARGE,
+    GroupedConformance,
     StraightConformance,
     WayBench,
     WayConformance,
@@ -60,6 +61,11 @@ class TestOnePass(WayConformance):
 
 @pytest.mark.spark
 class TestStraight(StraightConformance):
+    pass
+
+
+@pytest.mark.spark
+class TestGrouped(GroupedConformance):
     pass
 
 
