@@ -52,6 +52,9 @@ _OBSTACLES = {
 
 LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
 """The settings that name another log store, which keeps commits in S3 apart."""
+_DETAILS = ("format", "id", "location", "properties", "tableFeatures")
+_KEPT_BY_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
+"""The features of a table whose commits its catalog takes. A commit is in the table's log some time after that."""
 
 
 @dataclass
@@ -96,7 +99,7 @@ class TargetTable:
         from pyspark.errors import AnalysisException
 
         try:
-            detail = spark.sql(f"DESCRIBE DETAIL {name}").select("format", "id", "location", "properties").collect()
+            detail = spark.sql(f"DESCRIBE DETAIL {name}").select(*_DETAILS).collect()
         except list_spark_errors() as error:
             if isinstance(error, AnalysisException) and is_no_such_table(error):
                 return None
@@ -104,10 +107,12 @@ class TargetTable:
             if refused is not None:
                 raise refused from error
             raise
-        ((kind, table_id, location, properties),) = detail
+        ((kind, table_id, location, properties, features),) = detail
         if kind != "delta":
             raise DestinationError(f"{name} is not a Delta table; it is {kind}.", hint="Choose another table.")
-        log: TableLog = _find_local_log(location, table_id) or SparkLog(name, location)
+        is_in_folder = _KEPT_BY_CATALOG.isdisjoint(features or ())
+        log: TableLog | None = _find_local_log(location, table_id) if is_in_folder else None
+        log = log or SparkLog(name, location)
         return TargetTable(
             name=name,
             id=table_id,

@@ -89,6 +89,43 @@ def test_a_table_that_only_spark_sees_is_not_looked_at(table: TargetTable) -> No
     assert (table.refresh(), table.is_there, table.stands) == (False, False, True)
 
 
+@pytest.mark.parametrize(("feature", "newest"), [("deletionVectors", 0), ("catalogManaged", 1)])
+def test_a_commit_that_only_the_catalog_has_is_seen(table: TargetTable, feature: str, newest: int) -> None:
+    """Where a catalog takes the commits, Spark tells the newest one; elsewhere the folder does."""
+    spark = DescribingSpark(table, feature)
+    found = TargetTable.find(cast("SparkSession", spark), "main.shop.orders")
+    assert found is not None
+    assert found.version == newest
+
+
+class DescribingSpark:
+    """A Spark that knows a table with this feature, and one commit more than its folder has."""
+
+    def __init__(self, table: TargetTable, feature: str) -> None:
+        self._detail: tuple[Any, ...] = ("delta", table.id, table.location, {}, [feature])
+        self._history: tuple[Any, ...] = (table.version + 1, "WRITE", {}, {}, "", None)
+        self.schema = table.schema
+
+    def table(self, name: str) -> DescribingSpark:
+        return self
+
+    def sql(self, query: str) -> FoundRow:
+        return FoundRow(self._history if query.startswith("DESCRIBE HISTORY") else self._detail)
+
+
+class FoundRow:
+    """A result of one row."""
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self._row = row
+
+    def select(self, *columns: str) -> FoundRow:
+        return self
+
+    def collect(self) -> list[tuple[Any, ...]]:
+        return [self._row]
+
+
 def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
     """With the rows that its commit says, though others committed before and after it."""
     ours = make_label()
