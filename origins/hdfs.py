@@ -81,11 +81,11 @@ class HdfsClient:
     def delete(self, keys: Sequence[str]) -> None:
         """Remove files. One that is not there is no error."""
         for key in keys:
-            self._client.delete(self._get_path(key), False)
+            self._client.delete(self._get_path(key), recursive=False)
 
     def delete_folder(self, folder: str) -> None:
         """Remove a folder, with all that is in it."""
-        self._client.delete(self._get_path(folder), True)
+        self._client.delete(self._get_path(folder), recursive=True)
 
     def _write(self, key: str, read: Callable[[], Iterator[bytes]], *, overwrite: bool) -> str:
         path = PurePosixPath(self._get_path(key))
@@ -98,7 +98,7 @@ class HdfsClient:
             self._client.rename(beside, str(path), overwrite)
         except BaseException:
             with contextlib.suppress(Exception):  # the first error counts, and readers pass a hidden file over
-                self._client.delete(beside, False)
+                self._client.delete(beside, recursive=False)
             raise
         return tag
 
@@ -112,12 +112,12 @@ class HdfsClient:
             raise FileNotFoundError(found.path)
         return found
 
-    def _list(self, prefix: str | None, *, deep: bool) -> list[Any]:
+    def _list(self, prefix: str | None, *, deep: bool) -> Sequence[Any]:
         try:
-            found = list(self._client.list_status(self._get_path(prefix or ""), deep))
+            found = tuple(self._client.list_status(self._get_path(prefix or ""), deep))
         except FileNotFoundError:
-            return []
-        return [] if len(found) == 1 and self._get_key(found[0].path) == prefix else found  # a file, and no folder
+            return ()
+        return () if len(found) == 1 and self._get_key(found[0].path) == prefix else found  # a file, and no folder
 
     def _get_path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root or "/"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import copy
+import functools
 import importlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -332,12 +334,16 @@ def put_client(session: SparkSession, client: Any) -> None:
 
 
 def list_context_settings() -> dict[str, str]:
-    """The settings of the classic Spark of this process; none where there is none, or another thread still starts it.
-    Imports nothing."""
+    """The settings of the classic Spark of this process, or else those that spark-submit was given.
+
+    There are none where there is neither, or another thread still starts Spark. It imports nothing but under
+    spark-submit.
+    """
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     active = context._active_spark_context if context is not None else None
     if active is None:
-        return {}
+        submitted = "PYSPARK_GATEWAY_PORT" in os.environ and not os.environ.get("SPARK_REMOTE")
+        return dict(_list_submitted_settings()) if submitted else {}
     known = _OF_CONTEXTS.get(active)
     if known is None:
         if getattr(active, "_jsc", None) is None:
@@ -345,6 +351,15 @@ def list_context_settings() -> dict[str, str]:
         of_files, of_program = _list_hadoop_settings(active)
         known = _OF_CONTEXTS[active] = {**of_files, **dict(active.getConf().getAll()), **of_program}
     return dict(known)
+
+
+@functools.cache
+def _list_submitted_settings() -> Mapping[str, str]:
+    """The settings in the JVM that started this process."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def forget_context_settings() -> None:
@@ -360,7 +375,7 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
     try:
         hadoop, written = context._jsc.hadoopConfiguration(), context._jvm.java.io.StringWriter()
         context._jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(hadoop, written)
-        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith("fs.")]
+        known = [each for each in json.loads(written.toString())["properties"] if each["key"].startswith(_OF_FILES)]
 
         def find(pattern: str) -> dict[str, str]:
             names = (each["key"] for each in known if re.search(pattern, each["resource"]))
@@ -371,6 +386,8 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
         return {}, {}
 
 
+_OF_FILES = ("fs.", "dfs.", "hadoop.security.", "hadoop.rpc.")
+"""What the names of settings of file systems begin with."""
 _OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
 """The settings of each context. Each of them costs three calls of the JVM, and those of Hadoop a tenth of a second."""
 

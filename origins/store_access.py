@@ -33,6 +33,12 @@ _UNUSABLE = re.compile(r"[^A-Za-z0-9._~/=@:+,-]")
 `deltalake` itself."""
 _SETTING = re.compile(r"(?:spark\.hadoop\.)?(fs\.(?:s3a|azure|gs)\..*|google\.cloud\.auth\..*)")
 _HDFS_SETTING = re.compile(r"(?:spark\.hadoop\.)?(dfs\..*|fs\.(?:defaultFS|viewfs\..*)|hadoop\.(?:security|rpc)\..*)")
+_HDFS_TRIES = {
+    "dfs.client.failover.max.attempts": "4",
+    "dfs.client.failover.sleep.base.millis": "200",
+    "dfs.client.failover.sleep.max.millis": "2000",
+}
+"""How often a name node is asked. By default its library waits three minutes; Wherry waits for a store by itself."""
 _SECRET = re.compile(
     r"secret(?:\.key)?\b|session\.token|account\.key|\bsas\.|private\.key|password|encryption\.key|refresh\.token"
 )
@@ -183,7 +189,7 @@ def get_options(place: object) -> dict[str, str] | None:
         if (match := pattern.fullmatch(key)) and not str(value).startswith("${secret:")  # one that is not known here
     }
     if url.startswith("hdfs:"):
-        return settings
+        return {**_HDFS_TRIES, **settings}
     if url.startswith("s3a:"):
         return _make_s3_options(urlsplit(url).netloc, settings, os.environ)
     return _make_azure_options(url, settings) if url.startswith("abfs") else _make_google_options(settings)

@@ -274,6 +274,10 @@ def _check_place(stage: Claim | Unclaim) -> None:
     path, columns = stage.path, stage.columns
     if not isinstance(path, str) or not path:
         raise ValueError(f"path: expected a folder or a URL, got {path!r}")
+    if path.startswith("hdfs:"):
+        raise ValueError(
+            f"path: expected a folder, s3://, abfss:// or gs://, since workers do not reach HDFS, got {path!r}"
+        )
     if stage.format not in get_args(Format):
         raise ValueError(f"format: expected {' or '.join(get_args(Format))}, got {stage.format!r}")
     if isinstance(columns, str) or not isinstance(columns, Sequence):

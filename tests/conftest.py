@@ -24,7 +24,9 @@ pytest_plugins = [
     "tests.kafka.broker",
     "tests.kafka.registry",
     "tests.stores.azure",
+    "tests.stores.hdfs",
     "tests.stores.s3",
+    "tests.cluster.yarn",  # it imports the others
 ]
 
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-SERVERS = {"s3_server", "azurite", "_broker", "brokers", "shared_cluster", "screen"}
+SERVERS = {"s3_server", "azurite", "_broker", "brokers", "shared_cluster", "hdfs", "yarn", "screen"}
 """The fixtures that start a program beside the tests."""
 SEED = 7
 """Everybody runs the same sample, so that a failure belongs to the change that was made."""

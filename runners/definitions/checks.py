@@ -244,8 +244,11 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
         if problem:
             yield "state", problem
     elif isinstance(pipeline.state, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", pipeline.state):
-        message = "expected a directory of this machine, s3://, abfss:// or gs://, or {schema: catalog.schema}"
-        yield "state", f"{message}, got {shorten(pipeline.state)}"
+        message = (
+            "expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST or {schema: catalog.schema}"
+        )
+        hint = '. Install its library:  pip install "wherry[hdfs]"' if pipeline.state.startswith("hdfs://") else ""
+        yield "state", f"{message}, got {shorten(pipeline.state)}{hint}"
     if isinstance(pipeline.state, SchemaState):
         if not _SCHEMA.fullmatch(pipeline.state.schema):
             yield "state.schema", f"expected a schema such as main.wherry, got {shorten(pipeline.state.schema)}"

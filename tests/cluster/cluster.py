@@ -179,7 +179,7 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
     if why:
         pytest.skip(why)
     folder = tmp_path_factory.mktemp("cluster")
-    with start_cluster(folder, [tmp_path_factory.getbasetemp(), FOLDER, *_list_packages()]) as cluster:
+    with start_cluster(folder, list_hidden_folders(tmp_path_factory)) as cluster:
         yield cluster
 
 
@@ -190,8 +190,10 @@ def cluster(shared_cluster: Cluster) -> Cluster:
     return shared_cluster
 
 
-def _list_packages() -> list[Path]:
-    return [Path(each.__path__[0]) for each in (origins, stages, destinations, runners)]
+def list_hidden_folders(places: pytest.TempPathFactory) -> list[Path]:
+    """What other machines do not have: the tests' folders, the JARs that Spark fetched for the driver, and Wherry."""
+    packages = [Path(each.__path__[0]) for each in (origins, stages, destinations, runners)]
+    return [places.getbasetemp().resolve(), FOLDER.resolve(), *packages]
 
 
 def _find_spark_class() -> str:

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyspark
 import pytest
 
 from tests.child import WHERRY, Child, clean_environment, run
 from tests.cluster.cluster import OWN_JARS, Cluster
 from tests.stores.fault_proxy import Fault
-from tests.stores.jars import join_store_jars, list_delta_jars
+from tests.stores.jars import join_store_jars, list_delta_jars, make_spark_settings
 from tests.stores.s3 import S3
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -289,6 +290,25 @@ def test_a_run_on_a_worker_with_other_jars_loses_nothing_and_names_the_doctor(
     assert "wherry doctor --cluster FILE" in failed.stderr
     cluster.give_jars(1, list_delta_jars())
     done = wherry(project, "run", "orders.yaml", "--set", state)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
+    assert sorted(ids) == [*range(1, 41)]
+
+
+@pytest.mark.long
+def test_spark_submit_carries_a_pipeline_by_a_script_of_two_lines(project: Path, cluster: Cluster, s3: S3) -> None:
+    """In client mode; the Spark of the definition is not started."""
+    script = project / "wherry_main.py"
+    script.write_text("from runners.command_line.cli import main\n\nmain()\n")
+    file = project / "orders.yaml"
+    file.write_text(re.sub(r"(?m)^spark: .*\n", "spark: {master: 'spark://nowhere:1'}\n", file.read_text()))
+    conf = {**make_spark_settings(), **cluster.settings, **s3.spark_settings, "spark.log.level": "WARN"}
+    words = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    submit = str(Path(pyspark.__file__).parent / "bin/spark-submit")
+    state = f"state={s3.make_url('wherry/orders', 's3')}"
+    environment = {**_make_environment(), "PYSPARK_PYTHON": sys.executable}
+    done = run([submit, *words, str(script), "run", str(file), "--set", state], environment)
     assert done.returncode == 0, done.stdout + done.stderr
     rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]

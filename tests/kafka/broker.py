@@ -17,6 +17,7 @@ import pytest
 
 from tests.child import Child
 from tests.kafka import jars
+from tests.maven import skip_without
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -279,10 +280,7 @@ def make_tls_options(certificates: Path) -> dict[str, str]:
 
 
 def _require_jars() -> None:
-    """Skip the test where there can be no broker; in CI that is a failure."""
-    why = jars.say_why_not()
-    if why and not os.environ.get("CI"):
-        pytest.skip(why)
+    skip_without("Kafka", jars.FOLDER)
     jars.fetch()
 
 

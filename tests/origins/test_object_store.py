@@ -64,13 +64,14 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("abfss://c@a.dfs.core.windows.net/x/", "abfss://c@a.dfs.core.windows.net/x"),
         ("gs://b", "gs://b"),
         ("/data/s3://b", "/data/s3://b"),
-        ("hdfs://n/a/", "hdfs://n/a/"),
+        ("hdfs://n:9820//a/", "hdfs://n:9820/a"),
+        ("hdfs:///a/", "hdfs:///a/"),
     ],
 )
 def test_a_place_has_one_url(given: str, one: str) -> None:
     """Whichever of its names is given."""
     assert canonicalise(given) == one
-    assert is_store_url(given) == (given[0] not in "/h")
+    assert is_store_url(given) == (given[0] != "/" and ":///" not in given)
 
 
 @pytest.mark.parametrize("url", ["s3://b/a-b_c/day=1", "gs://b/a+b", "abfss://c@a.dfs.core.windows.net/x"])

@@ -151,7 +151,7 @@ def test_no_secret_of_the_store_is_kept_or_said(tmp_path: Path, s3: S3, caplog: 
         ("s3://bucket/a%20b", "expected a URL without '%'"),
         ("s3://bucket/a b", "expected a URL without ' '"),
         ("abfss://account.dfs.core.windows.net/orders", "expected abfss://CONTAINER@ACCOUNT"),
-        ("hdfs://name/orders", "expected a directory of this machine, s3://, abfss:// or gs://"),
+        ("ftp://name/orders", "expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST"),
     ],
 )
 def test_a_url_that_cannot_be_a_state_is_refused(tmp_path: Path, state: str, words: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import sys
 import time
 
-from tests.stores import azure, jars
+from tests.stores import azure, hdfs, jars
 
 
 def main() -> None:
     """Fetch what is missing, and say how long that took."""
     start = time.monotonic()
     jars.fetch()
+    hdfs.fetch()
     why = azure.say_why_not()
     if why is None:
         azure.install()

@@ -311,6 +311,10 @@ def test_a_column_that_holds_no_text_cannot_be_chosen(spark: SparkSession, stage
     ("options", "problem"),
     [
         ({"path": ""}, "path: expected a folder or a URL, got ''"),
+        (
+            {"path": "hdfs://node/claims"},
+            "path: expected a folder, s3://, abfss:// or gs://, since workers do not reach HDFS",
+        ),
         ({"format": "parquet"}, "format: expected files or delta, got 'parquet'"),
         ({"columns": "v"}, "columns: expected a list of columns, got 'v'"),
         ({"over": "1"}, "over: expected a size such as 500kB, 64MiB or 1GiB, got '1'"),

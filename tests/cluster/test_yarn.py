@@ -1,0 +1,116 @@
+"""A pipeline on YARN, whose state, files and tables are in HDFS. The containers do not see Wherry."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tarfile
+from pathlib import Path
+
+import deltalake
+import pyspark
+import pytest
+
+import destinations
+import origins
+import runners
+import stages
+from origins.object_store import open_store
+from tests.child import WHERRY, clean_environment, run
+from tests.cluster.yarn import Yarn
+from tests.stores.hdfs import Hdfs
+from tests.stores.jars import list_delta_jars
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.long]
+
+DEFINITION = """
+name: orders
+origin:
+  files: {path: "FOLDER/landing/*.json", format: json, schema: "id long, amount string"}
+stages:
+  - cast: {amount: "decimal(10,2)"}
+destinations:
+  - delta: {path: "FOLDER/tables/orders"}
+dlq: {window: 0}
+state: FOLDER/wherry/orders
+"""
+ROWS = [{"id": number, "amount": "n/a" if number % 10 == 0 else "1.50"} for number in range(1, 41)]
+SPARK_HOME = Path(pyspark.__file__).parent
+
+
+@pytest.fixture
+def file(hdfs: Hdfs, tmp_path: Path) -> Path:
+    """A definition, for which rows wait."""
+    landing = open_store(hdfs.make_url("landing"))
+    for number in range(4):
+        lines = [json.dumps(row) for row in ROWS[number * 10 : number * 10 + 10]]
+        landing.put_new(f"{number}.json", "\n".join(lines).encode())
+    file = tmp_path / "orders.yaml"
+    file.write_text(DEFINITION.replace("FOLDER", hdfs.make_url().rstrip("/")))
+    return file
+
+
+def make_settings() -> dict[str, str]:
+    """What the containers need: they are small, find Spark where this machine has it, and run the same Python."""
+    return {
+        "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
+        "spark.jars": ",".join(map(str, list_delta_jars())),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.executor.instances": "1",
+        "spark.executor.memory": "512m",
+        "spark.driver.memory": "700m",
+        "spark.yarn.am.memory": "512m",
+        "spark.pyspark.python": sys.executable,
+        "spark.log.level": "WARN",
+    }
+
+
+def make_environment(yarn: Yarn) -> dict[str, str]:
+    """That of a user who has YARN's settings."""
+    here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "HADOOP_CONF_DIR": str(yarn.conf)}
+    return clean_environment(**here, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+
+
+def check_rows(hdfs: Hdfs, file: Path, environment: dict[str, str]) -> None:
+    """Every row is in the table or in the DLQ, and the audit agrees."""
+    rows = deltalake.DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table().to_pylist()
+    refused = deltalake.DeltaTable(hdfs.make_url("wherry/orders/dlq")).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [row["id"] for row in ROWS if row["amount"] != "n/a"]
+    assert sorted(json.loads(row["original"])["id"] for row in refused) == [10, 20, 30, 40]
+    audit = run([*WHERRY, "audit", str(file)], environment)
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+
+
+def test_a_driver_in_a_container_of_yarn_carries_a_pipeline(file: Path, hdfs: Hdfs, yarn: Yarn, tmp_path: Path) -> None:
+    """`spark-submit --deploy-mode cluster` brings the script, the definition and an archive with Wherry."""
+    script, archive = tmp_path / "wherry_main.py", tmp_path / "wherry.tar.gz"
+    script.write_text("from runners.command_line.cli import main\n\nmain()\n")
+    with tarfile.open(archive, "w:gz") as packed:
+        for package in (origins, stages, destinations, runners):
+            folder = Path(package.__path__[0])
+            packed.add(folder, folder.name, filter=lambda each: None if "__pycache__" in each.name else each)
+    settings = {
+        **make_settings(),
+        "spark.yarn.appMasterEnv.PYTHONPATH": "wherry",
+        "spark.executorEnv.PYTHONPATH": "wherry",
+        "spark.yarn.maxAppAttempts": "1",
+    }
+    words = [word for name, text in settings.items() for word in ("--conf", f"{name}={text}")]
+    words += ["--master", "yarn", "--deploy-mode", "cluster", "--files", str(file), "--archives", f"{archive}#wherry"]
+    environment = make_environment(yarn)
+    done = run([f"{SPARK_HOME}/bin/spark-submit", *words, str(script), "run", file.name], environment)
+    assert done.returncode == 0, done.stderr[-5_000:] + yarn.read_logs()
+    check_rows(hdfs, file, environment)
+
+
+def test_a_definition_names_yarn_as_its_master(file: Path, hdfs: Hdfs, yarn: Yarn) -> None:
+    """The driver is the command itself, and executors are containers."""
+    settings = {name: text for name, text in make_settings().items() if not name.startswith("spark.sql.")}
+    spark = {"master": "yarn", "conf": settings}
+    file.write_text(f"{file.read_text()}spark: {json.dumps(spark)}\n")
+    environment = make_environment(yarn)
+    done = run([*WHERRY, "run", str(file)], environment)
+    assert done.returncode == 0, done.stdout + done.stderr + yarn.read_logs()
+    check_rows(hdfs, file, environment)

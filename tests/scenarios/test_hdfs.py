@@ -1,0 +1,120 @@
+"""Runs whose state, files and table are in HDFS. Small ones need no Spark there, as in an object store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from origins.crash_points import watch_points
+from origins.object_store import open_store
+from runners.crashes.crash_trial import CrashInjector
+from runners.definitions.definition import DefinitionError
+from runners.model.errors import Owned
+from runners.model.events import BatchPlanned, Event
+from runners.pipeline import Pipeline
+from tests.stores.hdfs import Hdfs
+
+pytestmark = pytest.mark.usefixtures("no_spark")
+
+TEXT = """
+name: orders
+origin:
+  files: {path: "FOLDER/landing/*.json", format: json, schema: "id long, email string, amount double", after: delete}
+destinations:
+  - delta: {path: "FOLDER/tables/orders"}
+state: FOLDER/wherry/orders
+run: {batch: {files: 1}, runners: 1, retry: {wait: 100ms, most: 1s}}
+"""
+
+
+def load(folder: Path, hdfs: Hdfs) -> Pipeline:
+    """The pipeline, with all of its places in HDFS."""
+    file = folder / "pipeline.yaml"
+    file.write_text(TEXT.replace("FOLDER", hdfs.make_url().rstrip("/")))
+    return Pipeline.load(file)
+
+
+def land(hdfs: Hdfs, *numbers: int) -> None:
+    """A file of one row for each number."""
+    for number in numbers:
+        row = {"id": number, "email": f"a{number}@x.com", "amount": number / 2}
+        open_store(hdfs.make_url("landing")).put_new(f"{number}.json", json.dumps(row).encode())
+
+
+def list_ids(hdfs: Hdfs) -> list[int]:
+    """The rows of the table."""
+    ids: list[int] = DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table()["id"].to_pylist()
+    return sorted(ids)
+
+
+def test_a_run_from_hdfs_to_hdfs_starts_no_spark(tmp_path: Path, hdfs: Hdfs) -> None:
+    """It deletes the files that it carried, and the audit finds nothing."""
+    land(hdfs, 1, 2)
+    report = load(tmp_path, hdfs).run()
+    assert (report.status, report.read, report.balanced) == ("succeeded", 2, True)
+    assert list_ids(hdfs) == [1, 2]
+    assert [*open_store(hdfs.make_url("landing")).list_pages()] == []
+    assert load(tmp_path, hdfs).audit().json()["problems"] == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "after-write",
+        *(pytest.param(each, marks=pytest.mark.variant) for each in ("after-plan", "in-write", "before-settle")),
+    ],
+)
+def test_wherever_a_run_ends_the_next_one_goes_on_from_the_state_in_hdfs(
+    tmp_path: Path, hdfs: Hdfs, point: str
+) -> None:
+    """Each row is there once, no batch is open, and the audit finds nothing."""
+    land(hdfs, 1)
+    load(tmp_path, hdfs).run()
+    land(hdfs, 2, 3)
+    crash = CrashInjector(point, end=None)
+    with watch_points(crash):
+        ended = load(tmp_path, hdfs).run(check=False, listeners=[crash.hear])
+    assert (crash.happened, ended.status) == (True, "failed")
+    report = load(tmp_path, hdfs).run()
+    assert (report.status, report.left_open, list_ids(hdfs)) == ("succeeded", 0, [1, 2, 3])
+    assert load(tmp_path, hdfs).audit().json()["problems"] == []
+
+
+def test_of_two_runs_at_the_same_time_one_owns_the_pipeline(tmp_path: Path, hdfs: Hdfs) -> None:
+    """The other one is refused, and each row is there once."""
+    land(hdfs, 1)
+    pipeline = load(tmp_path, hdfs)
+    pipeline.run()
+    land(hdfs, 2, 3, 4)
+
+    class Second:
+        """Another run, which begins while the first one has planned a batch."""
+
+        refused = False
+
+        def hear(self, event: Event) -> None:
+            if isinstance(event, BatchPlanned) and not self.refused:
+                with pytest.raises(Owned):
+                    load(tmp_path, hdfs).run()
+                self.refused = True
+
+    second = Second()
+    pipeline.run(listeners=[second.hear])
+    assert second.refused
+    assert list_ids(hdfs) == [1, 2, 3, 4]
+
+
+def test_without_its_library_a_state_in_hdfs_is_refused_with_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the option."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        TEXT.replace("state: FOLDER", "state: hdfs://node").replace("FOLDER", "here").replace("delete", "keep")
+    )
+    monkeypatch.setattr("origins.store_access._can_reach_hdfs", lambda: False)
+    with pytest.raises(DefinitionError, match=r'pip install "wherry\[hdfs\]"'):
+        Pipeline.load(file)
