@@ -371,8 +371,9 @@ def list_unreachable() -> Sequence[int]:
     """The errors that pass once the brokers are back."""
     from confluent_kafka import KafkaError
 
-    names = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT")
-    return [getattr(KafkaError, name) for name in names]
+    names = ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT"]
+    names += ["_DESTROY_BROKER"]  # newer clients say so where a broker was replaced while they asked it
+    return [getattr(KafkaError, name) for name in names if hasattr(KafkaError, name)]
 
 
 @functools.lru_cache(maxsize=16)

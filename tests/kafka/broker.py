@@ -77,14 +77,24 @@ class KafkaAddress:
         **more: str,
     ) -> str:
         """A topic of a test's own; `_` in the name of a setting stands for a dot."""
+        from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
         topic = name or f"test-{uuid.uuid4().hex[:12]}"
         config = {key.replace("_", "."): value for key, value in {**(settings or {}), **more}.items()}
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
-        admin = self.make_admin()
-        admin.create_topics([wanted])[topic].result(30)
-        return topic
+        passing = getattr(KafkaError, "_DESTROY_BROKER", None)
+        """What a new client may say while it learns who the brokers are. They may have made the topic by then."""
+        while True:
+            admin = self.make_admin()
+            try:
+                admin.create_topics([wanted])[topic].result(30)
+            except KafkaException as error:
+                if error.args[0].code() == passing:
+                    continue
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or name:
+                    raise
+            return topic
 
     def send(self, topic: str, values: Iterable[str | bytes | None], **given: Any) -> None:
         """Send these values one after the other, with what `Producer.produce` takes beside them."""

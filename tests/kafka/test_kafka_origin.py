@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from destinations.memory import Memory
 from origins.batch import Batch, Json, Limits, Span
 from origins.conformance import OriginConformance
 from origins.errors import OriginError
-from origins.kafka.client import Ends, Partition
+from origins.kafka.client import Cluster, Ends, Partition
 from origins.kafka.kafka import Kafka, KafkaBacklog
 from origins.kafka.offsets import find_lane, spread_rows
 from origins.kafka.protobuf import ProtobufCoding
@@ -787,3 +787,15 @@ def test_a_large_batch_without_the_jar_says_what_to_write(
     with pytest.raises(OriginError, match="Spark lacks the JAR") as raised:
         make_origin(kafka, topic).fetch(spark, [make_batch(span)]).frame()
     assert "spark: {packages: ['org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0']}" in str(raised.value)
+
+
+def test_a_broker_that_is_replaced_while_it_is_asked_is_away() -> None:
+    """Newer clients have a word of their own for that, and the error passes."""
+    replaced = KafkaError(KafkaError._DESTROY_BROKER)
+    cluster = Cluster.of("127.0.0.1:9", {})
+    with (
+        pytest.raises(OriginError, match=r"Kafka at 127\.0\.0\.1:9 did not answer") as raised,
+        cluster._explain("answer"),
+    ):
+        raise KafkaException(replaced)
+    assert isinstance(raised.value.__cause__, ConnectionError)
