@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 PATIENCE = 30.0
 """So many seconds the client waits for an answer of the brokers."""
 _MISSING = "Kafka's client is missing: {}."
-_CHECK = "Check `servers` and `options`; `wherry doctor FILE` tries them."
+_CHECK = "Check `servers` and `options`, and whether the brokers run."
 
 
 @dataclass(frozen=True, order=True)

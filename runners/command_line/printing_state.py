@@ -217,9 +217,12 @@ def format_replay(found: SortedLetters) -> str:
 
 
 def format_exported(exported: ExportedRows, file: str) -> str:
-    """What an export wrote and left, and how its file comes back."""
+    """What an export wrote and left, and how its file comes back. Without a row there is no file."""
     left = [f"{format_count(rows)} cannot be corrected: {why}" for why, rows in exported.left.items()]
     long = f"{format_count(exported.long, 'value is', 'values are')} longer than a cell of a spreadsheet can be."
+    if not exported.rows:
+        found = "None of the chosen rows can be corrected" if left else "No row that waits meets the choice"
+        return "\n".join([f"{found}, so no file was written.", *map(escape_line, left)])
     typed = f"wherry dlq import {shlex.quote(file)} {shlex.quote(str(exported.file))} --reason …"
     return "\n".join(
         [
@@ -234,15 +237,15 @@ def format_exported(exported: ExportedRows, file: str) -> str:
 
 
 def format_corrected(corrected: CorrectedRows) -> str:
-    """How many rows were edited, and what the queue knows of the others."""
-    counts = [
-        (corrected.unchanged, "unchanged"),
-        (corrected.duplicated, "there twice"),
-        (corrected.replayed, "replayed before"),
-        (corrected.discarded, "discarded before"),
-    ]
-    rest = "".join(f", {rows:,} {what}" for rows, what in counts if rows)
-    return f"{format_count(corrected.changed)} changed{rest}."
+    """How many rows of the file were edited, and what became of them before."""
+    known = [(corrected.replayed, "replayed before"), (corrected.discarded, "discarded before")]
+    decided = [f"{rows:,} {'was' if rows == 1 else 'were'} {what}" for rows, what in known if rows]
+    twice = f" {format_count(corrected.duplicated, 'row is', 'rows are')} in the file twice."
+    return (
+        f"{format_count(corrected.changed)} changed, {corrected.unchanged:,} unchanged."
+        + (f" Of these, {' and '.join(decided)}." if decided else "")
+        + (twice if corrected.duplicated else "")
+    )
 
 
 _CELL = 40

@@ -190,7 +190,8 @@ class ExportedRows:
 
 
 def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:
-    """Write the chosen rows that wait into a file, as `Pipeline.export_dead_letters` says."""
+    """Write the chosen rows that wait into a file, as `Pipeline.export_dead_letters` says. Without a row that can be
+    corrected it writes none."""
     find_format(file)
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided, protection = list_decided(journal), pipeline.protection
@@ -216,7 +217,8 @@ def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: b
                 yield entry.show(reveal=reveal)
 
     masked = bool(protection) and not reveal
-    write_rows(file, list_rows(), columns, masked=masked)
+    if columns:
+        write_rows(file, list_rows(), columns, masked=masked)
     return ExportedRows(file=file, rows=counts["rows"], left=dict(left), masked=masked, long=counts["long"])
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from origins.batch import Span
+from runners.command_line.printing_state import format_corrected, format_exported
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
 from runners.operations import correct_rows
@@ -95,6 +96,23 @@ def test_an_export_has_the_rows_that_wait_and_says_what_it_leaves(file: Path) ->
     assert load(file).export_dead_letters(file.with_suffix(".json"), choice=Choice(ids=("p/3",))).rows == 1
 
 
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (Choice(code="NOPE"), "No row that waits meets the choice, so no file was written."),
+        (
+            Choice(ids=("p/4",)),
+            "None of the chosen rows can be corrected, so no file was written.\n1 row ",
+        ),
+    ],
+)
+def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, words: str) -> None:
+    """It says why."""
+    exported = load(file).export_dead_letters(file, choice=choice)
+    assert (exported.rows, file.exists()) == (0, False)
+    assert format_exported(exported, "orders.yaml").startswith(words)
+
+
 @pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
 def test_a_file_that_nobody_edited_changes_nothing(file: Path, ending: str) -> None:
     """Unless it is asked for; then the rows are those that were read."""
@@ -125,6 +143,8 @@ def test_what_was_edited_is_counted(file: Path) -> None:
     found = load(file).correct_dead_letters(file)
     counts = {"changed": 1, "unchanged": 2, "replayed": 0, "discarded": 1, "duplicated": 1}
     assert found.json() == {"file": str(file), **counts}
+    words = "1 row changed, 2 unchanged. Of these, 1 was discarded before. 1 row is in the file twice."
+    assert format_corrected(found) == words
     assert found.rows.texts == {"p/3": '{"id": 3, "email": "ann3@shop.example", "amount": "3.50"}'}
 
 
