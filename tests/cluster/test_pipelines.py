@@ -17,9 +17,10 @@ import pytest
 
 from tests.child import WHERRY, Child, clean_environment, run
 from tests.cluster.cluster import OWN_JARS, Cluster
+from tests.scenarios.shared_jvm import Server
 from tests.stores.fault_proxy import Fault
 from tests.stores.jars import join_store_jars, list_delta_jars, make_spark_settings
-from tests.stores.s3 import S3
+from tests.stores.s3 import KEY, REGION, S3, SECRET
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
@@ -313,3 +314,32 @@ def test_spark_submit_carries_a_pipeline_by_a_script_of_two_lines(project: Path,
     rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
     ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
     assert sorted(ids) == [*range(1, 41)]
+
+
+@pytest.mark.long
+def test_a_client_of_spark_connect_carries_a_pipeline_through_the_servers_cluster(
+    project: Path, cluster: Cluster, s3: S3, tmp_path: Path
+) -> None:
+    """The client has no Spark of its own, and its access to the store is in the environment."""
+    file = project / "orders.yaml"
+    file.write_text(re.sub(r"(?m)^spark: .*\n", "", file.read_text()))
+    settings = {**cluster.settings, **s3.spark_settings, "spark.jars": join_store_jars()}
+    server = Server(tmp_path / "server", settings={**settings, "spark.driver.memory": "1g"})
+    try:
+        environment = {
+            **_make_environment(),
+            "SPARK_REMOTE": server.get().connect,
+            "AWS_ENDPOINT_URL": s3.endpoint,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": REGION,
+        }
+        state = f"state={s3.make_url('wherry/orders', 's3')}"
+        done = run([*WHERRY, "run", str(file), "--set", state], environment)
+    finally:
+        server.close()
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows, refused = read(s3, "tables/orders"), read(s3, "dlq")
+    ids = [*(row["id"] for row in rows), *(json.loads(row["original"])["id"] for row in refused)]
+    assert sorted(ids) == [*range(1, 41)]
+    assert {*list_writers(s3)} == {"Hadoop"}
