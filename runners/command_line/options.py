@@ -120,9 +120,11 @@ def find_definition(rest: Any = None) -> Path:
     takes_all = any(parameter.name == "everything" for parameter in ctx.command.params)
     all_of_them = f"\nOr all of them:  {typed} --all" if takes_all else ""
     one = next((name for name in names if name not in words), names[0])
+    takes_two = any(parameter.name == "new" for parameter in ctx.command.params)
+    what, wanted = ("Name two", names[:2]) if takes_two and not words else ("Name one", [one, *words])
     raise Refusal(
         f"There are {len(names)} definitions in this folder: {listed}.",
-        hint=f"Name one:  {typed} {shlex.join([one, *words])}{all_of_them}",
+        hint=f"{what}:  {typed} {shlex.join(wanted)}{all_of_them}",
     )
 
 

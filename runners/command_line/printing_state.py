@@ -411,7 +411,7 @@ def _list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> list[tup
         one = ("Deliver it", f'wherry dlq replay {file} --id {row.letter["id"]} --reason "…"')
         all_alike = ("Deliver all alike", f'wherry dlq replay {file} {alike} --reason "…"')
         return [one, all_alike] if row.alike else [one]
-    is_refused = trial.today is not None and trial.today.outcome == "rejected"
+    is_refused = trial.today is not None and trial.today.outcome == "rejected" and row.letter["code"] != "LARGE"
     return [("Look for a fix", f"wherry dlq suggest {file} {alike}")] if is_refused else []
 
 

@@ -1080,4 +1080,6 @@ def test_a_definition_is_compared_with_the_only_one_of_the_folder(
     Path("new.yaml").write_text(SMALLEST)
     assert cli.execute(["compare", "new.yaml"]) == 2
     assert "Name one:  wherry compare orders.yaml new.yaml\n" in capsys.readouterr().err
+    assert cli.execute(["compare"]) == 2
+    assert "Name two:  wherry compare new.yaml orders.yaml\n" in capsys.readouterr().err
     assert compared == [["orders", "later"]]

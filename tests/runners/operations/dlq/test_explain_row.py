@@ -184,6 +184,18 @@ def test_a_person_reads_what_would_become_of_it_today(
     assert "all alike" not in capsys.readouterr().out
 
 
+def test_no_fix_is_looked_for_where_a_value_is_too_large(
+    definition: Definition, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """`dlq suggest` changes values, and none of its changes makes one small."""
+    post(tmp_path / "state" / "dlq", letters(7, code="LARGE", stage="claim"))
+    monkeypatch.chdir(tmp_path)
+    today = replace(TODAY, outcome="rejected", stage="claim", message="no", destinations=[])
+    monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: RowTrial(today=today))
+    assert cli.execute(["dlq", "explain", "orders.yaml", "p/7"]) == 0
+    assert "dlq suggest" not in capsys.readouterr().out
+
+
 def test_a_long_row_beside_it_is_cut(definition: Definition) -> None:
     """The screen is for the row itself."""
     trial = RowTrial(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
