@@ -26,8 +26,8 @@ from origins.files import Files
         ),
         ({"after": "burn"}, "after: expected keep, move or delete, got 'burn'"),
         (
-            {"path": "hdfs://b/in", "after": "delete"},
-            "after: expected keep, since Spark cannot delete the files of hdfs",
+            {"path": "viewfs://b/in", "after": "delete"},
+            "after: expected keep, since Spark cannot delete the files of viewfs",
         ),
         (
             {"path": "s3a://b/in", "after": "move", "move_to": "s3a://c/done"},

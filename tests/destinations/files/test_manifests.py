@@ -418,7 +418,7 @@ def test_a_store_that_cannot_publish_once_is_refused(s3: S3, fault: Fault, words
 def test_validate_promises_what_the_place_can_keep() -> None:
     """Where nothing publishes a batch once, a destination does not remember."""
     once, alone = Files(path="s3://b/out", name="once"), Files(path="s3://b/out", name="alone", manifest=False)
-    unknown = Files(path="hdfs://h/out", name="unknown")
+    unknown = Files(path="viewfs://h/out", name="unknown")
     pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[once, alone, unknown])
     promised = {each["name"]: str(each["guarantee"]) for each in explain(definition_of(pipeline)).destinations}
     assert promised.pop("once").startswith("effectively once for readers of its manifests;")

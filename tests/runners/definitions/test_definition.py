@@ -299,8 +299,8 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("schedule: {every: 1d, on_overlap: kill}", "schedule.on_overlap: expected 'skip' or 'queue'"),
         ("schedule: nightly", "schedule: expected a mapping, got the text 'nightly'"),
         (
-            "state: hdfs://bucket/state",
-            "state: expected a directory of this machine, s3://, abfss:// or gs://",
+            "state: viewfs://bucket/state",
+            "state: expected a directory of this machine, s3://, abfss://, gs://, hdfs://HOST or {schema",
         ),
         ("state: {shema: x}", "state.shema: unknown option; did you mean 'schema'?"),
         ("state: {schema: a; drop table b}", "state.schema: expected a schema such as main.wherry"),
