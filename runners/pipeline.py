@@ -237,8 +237,8 @@ class Pipeline(PipelineSpec):
         """Write chosen waiting rows of the DLQ into a new file, so that a person can correct them.
 
         The file is `.csv`, `.json` or `.parquet`. Each row has its id, its code, its message and the columns that were
-        read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Raises `Refusal`
-        if the file exists.
+        read. Protected columns are masked unless `reveal`, and a file with masks cannot be imported. Without a row
+        that can be corrected there is no file. Raises `Refusal` if the file exists.
         """
         from runners.operations.correct_rows import export_rows
         from runners.running.choice import Choice

@@ -53,6 +53,8 @@ RUN, ROW = "3f9a", "5f0c9a/17"
 """The run and the refused row that examples speak of."""
 WANT_A_ROW = [("dlq", "explain"), ("dlq", "edit")]
 """The commands that want a row that a run refused."""
+WANTS_ITS_FILE = ("dlq", "import")
+"""The command that wants a file of such a row, corrected."""
 REDOES_A_FILE = ("redo",)
 """The command that wants a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config", "set")
@@ -139,6 +141,11 @@ def list_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
             with monkeypatch.context() as patch:
                 refuse_a_row(tmp_path / f"refused-{words[-1]}", patch)
                 yield words
+        elif words == WANTS_ITS_FILE:
+            with monkeypatch.context() as patch:
+                refuse_a_row(tmp_path / "corrected", patch)
+                correct_the_row(tmp_path / "corrected" / "rows.csv")
+                yield words
         else:
             with being_run() if words == CHANGES_A_RUN else nullcontext():
                 yield words
@@ -162,6 +169,12 @@ def refuse_a_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "monday.json").write_text('{"id": "one"}\n')
     monkeypatch.chdir(folder)
     invoked(["run", "orders.yaml"])
+
+
+def correct_the_row(file: Path) -> None:
+    """Write the row that was refused into a file, and its number in figures."""
+    invoked(["dlq", "export", "orders.yaml", "--to", file.name])
+    file.write_text(file.read_text().replace("one", "1"))
 
 
 @contextmanager
