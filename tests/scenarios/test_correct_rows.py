@@ -79,7 +79,7 @@ def test_rows_that_were_edited_are_delivered_once_and_the_others_wait(
     assert sorted((row["original"]["id"], row["original"]["amount"]) for row in waiting) == [(3, "-3"), (5, "-5")]
     capsys.readouterr()
     assert cli.execute([*typed, "--reason", "by hand", "--yes"]) == 0
-    assert "3 rows changed, 1 unchanged, 3 replayed before." in capsys.readouterr().err
+    assert "3 rows changed, 1 unchanged. Of these, 3 were replayed before." in capsys.readouterr().err
     assert place.ids("tables/orders") == [1, 2, 4]
     assert (place.load().audit().balanced, count_kept(place)) == (True, 0)
 
