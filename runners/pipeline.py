@@ -481,6 +481,6 @@ class Pipeline(PipelineSpec):
 
 def _show_report(definition: Definition, report: Report) -> str:
     """Show the report of a run in a notebook. Only a notebook calls this."""
-    from runners.reports.write_html import show
+    from runners.operations.reports.write_html import show
 
     return show(definition, report)

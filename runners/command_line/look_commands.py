@@ -139,7 +139,7 @@ def report(
     RUN is the name of a run, or its first letters; default: the last run. The page needs no network. With --index,
     PLACE is a folder, by default reports; it gets an index and a page for each of the newest runs.
     """
-    from runners.reports.write_html import write_directory, write_run
+    from runners.operations.reports.write_html import write_directory, write_run
 
     file, run = split_words(file, run, is_file)
     if file is not None and directory is not None:

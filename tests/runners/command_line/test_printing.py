@@ -21,7 +21,7 @@ from runners.model.text import format_sections, table
 from runners.operations.audit_finding import Finding
 from runners.operations.offsets import LaneMove, Lanes, OffsetMove
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StagePreview
-from runners.reports.report_page import escape_text as page_text
+from runners.operations.reports.report_page import escape_text as page_text
 
 
 @pytest.fixture(autouse=True)

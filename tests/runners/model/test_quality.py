@@ -15,7 +15,7 @@ from runners.command_line import cli
 from runners.command_line.look_commands import format_trends
 from runners.model.run_report import MOST_VALIDATIONS, Quality, Report, compute_trends
 from runners.model.text import format_percent
-from runners.reports.report_page import render_plot, render_quality
+from runners.operations.reports.report_page import render_plot, render_quality
 from runners.state.run_history import RunHistory
 from stages.expect import gx
 from stages.expect.expectation import parse_expectation

@@ -10,7 +10,7 @@ import pytest
 
 from runners.command_line import cli
 from runners.state.run_history import RunHistory
-from tests.runners.reports.test_report_page import Seen
+from tests.runners.operations.reports.test_report_page import Seen
 from tests.runners.state.test_run_history import ORDERS, began, over
 
 

@@ -17,7 +17,7 @@ from runners.operations.audit_finding import Audit
 from runners.operations.offsets import Lanes
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 from runners.operations.repair import RepairResult
-from runners.reports.report_page import render_report_cell
+from runners.operations.reports.report_page import render_report_cell
 from tests.runners.engine.test_polling import DEFINITION
 
 

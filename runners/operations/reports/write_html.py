@@ -15,7 +15,7 @@ from runners.model.spec import PipelineSpec
 from runners.model.text import show_moment
 from runners.operations.dlq import list_dead_letters
 from runners.operations.status import list_runs
-from runners.reports.report_page import (
+from runners.operations.reports.report_page import (
     MOST_SAMPLES,
     Markup,
     escape_text,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from runners.reports.report_page import render_cell, render_page
-from runners.reports.write_html import render_index
-from tests.runners.reports.browser import Page, browser, opened
-from tests.runners.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
+from runners.operations.reports.report_page import render_cell, render_page
+from runners.operations.reports.write_html import render_index
+from tests.runners.operations.reports.browser import Page, browser, opened
+from tests.runners.operations.reports.test_report_page import HOSTILE, REPORT, RUN, SAMPLES, full_of_html, timeline_of
 
 FAILED = {
     "code": "WINDOW",

@@ -12,7 +12,7 @@ import pytest
 
 from runners.command_line import cli
 from runners.model.causes import CauseCounter
-from runners.reports.report_page import render_page
+from runners.operations.reports.report_page import render_page
 from runners.state.run_history import RunHistory, Timeline
 from tests.manual_clock import ManualClock
 from tests.pace import measure_pace
