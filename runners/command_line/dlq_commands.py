@@ -150,11 +150,13 @@ def explain_dead_letter(letter: str | None, reveal: bool, json: bool, **given: A
     if not letter:
         raise click.MissingParameter(param_hint="ID", param_type="argument")
     row = load_for_reading(**given).explain_dead_letter(letter, reveal=reveal)
+    file = str(given["file"])
     if json:
-        click.echo(printing.as_json(row.json(row.try_again())))
+        trial = row.try_again()
+        click.echo(printing.as_json({**row.json(trial), "next": printing_state.list_next_commands(row, trial, file)}))
         return
     click.echo(printing_state.format_refused_row(row))
-    click.echo(printing_state.format_row_trial(row, row.try_again(), str(given["file"])))
+    click.echo(printing_state.format_row_trial(row, row.try_again(), file))
 
 
 @dlq.command("suggest")

@@ -399,20 +399,24 @@ def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
         ("today", [_describe_today(trial)]),
     ]
     safe = [(name, [escape_line(each) for each in sentences]) for name, sentences in named]
-    hints = _list_next_commands(row, trial, shlex.quote(file)) if row.state == "waiting" else []
-    shown = [paint_hint(escape_line(f"{what}:  {command}")) for what, command in hints]
+    hints = list_next_commands(row, trial, file)
+    shown = [paint_hint(escape_line(f"{each['what']}:  {each['command']}")) for each in hints]
     return "\n".join([format_sections(safe, least=_HEADING), *(["", *shown] if shown else [])])
 
 
-def _list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> list[tuple[str, str]]:
-    """What to type for the row, and for the others that were refused for the same cause."""
+def list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> Sequence[Mapping[str, str]]:
+    """What to type for a row that waits, and for the others that were refused for the same cause."""
+    if row.state != "waiting":
+        return []
     alike = f"--code {shlex.quote(str(row.letter['code']))} --stage {shlex.quote(row.refuser)}"
+    replay = f"wherry dlq replay {shlex.quote(file)}"
     if trial.passes:
-        one = ("Deliver it", f'wherry dlq replay {file} --id {row.letter["id"]} --reason "…"')
-        all_alike = ("Deliver all alike", f'wherry dlq replay {file} {alike} --reason "…"')
+        one = {"what": "Deliver it", "command": f'{replay} --id {row.letter["id"]} --reason "…"'}
+        all_alike = {"what": "Deliver all alike", "command": f'{replay} {alike} --reason "…"'}
         return [one, all_alike] if row.alike else [one]
     is_refused = trial.today is not None and trial.today.outcome == "rejected" and row.letter["code"] != "LARGE"
-    return [("Look for a fix", f"wherry dlq suggest {file} {alike}")] if is_refused else []
+    suggest = {"what": "Look for a fix", "command": f"wherry dlq suggest {shlex.quote(file)} {alike}"}
+    return [suggest] if is_refused else []
 
 
 def _describe_today(trial: RowTrial) -> str:

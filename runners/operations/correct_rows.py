@@ -186,7 +186,7 @@ class ExportedRows:
 
     def json(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        return {**vars(self), "file": str(self.file), "left": dict(self.left)}
+        return {**vars(self), "file": str(self.file) if self.rows else None, "left": dict(self.left)}
 
 
 def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:

@@ -241,8 +241,10 @@ def tell_on_signal() -> Iterator[None]:
 
     def answer() -> None:
         while asked.get() is not None:
-            with contextlib.suppress(Exception):
+            try:
                 _log_activities()
+            except Exception as error:  # noqa: BLE001 -- the edge of the thread: a look at the run must not end it
+                _log(f"what the runs are doing is unknown: {type(error).__name__}: {error}")
 
     def ask(number: int, frame: FrameType | None) -> None:
         asked.put(number)

@@ -36,10 +36,20 @@ STAGES = f'[{{cast: {{amount: "{AMOUNT}"}}}}, {{require: {{positive: "amount >= 
 
 def small(place: Path, turns: int) -> Taken:
     """1,000 rows a batch in S3, with table and state there: seconds of a batch, and its requests by kind."""
+    return _carry_small(place, turns, {})
+
+
+def small_on_cluster(place: Path, turns: int) -> Taken:
+    """The same on two workers that share nothing with the driver."""
+    with start_cluster(place / "cluster", [FOLDER]) as cluster:
+        return _carry_small(place, turns, cluster.settings)
+
+
+def _carry_small(place: Path, turns: int, more: Mapping[str, str]) -> Taken:
     requests: dict[str, list[float]] = {}
     with start_s3(place / "s3.log") as url, start_proxy(url) as proxy:
         make_bucket(url, BUCKET)
-        conf = _make_settings(proxy.endpoint)
+        conf = {**_make_settings(proxy.endpoint), **more}
         spark = session(conf)
 
         def count(name: str, where: Path, turn: int, way: Way) -> Iterator[float]:
@@ -178,17 +188,25 @@ def _define(
     )
 
 
+STORE_BARS = (
+    Bar(of=WHERRY, to=SINK, most=0.35),
+    Bar(of=STAGED, to=SINK, most=0.35),
+    Bar(of=f"{WHERRY}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
+    Bar(of=f"{STAGED}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
+)
 CASES = (
     Case(
         name="store",
         says="1,000-row JSON files in S3, one a batch, into Delta there, with the state there: seconds, and requests",
         measure=small,
-        bars=(
-            Bar(of=WHERRY, to=SINK, most=0.35),
-            Bar(of=STAGED, to=SINK, most=0.35),
-            Bar(of=f"{WHERRY}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
-            Bar(of=f"{STAGED}, requests of a batch", to=f"{SINK}, requests of a batch", most=0.5),
-        ),
+        bars=STORE_BARS,
+        unit="",
+    ),
+    Case(
+        name="store_on_cluster",
+        says="the same as `store`, on a cluster with two workers",
+        measure=small_on_cluster,
+        bars=STORE_BARS,
         unit="",
     ),
     Case(

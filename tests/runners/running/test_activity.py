@@ -257,6 +257,24 @@ def test_sigusr1_logs_what_the_runs_are_doing(said: Callable[[], str]) -> None:
     assert signal.getsignal(signal.SIGUSR1) == before
 
 
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
+def test_a_look_that_fails_says_so_and_the_next_one_works(
+    said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run goes on."""
+
+    def fail(activity: RunActivity) -> Mapping[str, Any]:
+        raise KeyError("threads")
+
+    with make_activity(), tell_on_signal():
+        with monkeypatch.context() as patch:
+            patch.setattr(RunActivity, "describe", fail)
+            signal.raise_signal(signal.SIGUSR1)
+            assert said() == "what the runs are doing is unknown: KeyError: 'threads'"
+        signal.raise_signal(signal.SIGUSR1)
+        assert said().startswith("orders: no batch is in flight")
+
+
 def test_only_the_main_thread_listens() -> None:
     """In another one it does nothing, and breaks nothing."""
     before = signal.getsignal(signal.SIGUSR1)

@@ -109,7 +109,7 @@ def test_an_export_has_the_rows_that_wait_and_says_what_it_leaves(file: Path) ->
 def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, words: str) -> None:
     """It says why."""
     exported = load(file).export_dead_letters(file, choice=choice)
-    assert (exported.rows, file.exists()) == (0, False)
+    assert (exported.rows, exported.json()["file"], file.exists()) == (0, None, False)
     assert format_exported(exported, "orders.yaml").startswith(words)
 
 

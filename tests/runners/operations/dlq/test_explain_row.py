@@ -218,6 +218,8 @@ def test_an_id_is_not_taken_for_a_file(
     assert cli.execute(["dlq", "explain", f"{plan}/4", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert (shown["id"], shown["position"], shown["today"]["destinations"]) == (f"{plan}/4", 4, ["memory"])
+    command = f'wherry dlq replay orders.yaml --id {plan}/4 --reason "…"'
+    assert shown["next"][0] == {"what": "Deliver it", "command": command}
     assert cli.execute(["dlq", "explain", "orders.yaml"]) == 2
     assert "Missing argument ID" in capsys.readouterr().err
 
