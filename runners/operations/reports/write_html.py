@@ -14,7 +14,6 @@ from runners.model.run_report import Report, compute_trends
 from runners.model.spec import PipelineSpec
 from runners.model.text import show_moment
 from runners.operations.dlq import list_dead_letters
-from runners.operations.status import list_runs
 from runners.operations.reports.report_page import (
     MOST_SAMPLES,
     Markup,
@@ -26,6 +25,7 @@ from runners.operations.reports.report_page import (
     render_state,
     render_table,
 )
+from runners.operations.status import list_runs
 from runners.state.location import StateLocation
 from runners.state.run_history import WantedRuns
 
