@@ -20,7 +20,7 @@ from destinations.delta import direct_commit
 from destinations.delta.delta import OpenDelta
 from destinations.delta.direct_append import DirectWrite
 from destinations.delta.table import TargetTable
-from destinations.delta.writers import DirectAppend, PendingAppend
+from destinations.delta.writers import DirectAppend, FileAppend, PendingAppend
 from origins.batch_rows import FrameRows
 from runners.engine.dispatcher import Dispatcher
 from runners.pipeline import Pipeline
@@ -63,7 +63,9 @@ class Zombie:
         self.around(OpenDelta, "write", self.write)
         self.around(TargetTable, "append", self.append)
         self.around(DirectAppend, "write", self.append_directly)
+        self.around(FileAppend, "write", self.append_files)
         self.around(DirectWrite, "commit", self.commit)
+        self.around(DirectWrite, "write_by_spark", self.write_by_spark)
         self.around(direct_commit, "_try_link", self.take_version)
         if self.frozen != "jvm":
             self.around(Dispatcher, "patience", lambda does, of: None if self.armed else does(of))
@@ -91,11 +93,19 @@ class Zombie:
         does(table, self.held_in_spark(rows) if during else rows, tag)
 
     def append_directly(self, does: Any, writer: Any, append: PendingAppend) -> Any:
-        if self.way == "spark":
+        if self.way != "short":
             return None
         during = self.armed and self.moment == "during"
         held = FrameRows(self.held_in_spark(append.rows.frame()), 0) if during else append.rows
         return does(writer, replace(append, rows=held))
+
+    def append_files(self, does: Any, writer: Any, append: PendingAppend) -> Any:
+        return does(writer, append) if self.way == "staged" else None
+
+    def write_by_spark(self, does: Any, write: Any, rows: Any) -> Any:
+        if self.armed and self.moment == "before":
+            self.hold()
+        return does(write, self.held_in_spark(rows) if self.armed and self.moment == "during" else rows)
 
     def commit(self, does: Any, *words: Any) -> None:
         if self.armed and self.moment == "before":
@@ -103,7 +113,7 @@ class Zombie:
         does(*words)
 
     def take_version(self, does: Any, file: Path, version: Path) -> Any:
-        if self.armed and self.moment == "commit" and self.way == "short" and version.suffix == ".json":
+        if self.armed and self.moment == "commit" and self.way != "spark" and version.suffix == ".json":
             self.hold()
         return does(file, version)
 

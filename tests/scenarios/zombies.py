@@ -41,11 +41,14 @@ run: {lease: 3s, batch: {files: 1}}
 """
 ROWS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 FROZEN = ("python", "jvm", "both")
+WAYS = ("spark", "short", "staged")
 CELLS = [
-    *itertools.product(("before", "during", "commit", "after"), ("spark",), FROZEN),
-    *itertools.product(("before", "during", "commit", "after"), ("short",), FROZEN),
+    (moment, way, frozen)
+    for way in WAYS
+    for moment, frozen in itertools.product(("before", "during", "commit", "after"), FROZEN)
 ]
-"""When it stands still, which way its rows go, and what is frozen. `commit` is behind Spark's last task."""
+"""The moment at which the run is frozen, the writer of its rows, and the frozen processes. Spark writes and commits the
+rows, Wherry does both, or Spark writes files (`staged`) that Wherry commits. `commit` is right before the commit."""
 ENOUGH = 300.0
 """After so many seconds nobody waits any more."""
 

@@ -1,4 +1,4 @@
-"""A canary without Spark: which batches it takes, when it tries them, and that it never holds a run up."""
+"""The canary without Spark: which batches it tries, when it tries them, and that it never delays a run."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ LANDED = Landed(written={"orders": Written(rows=3)}, counts=Counts(read=3))
 
 
 class Once(Files):
-    """Files whose rows can be read once only."""
+    """Files whose rows can be read only once."""
 
     repeatable: ClassVar[bool] = False
 
 
 def make_definition(folder: Path, *, origin: type[Files] = Files, **given: Any) -> Definition:
-    """Orders, read from this folder."""
+    """Define the pipeline orders, which reads from this folder."""
     read = origin(path=f"{folder}/*.json", format="json", schema="id long")
     to = [Delta(path=f"{folder}/orders")]
     return definition_of(Pipeline(name="orders", origin=read, destinations=to, state=f"{folder}/state", **given))
 
 
 def make_plan(number: int, lane: str = "0") -> PlannedBatch:
-    """A batch, whose plan is called like its number."""
+    """Return a batch whose plan is named after its lane and number."""
     batch = Batch(
         pipeline="orders", run="run", origin="origin", lane=lane, number=number, plan=f"{lane}-{number}",
         span=Span(start=number - 1, end=number, label=f"{number}.json"), schema="{}",
@@ -65,7 +65,7 @@ def make_plan(number: int, lane: str = "0") -> PlannedBatch:
 
 @dataclass
 class FakeCanary(Canary):
-    """A canary that notes the batches which it tries, and does something else in the place of that."""
+    """A canary that records the tried batches instead of processing them."""
 
     tried: list[str] = field(default_factory=list)
     error: Exception | None = None
@@ -93,7 +93,7 @@ def canary(tmp_path: Path) -> FakeCanary:
 
 
 def go(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) -> Outcome:
-    """What a runner hands over that does this task with this outcome."""
+    """Return the outcome of a runner with this canary, whose task has this outcome."""
     run = CarriedRun(
         id="run", spark=cast(Any, None), journal=cast(Any, None), deadline=None, is_stopping=lambda: stopping
     )
@@ -102,19 +102,19 @@ def go(canary: Canary, task: Task, outcome: Outcome, *, stopping: bool = False) 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (0.05, 0.05), ("100 %", 1), (1, 1)])
 def test_a_share_is_a_percentage_or_a_fraction(text: str | float, share: float) -> None:
-    """Of all batches of a run."""
+    """The share is of all batches of a run."""
     assert parse_share(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["", "0", "0%", "101%", "1.01", "-5%", "five", "nan"])
-def test_a_share_that_is_none_is_refused(text: str) -> None:
-    """The message shows what a share looks like."""
+def test_an_invalid_share_is_refused(text: str) -> None:
+    """The message shows two valid shares."""
     with pytest.raises(Refusal, match=r"expected a share such as 5% or 0\.05"):
         parse_share(text)
 
 
-def test_the_plan_says_whether_a_batch_is_chosen() -> None:
-    """The choice is always the same, and a larger share has the batches of a smaller one too."""
+def test_the_plan_decides_whether_a_batch_is_chosen() -> None:
+    """The choice is always the same. A larger share includes the batches of a smaller one."""
     plans = [f"plan {number}" for number in range(10_000)]
     chosen = [plan for plan in plans if is_chosen(plan, 0.05)]
     assert 400 < len(chosen) < 600
@@ -123,8 +123,8 @@ def test_the_plan_says_whether_a_batch_is_chosen() -> None:
     assert all(is_chosen(plan, 1) for plan in plans)
 
 
-def test_the_first_batch_is_tried_whatever_the_share(canary: FakeCanary) -> None:
-    """What is handed over is what the runner did, with how long the canary took."""
+def test_the_first_batch_is_tried_with_any_share(canary: FakeCanary) -> None:
+    """The outcome is the runner's outcome, with the time that the canary took."""
     for number in (1, 2, 3):
         found = go(canary, WriteStraight(plan=make_plan(number)), LANDED)
         assert isinstance(found, Landed)
@@ -135,8 +135,8 @@ def test_the_first_batch_is_tried_whatever_the_share(canary: FakeCanary) -> None
     assert report.tables == {"orders": ShadowTable(place="p", rows=2)}
 
 
-def test_a_batch_is_tried_once_it_is_delivered(canary: FakeCanary) -> None:
-    """A batch that failed is tried when it is found delivered, and no later task tries it again."""
+def test_a_batch_is_tried_when_it_is_delivered(canary: FakeCanary) -> None:
+    """A failed batch is tried once it is found delivered. No later task tries it again."""
     plan = make_plan(1)
     ask = AskDestinations(plan=plan, names=["orders"], identities={})
     for task, outcome in (
@@ -151,10 +151,10 @@ def test_a_batch_is_tried_once_it_is_delivered(canary: FakeCanary) -> None:
 
 
 @pytest.mark.parametrize(("expected", "nacks", "tried"), [(0, (), ["0-1"]), (0, (1,), []), (2, (), [])])
-def test_a_decided_batch_is_tried_at_once_only_if_no_row_goes_anywhere(
+def test_a_decided_batch_is_tried_at_once_only_without_rows(
     canary: FakeCanary, expected: int, nacks: tuple[int, ...], tried: list[str]
 ) -> None:
-    """Nothing follows the decision then but the settlement. Other batches are tried behind their delivery."""
+    """If no row is delivered or refused, only the settlement follows. Other batches are tried after their delivery."""
     counts = Counts(read=2, nacked=len(nacks), branches={"orders": BranchCounts(expected=expected)})
     plan = make_plan(1)
     go(canary, Prepare(plan=plan), Prepared(path="p", counts=counts, nacks=nacks))
@@ -164,8 +164,8 @@ def test_a_decided_batch_is_tried_at_once_only_if_no_row_goes_anywhere(
     assert (canary.tried, canary.report.rows) == (["0-1"], 2)
 
 
-def test_each_batch_of_a_group_is_chosen_by_itself_and_work_aside_is_left_alone(tmp_path: Path) -> None:
-    """A batch of a replay or a backfill that was left open is none of the run's share."""
+def test_a_canary_tries_each_batch_of_a_group_but_no_replayed_batch(tmp_path: Path) -> None:
+    """An open batch of a replay or a backfill is not part of the run's share."""
     definition = make_definition(tmp_path)
     canary = FakeCanary(definition, definition, 1.0)
     group = WriteGroup(carries=[WriteStraight(plan=make_plan(1, lane)) for lane in ("a", "b", "dlq/origin")])
@@ -173,7 +173,7 @@ def test_each_batch_of_a_group_is_chosen_by_itself_and_work_aside_is_left_alone(
     assert (canary.tried, canary.report.rows) == (["a-1", "b-1"], 6)
 
 
-def test_whatever_the_new_definition_raises_the_batch_goes_on(tmp_path: Path) -> None:
+def test_an_error_of_the_new_definition_does_not_stop_the_batch(tmp_path: Path) -> None:
     """The report names the batch and the reason, without secrets and protected values."""
     old = make_definition(tmp_path, secrets={"hunter2": "${secret:KEY}"})
     canary = FakeCanary(old, make_definition(tmp_path), 1.0, error=RuntimeError("hunter2 is wrong"))
@@ -186,15 +186,15 @@ def test_whatever_the_new_definition_raises_the_batch_goes_on(tmp_path: Path) ->
     assert (hidden.report.failed, "12345" in hidden.report.notices[0]) == (1, False)
 
 
-def test_a_run_that_stops_does_not_wait_for_the_canary(canary: FakeCanary) -> None:
-    """The batch is handed over, and the report says that it was not tried."""
+def test_a_stopping_run_does_not_wait_for_the_canary(canary: FakeCanary) -> None:
+    """The outcome is returned, and the report states that the batch was not tried."""
     canary.hold = threading.Event()
     assert isinstance(go(canary, WriteStraight(plan=make_plan(1)), LANDED, stopping=True), Landed)
     assert "the run is stopping" in canary.report.notices[0]
 
 
-def test_a_batch_that_takes_too_long_is_the_last(tmp_path: Path) -> None:
-    """The run waits for it no longer than the canary's patience, and then goes on without one."""
+def test_a_canary_that_takes_too_long_tries_no_more_batches(tmp_path: Path) -> None:
+    """The run waits no longer than the canary's patience. Then it continues without the canary."""
     definition = make_definition(tmp_path)
     canary = FakeCanary(definition, definition, 1.0, patience=0.0, hold=threading.Event())
     for number in (1, 2):
@@ -204,8 +204,8 @@ def test_a_batch_that_takes_too_long_is_the_last(tmp_path: Path) -> None:
     assert "the run goes on without the canary" in canary.report.notices[1]
 
 
-def test_a_canary_that_cannot_read_the_rows_is_refused_before_any_is_read(tmp_path: Path) -> None:
-    """It reads from the same place as the run, a second time, and has all lanes."""
+def test_a_canary_that_cannot_read_the_rows_is_refused(tmp_path: Path) -> None:
+    """It must read the same rows as the run, be able to read them again, and have all lanes."""
     here, once = make_definition(tmp_path), make_definition(tmp_path, origin=Once)
     with pytest.raises(Refusal, match="Both definitions must read the same rows"):
         Canary(here, make_definition(tmp_path / "other"), 1.0)

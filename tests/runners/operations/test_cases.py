@@ -1,4 +1,4 @@
-"""What a case expects, and what is wrong with an outcome."""
+"""What a test case expects, and the problems of an outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS: Sequence[Mapping[str, Any]] = ({"id": 1, "amount": 1.5}, {"id": 2, "amount
 
 
 def make_outcome(rows: Sequence[Mapping[str, Any]] = ROWS, **changes: Any) -> CaseOutcome:
-    """An outcome with rows for one destination."""
+    """Return an outcome with rows for one destination."""
     given: dict[str, Any] = {
         "delivered": {"orders": rows},
         "columns": {"orders": ["id", "amount", "tags"]},
@@ -41,7 +41,7 @@ def make_outcome(rows: Sequence[Mapping[str, Any]] = ROWS, **changes: Any) -> Ca
 
 
 def find_problems(outcome: CaseOutcome, **expected: Any) -> list[str]:
-    """What is wrong with the outcome."""
+    """Return the problems of the outcome."""
     return list(compare(Case(name="a case", rows=[{"id": 1}], **expected), outcome).problems)
 
 
@@ -64,8 +64,8 @@ REFUSED = {
         {"refused": []},
     ],
 )
-def test_what_is_as_expected_passes(expected: dict[str, Any]) -> None:
-    """Order, columns that are not named and the writing of numbers do not count."""
+def test_an_expected_outcome_passes(expected: dict[str, Any]) -> None:
+    """The order of rows, other columns and the notation of numbers do not matter."""
     assert find_problems(make_outcome(), **expected) == []
 
 
@@ -90,8 +90,8 @@ def test_what_is_as_expected_passes(expected: dict[str, Any]) -> None:
         ({"fails": True}, "expected the batch to fail, and it does not"),
     ],
 )
-def test_what_is_not_as_expected_is_named(expected: dict[str, Any], problem: str) -> None:
-    """With what was expected, and what came."""
+def test_an_unexpected_outcome_is_named(expected: dict[str, Any], problem: str) -> None:
+    """The problem has the expected and the actual value."""
     assert problem in find_problems(make_outcome(), **expected)
 
 
@@ -105,36 +105,36 @@ def test_what_is_not_as_expected_is_named(expected: dict[str, Any], problem: str
         ([{"message": "is not a date"}], ['expected message "is not a date"']),
     ],
 )
-def test_a_refused_row_is_known_by_a_part_of_it(expected: Any, problems: list[str]) -> None:
-    """A message need only contain the words."""
+def test_a_refused_row_is_matched_by_part_of_it(expected: Any, problems: list[str]) -> None:
+    """A message need only contain the given words."""
     found = find_problems(make_outcome(refused=[REFUSED]), refused=expected)
     assert len(found) == len(problems)
     assert all(part in line for part, line in zip(problems, found, strict=True))
 
 
-def test_a_refused_row_that_no_case_expects_is_a_problem() -> None:
-    """A case that only counts what is delivered would hide the reason."""
+def test_an_unexpected_refused_row_is_a_problem() -> None:
+    """A case that only counts delivered rows would hide the reason."""
     found = find_problems(make_outcome(refused=[REFUSED]), delivered=2)
     assert found == ["refused by cast, and not expected: column amount: 'x' is not an int"]
 
 
-def test_a_batch_that_fails_is_a_problem_unless_it_is_expected() -> None:
-    """With the expectation that it fails."""
+def test_a_failing_batch_is_a_problem_unless_it_is_expected() -> None:
+    """The problem has the reason of the failure."""
     outcome = make_outcome(failures=["expect: 80 % of ids were unique"])
     assert find_problems(outcome, delivered=2) == ["the batch fails: expect: 80 % of ids were unique"]
     assert find_problems(outcome, fails=True) == []
 
 
-def test_several_destinations_are_named() -> None:
-    """A list says nothing of where its rows go."""
+def test_a_case_with_several_destinations_names_each() -> None:
+    """A number or a list of rows does not name its destination, so it is refused."""
     outcome = make_outcome(delivered={"a": ROWS, "b": []}, columns={"a": ["id"], "b": ["id"]})
     assert find_problems(outcome, delivered={"a": 2, "b": 0}) == []
     assert find_problems(outcome, delivered={"b": 1}) == ["delivered to b: expected 1, got 0"]
     assert "expected a mapping with a, b" in find_problems(outcome, delivered=2)[0]
 
 
-def test_as_many_expected_rows_as_possible_get_a_row_of_their_own() -> None:
-    """In any order, though one of them fits both rows: the other one fits only one."""
+def test_as_many_expected_rows_as_possible_are_matched() -> None:
+    """One expected row fits both rows, and another fits only one. The match does not depend on their order."""
     wanted: list[dict[str, Any]] = [{"kind": "x"}, {"id": 1}]
     found = [{"id": 1, "kind": "x"}, {"id": 2, "kind": "x"}]
     for expected in itertools.permutations(wanted):
@@ -160,8 +160,8 @@ def test_as_many_expected_rows_as_possible_get_a_row_of_their_own() -> None:
         ([1], [1, 2], False),
     ],
 )
-def test_values_are_compared_by_what_they_mean(expected: Any, found: Any, equal: bool) -> None:
-    """A number may have other digits and a time another form, but text is no number and a day no time."""
+def test_values_are_compared_by_their_meaning(expected: Any, found: Any, equal: bool) -> None:
+    """Numbers may have other digits, and times another form. But text does not equal a number, or a day a time."""
     assert is_equal(expected, found) is equal
 
 
@@ -172,7 +172,7 @@ def load(folder: Path, text: str) -> Sequence[Case]:
 
 
 def test_cases_are_read_from_the_file_beside_the_definition(tmp_path: Path) -> None:
-    """A file of rows is looked for there too."""
+    """A file of rows is looked for beside the definition too."""
     assert find_cases(tmp_path / "orders.yaml") == tmp_path / "orders.test.yaml"
     text = (
         "cases:\n- {name: a, at: 2026-03-04 23:00+02:00, file: bad.json, refused: 1}\n"
@@ -197,22 +197,22 @@ def test_cases_are_read_from_the_file_beside_the_definition(tmp_path: Path) -> N
         ("cases:\n- &a {name: a, rows: [{id: 1}], delivered: 1}\n- *a", "the name 'a' stands twice"),
     ],
 )
-def test_a_case_that_is_none_is_refused_with_what_to_write(tmp_path: Path, text: str, problem: str) -> None:
-    """Before Spark is started."""
+def test_an_invalid_case_is_refused_with_what_to_write(tmp_path: Path, text: str, problem: str) -> None:
+    """Spark is not started for this."""
     with pytest.raises(DefinitionError) as raised:
         load(tmp_path, text)
     assert problem in raised.value.message
 
 
-def test_a_definition_without_cases_says_what_to_write(tmp_path: Path) -> None:
-    """With the page that has an example."""
+def test_a_missing_file_of_cases_is_named_with_what_to_write(tmp_path: Path) -> None:
+    """The hint names the file to write."""
     with pytest.raises(DefinitionError) as raised:
         load_cases(tmp_path / "orders.test.yaml")
     assert "Write orders.test.yaml beside the definition" in raised.value.hint
 
 
 def test_a_name_chooses_a_case(tmp_path: Path) -> None:
-    """A name that no case has is refused with the nearest one, or with all of them."""
+    """An unknown name is refused. The message has the nearest name, or all names."""
     cases = [Case(name=name, rows=[{"id": 1}], delivered=1) for name in ("one", "two")]
     assert [case.name for case in choose_cases(cases, ["two"])] == ["two"]
     assert choose_cases(cases, []) is cases
@@ -222,8 +222,8 @@ def test_a_name_chooses_a_case(tmp_path: Path) -> None:
         choose_cases(cases, ["last"])
 
 
-def test_results_are_a_line_each_and_a_sum() -> None:
-    """What is wrong stands below its case."""
+def test_results_are_printed_as_lines_and_a_total() -> None:
+    """The problems are below their case."""
     results = [CaseResult(case="a", problems=()), CaseResult(case="b", problems=("filtered: expected 1, got 0",))]
     assert format_results(results, Path("x/orders.test.yaml"), 1.234).splitlines() == [
         "passed  a",

@@ -1,4 +1,4 @@
-"""What is known of one refused row without Spark."""
+"""What `dlq explain` shows about one refused row. Without Spark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ state: state
 
 @pytest.fixture
 def definition(tmp_path: Path) -> Definition:
-    """A definition whose state has two rows that `require` refused, and one that `cast` did."""
+    """A definition whose state has two rows that `require` refused, and one row that `cast` refused."""
     made = read(tmp_path, ORDERS)
     record_opening(made)
     refused = letters(1, 2, stage="require", code="positive", message="positive: amount > 0 is false")
@@ -50,22 +50,22 @@ def read(folder: Path, text: str) -> Definition:
 
 
 def record_opening(definition: Definition) -> None:
-    """Let the ledger know a definition, as a run that opens does."""
+    """Record a definition in the ledger, as a run does when it opens."""
     journal = Journal(StateLocation.of(definition.pipeline).open_ledger(None))
     body = {"pipeline": "orders", "definition": definition.text, "hash": definition.hash}
     journal.ledger.append([Entry(kind="open", body=body)], after=journal.state.seq)
 
 
-def test_a_row_is_explained_with_the_values_that_its_rule_saw(definition: Definition) -> None:
-    """The message names the rule alone."""
+def test_a_row_is_explained_with_the_values_that_its_rule_read(definition: Definition) -> None:
+    """The message has only the rule. The column that the rule reads gives the values."""
     row = load_refused_row(definition, "p/1")
     assert (row.refuser, row.state, row.position, row.alike) == ("require", "waiting", 1, 1)
     assert row.values == {"amount": "-1"}
     assert row.stage.then == row.stage.now == {"require": {"positive": "amount > 0"}}
 
 
-def test_a_stage_is_shown_as_it_was_and_as_it_is(definition: Definition, tmp_path: Path) -> None:
-    """Also when it left the definition."""
+def test_a_stage_is_shown_as_it_was_then_and_is_now(definition: Definition, tmp_path: Path) -> None:
+    """If the definition no longer has the stage, only the old one is shown."""
     changed = read(tmp_path, ORDERS.replace("amount > 0", "amount > -5"))
     stage = load_refused_row(changed, "p/1").stage
     assert (stage.then, stage.now) == (
@@ -76,28 +76,28 @@ def test_a_stage_is_shown_as_it_was_and_as_it_is(definition: Definition, tmp_pat
     assert load_refused_row(without, "p/1").stage.now is None
 
 
-def test_a_definition_that_the_ledger_lost_is_not_guessed(definition: Definition) -> None:
-    """The stage of today is shown alone."""
+def test_a_definition_missing_in_the_ledger_is_not_guessed(definition: Definition) -> None:
+    """Only the stage of the current definition is shown."""
     stage = load_refused_row(definition, "p/3").stage
     assert (stage.known, stage.then, stage.now) == (False, None, {"cast": {"amount": "int"}})
 
 
-def test_an_id_that_is_missing_is_named(definition: Definition) -> None:
-    """The hint says where ids are shown."""
+def test_an_unknown_id_is_named(definition: Definition) -> None:
+    """The message names the id, even if it has a quote."""
     with pytest.raises(Refusal, match="The DLQ has no row p/9"):
         load_refused_row(definition, "p/9")
     with pytest.raises(Refusal, match="The DLQ has no row it's/1"):
         load_refused_row(definition, "it's/1")
 
 
-def test_a_rule_may_have_a_quote_in_its_name(definition: Definition, tmp_path: Path) -> None:
-    """Rows of the same rule are counted."""
+def test_a_rule_name_may_have_a_quote(definition: Definition, tmp_path: Path) -> None:
+    """Rows with the same rule are counted."""
     post(tmp_path / "state" / "dlq", letters(7, 8, 9, code="it's", stage="a 'b'"))
     assert load_refused_row(definition, "p/8").alike == 2
 
 
 def test_protected_values_are_masked(definition: Definition, tmp_path: Path) -> None:
-    """In the row, and in the values beside the message."""
+    """Values are masked in the row, and in the values beside the message."""
     hidden = read(tmp_path, f"{ORDERS}protect: [amount]\n")
     row = load_refused_row(hidden, "p/1")
     assert "-1" not in json.dumps([dict(row.letter), dict(row.values)])
@@ -128,8 +128,8 @@ destinations:
 
 
 @pytest.mark.parametrize("text", [ORDERS, MANY])
-def test_stages_have_the_names_that_a_run_gives_them(text: str, tmp_path: Path) -> None:
-    """For each origin, as the chain of its stages is numbered and named."""
+def test_stages_have_the_same_names_as_in_a_run(text: str, tmp_path: Path) -> None:
+    """For each origin, the names are those of the run's chain of stages."""
     made = read(tmp_path, text)
     for origin in made.pipeline.every_origin:
         chain = make_chain(made.pipeline, origin, name_destinations(made.pipeline.every_destination))
@@ -160,7 +160,7 @@ TODAY = TracedRow(row={"id": 7}, outcome="wanted", destinations=["memory"])
         (RowTrial(why_not="it is gone"), "it cannot be tried: it is gone"),
     ],
 )
-def test_a_person_reads_what_would_become_of_it_today(
+def test_the_outcome_of_a_row_today_is_shown(
     definition: Definition,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -168,8 +168,9 @@ def test_a_person_reads_what_would_become_of_it_today(
     trial: RowTrial,
     line: str,
 ) -> None:
-    """A row that would pass comes with the commands that deliver it, and all with the same cause. One that would be
-    refused comes with the command that looks for a fix."""
+    """For a row that would pass, the commands that deliver it and all rows with its cause are shown. For a row that
+    would be refused, the command that looks for a fix is shown.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.operations.explain_row.RefusedRow.try_again", lambda self: trial)
     assert cli.execute(["dlq", "explain", "orders.yaml", "p/1"]) == 0
@@ -184,10 +185,10 @@ def test_a_person_reads_what_would_become_of_it_today(
     assert "all alike" not in capsys.readouterr().out
 
 
-def test_no_fix_is_looked_for_where_a_value_is_too_large(
+def test_no_fix_is_suggested_for_a_value_that_is_too_large(
     definition: Definition, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """`dlq suggest` changes values, and none of its changes makes one small."""
+    """`dlq suggest` changes values, but none of its changes makes a value smaller."""
     post(tmp_path / "state" / "dlq", letters(7, code="LARGE", stage="claim"))
     monkeypatch.chdir(tmp_path)
     today = replace(TODAY, outcome="rejected", stage="claim", message="no", destinations=[])
@@ -196,15 +197,15 @@ def test_no_fix_is_looked_for_where_a_value_is_too_large(
     assert "dlq suggest" not in capsys.readouterr().out
 
 
-def test_a_long_row_beside_it_is_cut(definition: Definition) -> None:
-    """The screen is for the row itself."""
+def test_a_long_neighbour_row_is_cut(definition: Definition) -> None:
+    """The output stays short, and states the length of the neighbour."""
     trial = RowTrial(neighbours=[NeighbourRow(position=2, row={"text": "x" * 5_000_000})], why_not="it is gone")
     shown = format_row_trial(load_refused_row(definition, "p/1"), trial, "orders.yaml")
     assert len(shown) < 3_000
     assert "(5,000,012 characters)" in shown
 
 
-def test_an_id_is_not_taken_for_a_file(
+def test_an_id_is_not_taken_for_a_definition_file(
     definition: Definition,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -224,13 +225,13 @@ def test_an_id_is_not_taken_for_a_file(
     assert "Missing argument ID" in capsys.readouterr().err
 
 
-def test_python_asks_the_same(definition: Definition) -> None:
-    """Through the pipeline."""
+def test_python_explains_a_row(definition: Definition) -> None:
+    """`Pipeline.explain_dead_letter` returns the row."""
     assert Pipeline.of(definition.pipeline).explain_dead_letter("p/2").letter["id"] == "p/2"
 
 
-def test_a_row_that_failed_again_points_to_its_first_entry(definition: Definition, tmp_path: Path) -> None:
-    """Through all replays that refused it."""
+def test_a_row_that_failed_again_names_its_first_entry(definition: Definition, tmp_path: Path) -> None:
+    """It lists all earlier entries, through each replay that refused the row."""
     post(tmp_path / "state" / "dlq", letters(1, plan="q", replays="p/1") + letters(1, plan="r", replays="q/1"))
     row = load_refused_row(definition, "r/1")
     assert list(row.earlier) == ["p/1", "q/1"]

@@ -1,4 +1,4 @@
-"""A pause: a limit made it, the ledger keeps it, and a person ends it."""
+"""A limit pauses a pipeline, the ledger keeps the pause, and a user ends it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAUSE = Entry(kind="pause", lane="0", body={"number": 3, "limit": "rows", "reaso
 
 @pytest.fixture
 def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
-    """One that was paused by a run that has ended since."""
+    """A pipeline that a run paused before it ended."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(YAML)
     pipeline = Pipeline.load("orders.yaml")
@@ -51,7 +51,7 @@ def read_journal(pipeline: Pipeline) -> Journal:
 
 
 def settle_with(bench: Bench, limits: dict[str, str], *lanes: str) -> None:
-    """Let the batches of these lanes, carried at once, refuse two of their ten rows."""
+    """Let the current batches of these lanes refuse two of their ten rows each."""
     bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
     bench.turn()
     steps = []
@@ -64,7 +64,7 @@ def settle_with(bench: Bench, limits: dict[str, str], *lanes: str) -> None:
 
 
 def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
-    """The batch is over, and nothing else is planned."""
+    """The batch is cancelled, and no other batch is planned."""
     bench = Bench()
     settle_with(bench, {"rows": "5% pause"})
     bench.dispatcher._record([bench.dispatcher._decide("0", Explained(nacks=()))])
@@ -76,8 +76,8 @@ def test_a_run_that_exceeds_a_limit_records_the_pause_and_stops() -> None:
     assert [type(each) for each in bench.events if isinstance(each, BatchCancelled | LimitExceeded)] == [BatchCancelled]
 
 
-def test_two_lanes_that_exceed_a_limit_at_once_pause_the_pipeline_once() -> None:
-    """Both batches end, and one resume is enough."""
+def test_two_lanes_that_exceed_a_limit_together_pause_the_pipeline_once() -> None:
+    """Both batches end, and one `resume` is enough."""
     bench = Bench(lanes=2, runners=2)
     settle_with(bench, {"rows": "5% pause"}, "0", "1")
     bench.dispatcher._record([bench.dispatcher._decide(lane, Explained(nacks=())) for lane in ("1", "0")])
@@ -89,8 +89,8 @@ def test_two_lanes_that_exceed_a_limit_at_once_pause_the_pipeline_once() -> None
     assert bench.journal.state.paused is None
 
 
-def test_a_lane_whose_batch_is_under_way_finishes_it_when_another_lane_pauses() -> None:
-    """No batch is left open, and none begins."""
+def test_a_lane_finishes_its_batch_when_another_lane_pauses() -> None:
+    """No batch stays open, and no new batch begins."""
     bench = Bench(lanes=2, runners=2)
     settle_with(bench, {"rows": "5% pause"}, "0")
     bench.dispatcher._record([bench.dispatcher._decide("0", Explained(nacks=()))])
@@ -102,8 +102,8 @@ def test_a_lane_whose_batch_is_under_way_finishes_it_when_another_lane_pauses() 
     assert bench.journal.state.paused is not None
 
 
-def test_a_run_that_only_notifies_tells_listeners_and_goes_on() -> None:
-    """What is told has the figures, for people and for programs."""
+def test_a_limit_that_only_notifies_does_not_stop_the_run() -> None:
+    """The event has the figures, as attributes and as JSON."""
     bench = Bench()
     settle_with(bench, {"rows": "5% notify"})
     assert (bench.journal.state.paused, bench.dispatcher.errors, bench.dispatcher.stopping) == (None, [], "")
@@ -117,7 +117,7 @@ def test_a_run_that_only_notifies_tells_listeners_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize(("limits", "codes", "weigh"), [({"rows": "5%"}, False, ""), ({"CAST": "off"}, True, "")])
-def test_what_a_limit_does_not_need_is_not_asked(limits: dict[str, str], codes: bool, weigh: str) -> None:
+def test_a_limit_counts_only_what_it_needs(limits: dict[str, str], codes: bool, weigh: str) -> None:
     """Codes and weights each cost a Spark job."""
     bench = Bench()
     bench.dispatcher.rules = DeliveryRules(dlq=Dlq(window=0, limits=limits))
@@ -127,8 +127,8 @@ def test_what_a_limit_does_not_need_is_not_asked(limits: dict[str, str], codes: 
     assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, codes=codes, weigh=weigh)
 
 
-def test_the_weight_is_asked_where_a_limit_goes_by_it() -> None:
-    """Unless it is off."""
+def test_weights_are_counted_only_for_a_limit_on_weight() -> None:
+    """They are not counted if that limit is off."""
     bench = Bench()
     bench.turn()
     bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
@@ -138,8 +138,8 @@ def test_the_weight_is_asked_where_a_limit_goes_by_it() -> None:
         assert bench.dispatcher._complete_task(flight) == Prepare(plan=flight.plan, weigh=weigh)
 
 
-def test_no_run_begins_until_a_person_resumes_the_pipeline(pipeline: Pipeline) -> None:
-    """Spark is not even started, and the ledger stays as it is."""
+def test_no_run_begins_until_a_user_resumes_the_pipeline(pipeline: Pipeline) -> None:
+    """The refused run does not start Spark, and does not change the ledger."""
     before = read_journal(pipeline).state.seq
     with pytest.raises(Paused, match=r"batch 3 of lane 0, 9 of its 10 rows were refused\.") as caught:
         pipeline.run()
@@ -152,14 +152,14 @@ def test_no_run_begins_until_a_person_resumes_the_pipeline(pipeline: Pipeline) -
     assert (entry.body["reason"], "@" in entry.body["who"]) == ("mended", True)
 
 
-def test_work_that_a_person_asked_for_begins_all_the_same(pipeline: Pipeline) -> None:
-    """Here to finish what was left open."""
+def test_a_paused_pipeline_can_finish_open_batches(pipeline: Pipeline) -> None:
+    """A run that only finishes open batches acquires the ledger despite the pause."""
     run = PipelineRun(pipeline=pipeline, text="", hash="", finish=True)
     assert run.make_ownership().open_journal(None).state.paused
 
 
 def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:
-    """And the first of two is the one that is told."""
+    """A second pause does not replace the first."""
     journal = read_journal(pipeline)
     state = apply_entries([Entry(kind="snapshot", seq=journal.state.seq + 1, body=journal.state.json())])
     assert state.paused == journal.state.paused
@@ -168,8 +168,8 @@ def test_a_pause_outlasts_runs_and_snapshots(pipeline: Pipeline) -> None:
     assert apply_entries([again], state).stopping
 
 
-def test_the_commands(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
-    """`status` shows the pause and the way out, `run` refuses, and `resume` needs a reason."""
+def test_the_commands_show_and_end_a_pause(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` shows the pause and the command that ends it. `run` refuses, and `resume` needs a reason."""
     assert cli.execute(["status", "orders.yaml"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("orders: paused ")
@@ -187,7 +187,7 @@ def test_the_commands(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_resuming_needs_a_reason(pipeline: Pipeline) -> None:
-    """Blanks are none."""
+    """A blank reason is refused."""
     with pytest.raises(Refusal):
         resume(pipeline, reason=" ")
     assert read_journal(pipeline).state.paused is not None

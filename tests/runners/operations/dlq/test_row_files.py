@@ -1,4 +1,4 @@
-"""Rows in files that a person edits: what is written comes back as it was, and what cannot be is refused in words."""
+"""Files of rows for editing. Each value is read back unchanged, and an invalid value is refused with a message."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDINGS = ["csv", "json", "parquet"]
 
 
 def struct(*fields: tuple[str, Json]) -> dict[str, Any]:
-    """A type with these fields."""
+    """Return a struct type with these fields."""
     return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in fields]}
 
 
@@ -45,12 +45,13 @@ TRICKY = [
     *("\t", "\r\n", "a\nb", 'say "no"', "ä€😀", "a\x01b", "a;b,c", "\ufeffx", "\u2028"),
     "\0" + base64.b64encode(b"\xff\xfe").decode(),
 ]
-"""Text that a spreadsheet, or a reader of CSV, may take for something else; the last is no text, as the DLQ has it."""
+"""Text that a spreadsheet or a CSV reader may misread. The last one is bytes that are no text, as the DLQ stores them.
+"""
 TEXTS = st.sampled_from(TRICKY) | st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 def decimals(precision: int, scale: int) -> st.SearchStrategy[Number]:
-    """As Spark writes them: with all digits behind the point."""
+    """Numbers as Spark writes them, with all digits after the point."""
 
     def write(digits: int) -> Number:
         whole, part = divmod(abs(digits), 10**scale)
@@ -77,7 +78,7 @@ SCALARS: list[tuple[Json, st.SearchStrategy[Any]]] = [
 
 
 def nest(inner: tuple[Json, st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Json, st.SearchStrategy[Any]]]:
-    """Types that are made of this one."""
+    """Types that contain this type."""
     kind, values = inner
     some, keys = st.none() | values, st.integers(0, 99).map(Number)
     entry = st.fixed_dictionaries({"key": keys, "value": some})
@@ -107,7 +108,7 @@ def rows(draw: st.DrawFn) -> EditableRow:
 
 
 def come_back(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]:
-    """The values of a row that went through a file."""
+    """Write a row to a file, read it, and return its values."""
     file = folder / f"rows.{ending}"
     write_rows(file, [row], {name: [kind] for name, kind in row.kinds.items()})
     (edited,) = read_rows(file)
@@ -121,15 +122,15 @@ def come_back(row: EditableRow, ending: str, folder: Path) -> Mapping[str, Json]
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @given(row=rows())
-def test_a_row_of_any_type_comes_back_as_it_was(ending: str, row: EditableRow) -> None:
-    """Digit by digit, also text that looks like a formula, empty text, NULL, and bytes that are no text."""
+def test_a_row_of_any_type_is_read_back_unchanged(ending: str, row: EditableRow) -> None:
+    """This includes all digits, text that looks like a formula, empty text, NULL, and bytes that are no text."""
     with tempfile.TemporaryDirectory() as folder:
         assert write_json(come_back(row, ending, Path(folder))) == write_json(row.values)
 
 
 @given(column=COLUMNS, data=st.data())
-def test_a_cell_says_the_value_by_itself(column: tuple[Json, st.SearchStrategy[Any]], data: st.DataObject) -> None:
-    """Without the original beside it: what a cell shows means the value, and NULL alone is an empty cell."""
+def test_a_cell_alone_gives_its_value(column: tuple[Json, st.SearchStrategy[Any]], data: st.DataObject) -> None:
+    """The cell is parsed without the original value. Only NULL is an empty cell."""
     kind, values = column
     value = data.draw(values)
     cell = show_cell(value, kind)
@@ -138,9 +139,9 @@ def test_a_cell_says_the_value_by_itself(column: tuple[Json, st.SearchStrategy[A
 
 
 @given(text=TEXTS)
-def test_no_spreadsheet_takes_a_cell_for_a_formula(text: str) -> None:
-    """Whatever the text is."""
-    assert show_cell(text, "string")[0] not in "=+-@\t\r＝＋－＠"  # noqa: RUF001 -- a spreadsheet takes them for the others
+def test_a_cell_never_looks_like_a_formula(text: str) -> None:
+    """This holds for any text."""
+    assert show_cell(text, "string")[0] not in "=+-@\t\r＝＋－＠"  # noqa: RUF001 -- a spreadsheet also takes the full-width forms for formulas
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_no_spreadsheet_takes_a_cell_for_a_formula(text: str) -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused(value: Json, kind: Json, message: str) -> None:
-    """With what came, and what was expected."""
+    """The message has the given value and the expected type."""
     with pytest.raises(BadValue, match=message):
         check_value(value, kind)
 
@@ -195,8 +196,8 @@ def test_a_value_of_another_type_is_refused(value: Json, kind: Json, message: st
         (None, "", "string", False),
     ],
 )
-def test_another_way_to_write_a_value_is_no_change(value: Json, original: Json, kind: Json, same: bool | None) -> None:
-    """A spreadsheet takes zeros away, and writes times its own way."""
+def test_another_notation_of_a_value_is_no_change(value: Json, original: Json, kind: Json, same: bool | None) -> None:
+    """A spreadsheet removes zeros, and writes times in another format."""
     if same is None:
         with pytest.raises(BadValue):
             keep_if_same(value, original, kind)
@@ -218,8 +219,8 @@ def test_another_way_to_write_a_value_is_no_change(value: Json, original: Json, 
         (" ", "long", "' ' is not a bigint"),
     ],
 )
-def test_a_cell_that_a_spreadsheet_spoiled_is_refused(cell: str, kind: Json, message: str) -> None:
-    """Rather than read as another value."""
+def test_a_cell_that_a_spreadsheet_damaged_is_refused(cell: str, kind: Json, message: str) -> None:
+    """It is not read as another value."""
     with pytest.raises(BadValue, match=message):
         check_value(parse_cell(cell, kind), kind)
 
@@ -230,8 +231,8 @@ ROW = EditableRow(
 KINDS: dict[str, list[Json]] = {"n": ["long"], "t": ["string"]}
 
 
-def test_a_spreadsheet_of_another_country_is_read(tmp_path: Path) -> None:
-    """With semicolons or tabs, without the mark of UTF-8, with rows of nothing, and with cells behind the header."""
+def test_a_csv_file_of_another_locale_is_read(tmp_path: Path) -> None:
+    """It has semicolons or tabs, no byte order mark, empty rows, and empty cells after the last column."""
     for delimiter in ";\t":
         file = tmp_path / "rows.csv"
         lines = [[ID, "n", "t", ""], ["p/1", "8", "a,b", ""], ["", "", "", ""], ["p/2", "9", "", ""]]
@@ -240,16 +241,16 @@ def test_a_spreadsheet_of_another_country_is_read(tmp_path: Path) -> None:
         assert [(row.number, row.id, row.cells["t"]) for row in read_rows(file)] == [(2, "p/1", "a,b"), (4, "p/2", "")]
 
 
-def test_json_is_read_as_a_list_and_as_lines(tmp_path: Path) -> None:
-    """And with the digits that its numbers have."""
+def test_json_is_read_as_a_list_or_as_lines(tmp_path: Path) -> None:
+    """The digits of its numbers are kept."""
     file = tmp_path / "rows.json"
     for text in (f'[{{"{ID}": "p/1", "n": 1.10}}]', f'{{"{ID}": "p/1", "n": 1.10}}\n{{"{ID}": "p/2"}}\n'):
         file.write_text(text)
         assert read_rows(file)[0].cells["n"] == "1.10"
 
 
-def test_parquet_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
-    """With a float for a whole number that may be NULL, a list of structs for a map, and times in nanoseconds."""
+def test_parquet_of_other_programs_is_read(tmp_path: Path) -> None:
+    """It may have floats for integers that can be NULL, lists of structs for maps, and times in nanoseconds."""
     file = tmp_path / "rows.parquet"
     at = pa.array([datetime(2026, 1, 31, 6)], pa.timestamp("ns"))
     entries = [[{"key": "a", "value": 1}]]
@@ -288,8 +289,8 @@ def test_parquet_is_read_as_other_programs_write_it(tmp_path: Path) -> None:
         ("none.csv", None, "There is no file"),
     ],
 )
-def test_a_file_that_is_none_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
-    """With what is wrong, and what to do."""
+def test_an_unreadable_file_is_refused(name: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    """The message states what is wrong."""
     file = tmp_path / name
     if content is not None:
         file.write_bytes(content)
@@ -298,8 +299,8 @@ def test_a_file_that_is_none_is_refused(name: str, content: bytes | None, messag
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_is_written_once_and_for_its_owner(ending: str, tmp_path: Path) -> None:
-    """What is there stays, and nothing else is left behind, also where the rows end with an error."""
+def test_a_file_is_written_once_and_only_for_its_owner(ending: str, tmp_path: Path) -> None:
+    """An existing file is not overwritten. If the rows end with an error, no file is left."""
     file = tmp_path / f"rows.{ending}"
 
     def fail() -> Any:
@@ -320,8 +321,8 @@ def test_a_file_is_written_once_and_for_its_owner(ending: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_a_file_with_masks_is_never_read_as_values(ending: str, tmp_path: Path) -> None:
-    """Also where a mask stands for a number."""
+def test_a_file_with_masks_is_never_imported(ending: str, tmp_path: Path) -> None:
+    """This holds also if a mask replaces a number."""
     file = tmp_path / f"rows.{ending}"
     masked = EditableRow(id="p/1", code="", message="", values={"n": "***", "t": "a***"}, kinds=ROW.kinds)
     write_rows(file, [masked], KINDS, masked=True)
@@ -329,8 +330,8 @@ def test_a_file_with_masks_is_never_read_as_values(ending: str, tmp_path: Path) 
         read_rows(file)
 
 
-def test_rows_that_were_read_with_other_columns_stand_in_one_file(tmp_path: Path) -> None:
-    """Their cells are empty there; parquet has one type for a column."""
+def test_rows_with_different_columns_are_in_one_file(tmp_path: Path) -> None:
+    """The cells of missing columns are empty. In parquet, a column must have one type."""
     other = EditableRow(
         id="p/2", code="", message="", values={"n": "x", "z": "y"}, kinds={"n": "string", "z": "string"}
     )
@@ -341,22 +342,22 @@ def test_rows_that_were_read_with_other_columns_stand_in_one_file(tmp_path: Path
         write_rows(tmp_path / "rows.parquet", [ROW, other], columns)
 
 
-def test_a_value_that_parquet_cannot_have_is_refused(tmp_path: Path) -> None:
-    """A year beyond 9999."""
+def test_a_value_that_parquet_cannot_store_is_refused(tmp_path: Path) -> None:
+    """The value is a year after 9999."""
     row = EditableRow(id="p/1", code="", message="", values={"d": "+10000-01-01"}, kinds={"d": "date"})
     with pytest.raises(Refusal, match="Parquet cannot have a value of row p/1"):
         write_rows(tmp_path / "rows.parquet", [row], {"d": ["date"]})
     assert come_back(row, "csv", tmp_path) == row.values
 
 
-def test_a_long_value_that_a_spreadsheet_has_cut_is_refused() -> None:
-    """Rather than taken for a change."""
+def test_a_long_value_that_a_spreadsheet_cut_is_refused() -> None:
+    """It is not taken for a change."""
     with pytest.raises(BadValue, match="has cut this value of 40,000 characters"):
         find_format(Path("rows.csv")).parse("x" * 32_767, "string", "x" * 40_000)
 
 
 def test_the_json_of_an_export_is_a_list(tmp_path: Path) -> None:
-    """That any program reads."""
+    """Any JSON parser can read it."""
     write_rows(tmp_path / "rows.json", [ROW], KINDS)
     assert json.loads((tmp_path / "rows.json").read_text())[0]["n"] == 7
 
@@ -382,8 +383,8 @@ LETTER: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_rows_that_a_person_took_out_of_a_fallback_are_read_as_they_were(tmp_path: Path, ending: str) -> None:
-    """With the types of the DLQ; columns beside those of the DLQ do no harm."""
+def test_rows_taken_from_a_fallback_are_read_unchanged(tmp_path: Path, ending: str) -> None:
+    """They have the types of the DLQ. The row has only columns of the DLQ."""
     kinds = {each.name: each.dataType.jsonValue() for each in dlq_schema()}
     row = EditableRow(id="", code="", message="", values=LETTER, kinds=kinds)
     file = tmp_path / f"rows.{ending}"
@@ -412,8 +413,8 @@ def test_rows_that_a_person_took_out_of_a_fallback_are_read_as_they_were(tmp_pat
         ),
     ],
 )
-def test_a_file_with_other_rows_is_not_merged(tmp_path: Path, text: str, reason: str) -> None:
-    """The error names the row and the column, and does not show a row: it may have protected values."""
+def test_a_file_with_invalid_rows_is_not_merged(tmp_path: Path, text: str, reason: str) -> None:
+    """The error names the row and the column. It shows no values, since they may be protected."""
     file = tmp_path / "rows.json"
     file.write_text(text)
     with pytest.raises(Refusal, match=reason) as refusal:

@@ -1,4 +1,4 @@
-"""A preview on a terminal."""
+"""The text of a preview on a terminal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from runners.model.planned_batch import StageCount
 from runners.operations.preview import BatchPreview, Preview, SeenRow, StageFailure, StagePreview
 
 
-def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
-    """Each stage with what it does to the rows, a table of some, and the reason below a refused one."""
+def test_a_preview_shows_each_stage_and_the_destinations() -> None:
+    """Each stage has its counts and a table of some rows. The reason is below a refused row."""
     kept, filtered = SeenRow(outcome="kept", row={"id": 1}), SeenRow(outcome="filtered", row={"id": 2, "email": None})
     refused = SeenRow(outcome="refused", row={"id": "x"}, code="CAST", message="column id: 'x' is not a bigint")
     stages = (
@@ -49,8 +49,8 @@ def test_a_preview_reads_from_what_was_read_to_what_arrives() -> None:
     ]
 
 
-def test_a_preview_of_nothing_says_how_to_see_what_was_carried() -> None:
-    """By the option of the command."""
+def test_a_preview_without_rows_names_the_option_for_old_rows() -> None:
+    """The option is `--from-beginning`."""
     said = str(Preview(pipeline="orders", batches=()))
     assert said == "No rows wait for orders. To preview old rows:  --from-beginning"
 
@@ -63,10 +63,10 @@ def test_a_preview_of_nothing_says_how_to_see_what_was_carried() -> None:
         ("report", "which is only reported:"),
     ],
 )
-def test_a_batch_that_fails_as_a_whole_says_why_and_what_becomes_of_it(
+def test_a_failing_batch_is_shown_with_the_reason_and_the_effect(
     then: Literal["stop", "quarantine", "report"], said: str
 ) -> None:
-    """Where the run would stop nothing is delivered, and that stands above the figures."""
+    """If the run would stop, no row is delivered. The output states this above the counts."""
     failure = StageFailure(why=("expect_table_row_count_to_equal, expected value 9, found 2",), then=then)
     stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
     batch = BatchPreview(lane="0", number=1, label="", read=2, stages=(stage,), destinations={"orders": 2})

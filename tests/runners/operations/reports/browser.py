@@ -1,4 +1,4 @@
-"""A real browser without a screen, asked through its own protocol over a pipe: nothing is listened to on a port."""
+"""A headless browser that is controlled through its own protocol over pipes. It opens no port."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 60.0
-"""So many seconds an answer may take on a slow machine."""
+"""How many seconds an answer may take on a slow machine."""
 
 
 def browser() -> str | None:
-    """The command of a browser; a root of Debian installs one where there is none. None where neither can be had."""
+    """Return the command of a browser, or None. On Debian, root installs a browser if there is none."""
     found = next((name for name in NAMES if shutil.which(name)), None)
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -38,7 +38,7 @@ def browser() -> str | None:
 
 @dataclass
 class Page:
-    """One page of a browser, and what went on in it."""
+    """One page of a browser, and the events of the page."""
 
     orders: int
     answers: int
@@ -48,7 +48,7 @@ class Page:
     _rest: bytes = b""
 
     def ask(self, method: str, **parameters: Any) -> Any:
-        """What the browser answers; events that come meanwhile are kept."""
+        """Send a command and return the browser's answer. Keep the events that arrive before it."""
         number = next(self._numbers)
         order = {"id": number, "method": method, "params": parameters}
         if self.session:
@@ -62,7 +62,7 @@ class Page:
         raise AssertionError("the browser is gone")
 
     def open(self, file: Path, *, width: int = 1_200, dark: bool = False) -> None:
-        """Show a file on a screen so wide, until it is loaded whole."""
+        """Show a file on a screen of this width, and wait until it is loaded."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.events.clear()
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
@@ -72,29 +72,29 @@ class Page:
             self.events.append(next(self._said()))
 
     def value(self, script: str) -> Any:
-        """What a script gives."""
+        """Return the value of a script."""
         said = self.ask("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in said, said
         return said["result"].get("value")
 
     def key(self, name: str, code: int, text: str = "") -> None:
-        """Press a key and let it go."""
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
             typed = {"text": text} if text and kind == "keyDown" else {}
             self.ask("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code, **typed)
 
     def photographed(self, place: Path) -> None:
-        """The whole page as a picture."""
+        """Save a picture of the whole page."""
         told = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         place.write_bytes(base64.b64decode(told["data"]))
 
     def requests(self) -> list[str]:
-        """All that was asked for since the page was opened, but the page itself."""
+        """List the URLs requested since the page was opened, without the page itself."""
         asked = [event["params"] for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in asked if each["type"] != "Document"]
 
     def complaints(self) -> list[Any]:
-        """Scripts that raised, and what the browser found wrong with the page."""
+        """List the errors of scripts, and the browser's complaints about the page."""
         wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
         return [event["params"] for event in self.events if event.get("method") in wrong]
 
@@ -114,7 +114,7 @@ class Page:
 
 @contextmanager
 def opened(command: str) -> Iterator[Page]:
-    """A browser with one empty page, that is gone afterwards."""
+    """Start a browser with one empty page, and end it afterwards."""
     (ours_in, theirs_out), (theirs_in, ours_out) = os.pipe(), os.pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run"

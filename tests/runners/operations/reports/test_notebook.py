@@ -1,4 +1,4 @@
-"""What a notebook shows: tables, whatever stands in the rows."""
+"""What a notebook shows of reports, previews and lanes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.runners.engine.test_polling import DEFINITION
 
 
 class Shown(HTMLParser):
-    """The rows of all tables, and the text around them; an element that is not closed fails."""
+    """The rows of all tables, and the text. An element that is not closed fails the test."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class Shown(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_a_report_is_what_its_page_shows() -> None:
-    """The equation of every destination, as a flow and as a table."""
+def test_a_report_is_shown_as_its_page() -> None:
+    """The equation of each destination is shown as a flow and as a table."""
     counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     shown = Shown(
         render_report_cell(
@@ -62,8 +62,8 @@ def test_a_report_is_what_its_page_shows() -> None:
     assert "1,195delivered to a<b" in shown.text
 
 
-def test_a_report_of_a_failed_run_says_why() -> None:
-    """In the words of the error, which may have angle brackets in them, and that the counts do not balance."""
+def test_a_report_of_a_failed_run_shows_the_reason() -> None:
+    """It has the error's message, in which angle brackets are text. It also states that the counts do not balance."""
     error = RunError(cls="X", code="X", message="no <array>", hint="Make one.")
     shown = Shown(render_report_cell(Report(pipeline="orders", run="r", status="failed", error=error, balanced=False)))
     assert "no <array>" in shown.text
@@ -72,8 +72,8 @@ def test_a_report_of_a_failed_run_says_why() -> None:
     assert shown.rows == []
 
 
-def test_what_was_refused_and_what_was_run_stand_beside() -> None:
-    """Asked for only when the report is shown."""
+def test_a_report_shows_refused_rows_and_the_definition() -> None:
+    """The page is made only when the report is shown."""
     refused = {"stage": "cast", "message": "no <number>", "row": {"id": 7}, "lane": "0", "number": 3}
     show = partial(
         render_report_cell, definition_hash="abc123", definition={"name": "orders", "mode": "<b>"}, samples=[refused]
@@ -85,15 +85,15 @@ def test_what_was_refused_and_what_was_run_stand_beside() -> None:
     assert '"mode": "<b>"' in shown.text
 
 
-def test_a_report_that_nobody_gave_a_page_is_shown_as_text() -> None:
-    """A notebook falls back to it where there is no HTML."""
+def test_a_report_without_html_is_shown_as_text() -> None:
+    """A notebook shows the text if there is no HTML."""
     report = Report(pipeline="orders", run="r", status="succeeded")
     assert report._repr_html_() is None
     assert "succeeded" in repr(report)
 
 
-def test_python_shows_a_value_with_many_facts_in_one_line() -> None:
-    """A report, a preview, an audit, a repair, lanes, and a pipeline."""
+def test_python_shows_a_result_in_one_line() -> None:
+    """This is so for a report, a preview, an audit, a repair and lanes."""
     counts = DestinationReport(read=120, delivered=118, filtered=1, nacked=1)
     facts: dict[str, Any] = {"pipeline": "orders", "run": "r", "batches": 3, "read": 120, "filtered": 1, "nacked": 1}
     report = Report(**facts, status="succeeded", destinations={"table": counts}, notices=("n" * 500,))
@@ -112,15 +112,15 @@ def test_python_shows_a_value_with_many_facts_in_one_line() -> None:
 
 
 def test_python_shows_a_pipeline_in_one_line(tmp_path: Path) -> None:
-    """What it reads, through how many stages, and what it writes."""
+    """The line has the origin, the number of stages, and the destination."""
     from runners.pipeline import Pipeline
 
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     assert re.fullmatch(r"<Pipeline orders: \w+ → \d stages? → \w+>", repr(Pipeline.load(tmp_path / "orders.yaml")))
 
 
-def test_a_preview_is_a_table_a_stage() -> None:
-    """Columns side by side, also of rows that have others; a refused row with the reason."""
+def test_a_preview_has_a_table_for_each_stage() -> None:
+    """The columns of all rows are side by side, also if the rows differ. A refused row has its reason."""
     rows = (
         SeenRow(outcome="kept", row={"id": 1, "note": "<script>"}),
         SeenRow(outcome="refused", row={"id": None, "other": [2]}, code="CAST", message="no number"),
@@ -140,8 +140,8 @@ def test_a_preview_is_a_table_a_stage() -> None:
     assert "No rows wait for orders" in Shown(Preview(pipeline="orders", batches=())._repr_html_()).text
 
 
-def test_a_preview_says_that_the_batch_fails() -> None:
-    """Why, and that nothing of it would be delivered."""
+def test_a_preview_shows_that_the_batch_fails() -> None:
+    """It has the reason, and states that no row would be delivered."""
     failure = StageFailure(why=("expect_a of <b>, found 2",), then="stop")
     stage = StagePreview(counts=StageCount(stage="expect", entered=2, left=2), rows=(), failure=failure)
     batch = BatchPreview(lane="0", number=7, label="", read=2, stages=(stage,), destinations={"orders": 2})
@@ -152,7 +152,7 @@ def test_a_preview_says_that_the_batch_fails() -> None:
 
 
 def test_lanes_are_a_table() -> None:
-    """And what is open stands below."""
+    """Open batches are below the table."""
     lane = {"offset": {"file": "a"}, "number": 3, "epoch": 1, "committed_at": None}
     lanes = Lanes(pipeline="orders", lanes={"0": lane}, open=[{"lane": "0", "number": 4, "label": ""}])
     shown = Shown(lanes._repr_html_())
@@ -163,8 +163,8 @@ def test_lanes_are_a_table() -> None:
     assert "batch 4 of lane 0 is open" in str(two)
 
 
-def test_lanes_of_a_pipeline_that_never_ran_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looking makes no state."""
+def test_a_pipeline_that_never_ran_has_no_lanes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the lanes creates no state."""
     from runners.pipeline import Pipeline
 
     (tmp_path / "orders.yaml").write_text(DEFINITION)

@@ -1,4 +1,4 @@
-"""A report as a person sees it: in a real browser, on a phone, in the dark, by keyboard."""
+"""A report in a real browser: on a phone, with dark colours, and with the keyboard."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEPT = {"lane": "0", "number": 412, "of": "a.json", "stage": "cast", "rows": [{"
 
 @pytest.fixture(scope="module")
 def screen() -> Iterator[Page]:
-    """A browser for all of these."""
+    """A browser for all tests of the module."""
     command = browser()
     if command is None:
         pytest.skip("there is no browser here, and none can be installed by apt-get")
@@ -36,7 +36,7 @@ def screen() -> Iterator[Page]:
 
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
-    """The page of a run that failed after a while, with all that a page can have."""
+    """The page of a failed run with each section that a page can have."""
     run = {
         **RUN,
         "status": "failed",
@@ -54,19 +54,19 @@ def written(place: Path, content: str) -> Path:
 
 
 def picture(screen: Page, name: str) -> None:
-    """Keeps a picture where somebody wants to look at it: in the folder that WHERRY_PICTURES names."""
+    """Save a picture in the folder that WHERRY_PICTURES names, if it is set."""
     if os.environ.get("WHERRY_PICTURES"):
         screen.photographed(Path(os.environ["WHERRY_PICTURES"]) / f"{name}.png")
 
 
 def colour(screen: Page, which: str, what: str) -> int:
-    """How bright a colour of the page is, from 0 to 765."""
+    """Return the brightness of a colour of the page, from 0 to 765."""
     said = screen.value(f"getComputedStyle(document.querySelector('{which}')).{what}")
     return sum(int(part) for part in said.removeprefix("rgb(").removesuffix(")").split(","))
 
 
-def test_it_asks_for_nothing_and_nothing_goes_wrong(screen: Page, report: Path) -> None:
-    """No request but for the page itself, no script error, and nothing that its policy had to forbid."""
+def test_a_page_requests_nothing_and_raises_no_error(screen: Page, report: Path) -> None:
+    """There is no request, no script error, and nothing that its content policy blocked."""
     screen.open(report)
     picture(screen, "wide")
     assert (screen.requests(), screen.complaints()) == ([], [])
@@ -75,14 +75,14 @@ def test_it_asks_for_nothing_and_nothing_goes_wrong(screen: Page, report: Path) 
 
 @pytest.mark.parametrize("width", [320, 390, 1_200])
 def test_no_page_is_wider_than_the_screen(screen: Page, report: Path, width: int) -> None:
-    """Tables scroll inside of their own place."""
+    """Wide tables scroll inside their containers."""
     screen.open(report, width=width)
     picture(screen, f"light-{width}")
     assert screen.value("document.documentElement.scrollWidth") <= width
 
 
-def test_on_a_phone_the_flow_runs_downwards(screen: Page, report: Path) -> None:
-    """And from left to right where there is room."""
+def test_the_flow_is_vertical_on_a_phone(screen: Page, report: Path) -> None:
+    """On a wide screen it is horizontal."""
     below = "(() => {const [a,,b] = document.querySelector('.flow').children; return b.offsetTop > a.offsetTop})()"
     screen.open(report, width=390)
     assert screen.value(below)
@@ -90,8 +90,8 @@ def test_on_a_phone_the_flow_runs_downwards(screen: Page, report: Path) -> None:
     assert not screen.value(below)
 
 
-def test_in_the_dark_it_is_dark(screen: Page, report: Path) -> None:
-    """Text stands out from what is behind it, in both."""
+def test_the_page_follows_dark_mode(screen: Page, report: Path) -> None:
+    """The text has enough contrast in light and dark colours."""
     for dark in (False, True):
         screen.open(report, width=390, dark=dark)
         picture(screen, f"phone-{'dark' if dark else 'light'}")
@@ -101,8 +101,8 @@ def test_in_the_dark_it_is_dark(screen: Page, report: Path) -> None:
         assert colour(screen, "html", "backgroundColor") < 150 if dark else True
 
 
-def test_all_that_opens_or_scrolls_is_reached_by_keyboard(screen: Page, report: Path) -> None:
-    """The tabulator goes from one to the next, and Enter opens."""
+def test_the_keyboard_reaches_all_that_opens_or_scrolls(screen: Page, report: Path) -> None:
+    """The Tab key moves to each such element, and Enter opens it."""
     screen.open(report)
     wanted = screen.value("document.querySelectorAll('summary, .wide').length")
     reached = set()
@@ -116,8 +116,8 @@ def test_all_that_opens_or_scrolls_is_reached_by_keyboard(screen: Page, report: 
     assert screen.value("document.activeElement.parentElement.open")
 
 
-def test_a_run_of_ten_thousand_batches_opens_at_once(screen: Page, tmp_path: Path) -> None:
-    """Within a second, and it is below 2 MiB."""
+def test_a_page_of_ten_thousand_batches_opens_fast(screen: Page, tmp_path: Path) -> None:
+    """It opens within a second, and is smaller than 2 MiB."""
     lanes = {str(n): {"batches": 100, "offset": {"file": f"{n}.json"}} for n in range(100)}
     report = {**REPORT, "batches": 10_000, "lanes": lanes, "timeline": timeline_of(lanes=100, batches=100)}
     file = written(tmp_path, render_page({**RUN, "report": report}, {"name": "orders"}, SAMPLES))
@@ -128,8 +128,8 @@ def test_a_run_of_ten_thousand_batches_opens_at_once(screen: Page, tmp_path: Pat
     assert 0 < screen.value(took) < 1_000
 
 
-def test_what_looks_like_html_is_text(screen: Page, tmp_path: Path) -> None:
-    """Nothing of it runs, is loaded or changes the page, in a report, a notebook or an index."""
+def test_values_with_html_are_shown_as_text(screen: Page, tmp_path: Path) -> None:
+    """No script in a value runs or loads anything, in a report, a notebook cell or an index."""
     run = full_of_html()
     texts = {
         "page": render_page(run, {"name": HOSTILE}, [{**SAMPLES[0], "message": HOSTILE, "row": {HOSTILE: HOSTILE}}]),
@@ -146,8 +146,8 @@ def test_what_looks_like_html_is_text(screen: Page, tmp_path: Path) -> None:
         assert "onerror" in screen.value("document.querySelector('h1, h2').parentElement.innerText")
 
 
-def test_a_notebook_shows_the_same(screen: Page, tmp_path: Path) -> None:
-    """Beside the notebook's own text, which keeps its looks."""
+def test_a_notebook_cell_keeps_the_notebook_style(screen: Page, tmp_path: Path) -> None:
+    """The cell has the flow, and the styles of the notebook around it do not change."""
     run: dict[str, Any] = {**RUN, "report": REPORT}
     screen.open(written(tmp_path, f"<!doctype html><h1 id=own>mine</h1>{render_cell(run)}"))
     picture(screen, "cell")

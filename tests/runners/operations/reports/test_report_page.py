@@ -1,4 +1,4 @@
-"""A run as one HTML file: what it says, and what it never does."""
+"""The HTML page of a run: its content, and that it loads nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SAMPLES: list[dict[str, Any]] = [
 
 
 class Seen(HTMLParser):
-    """What a browser would make of the page, as far as that can be told without one."""
+    """The parts of a page that can be checked without a browser."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Seen(HTMLParser):
         self.text: list[str] = []
         self.rows: list[list[str]] = []
         self.boxes: list[str] = []
-        """Of each box its number, and what it is."""
+        """The number and the text of each box."""
         self.boxed = 0
         self.feed(text)
         self.close()
@@ -112,8 +112,8 @@ def of(report: dict[str, Any] | None = None, known: Any = None, **run: Any) -> S
     return Seen(render_page({**RUN, **run, "report": {**REPORT, **(report or {})}}, known))
 
 
-def test_it_says_where_every_row_went() -> None:
-    """For every destination, by cause and by stage, and whether all of it adds up."""
+def test_a_page_shows_where_every_row_went() -> None:
+    """It has the counts of each destination, cause and stage, and whether they balance."""
     seen = of()
     assert ["orders", "1,000", "20", "5", "975", "0"] in seen.rows
     assert ["copy", "1,000", "0", "5", "995", "1"] in seen.rows
@@ -132,12 +132,12 @@ def test_it_says_where_every_row_went() -> None:
 
 
 def flow_of(seen: Seen) -> list[tuple[str, str]]:
-    """The boxes of the flow, in their order."""
+    """Return the number and text of each box of the flow, in order."""
     return list(zip(seen.boxes[::2], seen.boxes[1::2], strict=True))
 
 
-def test_the_flow_names_what_no_stage_says_of_itself() -> None:
-    """Rows that could not be read, and those of batches that were finished after a crash."""
+def test_the_flow_names_rows_that_no_stage_counts() -> None:
+    """These are rows that could not be read, and rows of batches that were finished after a crash."""
     one = {"orders": {"filtered": 30, "nacked": 9, "delivered": 971, "owed": 0}}
     stages = [
         {"stage": "orders/filter", "in": 9, "filtered": 20, "nacked": 0, "out": 9},
@@ -156,7 +156,7 @@ def test_the_flow_names_what_no_stage_says_of_itself() -> None:
 
 
 def test_every_lane_has_a_timeline() -> None:
-    """Each part stands where it was in the run, and is split by where its time went."""
+    """Each part has its position in the run, and is divided by the time of each activity."""
     seen = of()
     tracks = [attrs for tag, attrs in seen.tags if tag == "div" and attrs.get("class") == "track"]
     assert [attrs["aria-label"] for attrs in tracks] == ["lane 0: 12 batches, 7.5 s of work"]
@@ -167,16 +167,16 @@ def test_every_lane_has_a_timeline() -> None:
     assert "10.0 s" in seen.text
 
 
-def test_it_shows_some_refused_rows() -> None:
-    """As the DLQ shows them; of many it says that there are more."""
+def test_a_page_shows_some_refused_rows() -> None:
+    """They are shown as in the DLQ. If there are many, the page states how many more there are."""
     seen = Seen(render_page({**RUN, "report": REPORT}, None, SAMPLES))
     row = '{"id": 7, "email": "a***", "amount": "sieben"}'
     assert ["cast", "column amount: 'sieben' is not a decimal(10,2)", row, "lane 0, batch 3"] in seen.rows
     assert "and 1 more" in Seen(render_page({**RUN, "report": REPORT}, None, SAMPLES * 21)).text
 
 
-def test_it_shows_the_causes_of_refused_rows() -> None:
-    """In the words of the command line; a report of an older version has none."""
+def test_a_page_shows_the_causes_of_refused_rows() -> None:
+    """The words are those of the command line. A report of an older version has no causes."""
     counter = CauseCounter()
     counter.add({"code": "CAST", "stage": "cast", "message": "column amount: '1,5' is not an int"}, 3, ["a.csv"])
     line = "CAST, cast: amount is not an int: 3 rows like '1,5' in a.csv"
@@ -184,15 +184,15 @@ def test_it_shows_the_causes_of_refused_rows() -> None:
     assert "Causes of refused rows" not in of().text
 
 
-def test_it_shows_what_a_failed_run_was_doing() -> None:
-    """The rows that were kept."""
+def test_a_page_of_a_failed_run_shows_its_last_rows() -> None:
+    """These are the rows that the run kept."""
     kept = {"lane": "0", "number": 7, "of": "a.json", "stage": None, "rows": [{"id": 1}]}
     seen = of({"snapshot": kept, "error": {"code": "X", "message": "no", "hint": ""}}, status="failed")
     assert {"Rows of batch 7 of lane 0", '{"id": 1}'} <= set(seen.text)
 
 
-def test_it_says_where_the_time_went() -> None:
-    """In parts of the whole that are as wide as they are long, and in words for whoever sees no colours."""
+def test_a_page_shows_where_the_time_went() -> None:
+    """The width of each bar is its share of the time. A label has the same figures as text."""
     bars = [
         attrs for tag, attrs in of({"timeline": {}}).tags if tag == "span" and "width" in (attrs.get("style") or "")
     ]
@@ -202,15 +202,15 @@ def test_it_says_where_the_time_went() -> None:
     assert label == "planning 1.0 s, reading 2.0 s, writing 6.0 s, ledger 1.0 s"
 
 
-def test_it_says_why_it_failed_and_what_to_do() -> None:
-    """With the stage and the lane."""
+def test_a_page_shows_why_the_run_failed_and_the_hint() -> None:
+    """It names the stage and the lane."""
     error = {"code": "WINDOW", "message": "tripped\n  here", "hint": "let it pass", "stage": "cast", "lane": "0"}
     seen = of({"error": error}, status="failed")
     assert {"tripped\n  here", "let it pass", "WINDOW stage cast, lane 0"} <= set(seen.text)
 
 
-def test_a_run_without_an_end_says_so() -> None:
-    """Nothing is made up."""
+def test_a_page_of_a_run_without_an_end_has_no_counts() -> None:
+    """It states whether the run is active or its process was killed."""
     seen = Seen(render_page({**RUN, "status": "running", "seconds": None, "reason": "", "report": None}))
     assert "The run has not ended: its row counts are not known yet." in seen.text
     assert seen.rows == []
@@ -238,7 +238,7 @@ def full_of_html() -> dict[str, Any]:
 
 
 def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
-    """What a run remembers of so many lanes with so many batches each."""
+    """Return the timeline of a run with this many lanes, and this many batches in each."""
     clock = ManualClock()
     remembered = Timeline(clock)
     for _ in range(batches):
@@ -249,8 +249,8 @@ def timeline_of(*, lanes: int, batches: int) -> dict[str, Any]:
     return dict(remembered.json())
 
 
-def test_names_full_of_html_are_text() -> None:
-    """Wherever they stand: a pipeline's, a stage's, a destination's, a lane's, in an error or in the definition."""
+def test_names_with_html_are_shown_as_text() -> None:
+    """They may be names of pipelines, stages, destinations or lanes, and text in an error or in the definition."""
     seen = Seen(render_page(full_of_html(), {"name": HOSTILE}, [{**SAMPLES[0], "stage": HOSTILE, "message": HOSTILE}]))
     names = {tag for tag, _ in seen.tags}
     assert names.isdisjoint({"script", "img", "link", "iframe", "object", "form"})
@@ -259,8 +259,8 @@ def test_names_full_of_html_are_text() -> None:
     assert [cell for row in seen.rows for cell in row].count(HOSTILE) == 6
 
 
-def test_it_asks_the_network_for_nothing() -> None:
-    """No address stands in it, and its own policy forbids all but its style."""
+def test_a_page_loads_nothing_from_the_network() -> None:
+    """It has no address, and its content policy allows only its style."""
     text = render_page({**RUN, "report": REPORT}, {"name": "orders"})
     seen = Seen(text)
     assert not any({"src", "href", "action", "data"} & set(attrs) for _, attrs in seen.tags)
@@ -270,8 +270,8 @@ def test_it_asks_the_network_for_nothing() -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
 
 
-def test_it_is_for_phones_for_the_dark_and_for_the_keyboard() -> None:
-    """It is as wide as the screen, follows its colours, and whatever scrolls can be reached."""
+def test_a_page_supports_phones_dark_mode_and_the_keyboard() -> None:
+    """It is as wide as the screen and follows the screen's colours. The keyboard reaches all that scrolls."""
     text = render_page({**RUN, "report": REPORT}, {"name": "orders"})
     seen = Seen(text)
     assert "prefers-color-scheme:dark" in text
@@ -282,8 +282,10 @@ def test_it_is_for_phones_for_the_dark_and_for_the_keyboard() -> None:
     assert ("summary", {}) in seen.tags
 
 
-def test_a_run_of_ten_thousand_batches_in_as_many_lanes_stays_small() -> None:
-    """Below 2 MiB, and made in less than a second of a quiet machine; what is not shown is counted."""
+def test_a_page_of_ten_thousand_lanes_stays_small() -> None:
+    """It is smaller than 2 MiB, and made in less than a second on a quiet machine. Lanes that are not shown are
+    counted.
+    """
     lanes = {f"orders/{number}": {"batches": 1, "offset": {"file": "x" * 500}} for number in range(10_000)}
     began = time.process_time()
     text = render_page({**RUN, "report": {**REPORT, "lanes": lanes, "notices": ["n" * 500] * 100}}, {"name": "orders"})
@@ -292,10 +294,10 @@ def test_a_run_of_ten_thousand_batches_in_as_many_lanes_stays_small() -> None:
     assert "and 9,800 more" in Seen(text).text
 
 
-def test_the_command_writes_the_file_and_says_where(
+def test_the_report_command_writes_the_file_and_prints_its_name(
     history: RunHistory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the last run, or of the one that is named."""
+    """It reports the last run, or the given run."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(ORDERS)
     assert cli.execute(["report", "orders.yaml"]) == 0

@@ -1,4 +1,4 @@
-"""Pages of many runs, with an index over them."""
+"""An index of the pages of many runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runners.state.test_run_history import ORDERS, began, over
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Three pipelines, of which one never ran and one keeps no history, and a broken definition."""
+    """Three pipelines and a broken definition. One pipeline never ran, and one keeps no history."""
     for name in ("orders", "prices"):
         (tmp_path / f"{name}.yaml").write_text(ORDERS.replace("orders", name))
     (tmp_path / "silent.yaml").write_text(f"{ORDERS.replace('orders', 'silent')}run: {{history: 0s}}\n")
@@ -27,8 +27,9 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_index_leads_to_every_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of each pipeline how the last one went; what never ran, keeps no history or is broken is said."""
+def test_an_index_links_to_every_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows how each pipeline's last runs ended. It names pipelines that never ran, keep no history, or are broken.
+    """
     place = directory / "pages"
     assert cli.execute(["report", "--index", str(directory), "--to", str(place)]) == 0
     assert capsys.readouterr().out == f"{place / 'index.html'}\n"
@@ -54,10 +55,10 @@ def test_an_index_leads_to_every_run(directory: Path, capsys: pytest.CaptureFixt
         (["--index", ".", "--to", "orders.yaml/pages"], "orders.yaml/pages cannot be created"),
     ],
 )
-def test_a_call_that_cannot_be_meant_is_told(
+def test_an_invalid_report_command_is_refused(
     directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    """And ends with 2."""
+    """The exit code is 2."""
     monkeypatch.chdir(directory)
     assert cli.execute(["report", *words]) == 2
     assert said in capsys.readouterr().err
