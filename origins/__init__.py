@@ -1,4 +1,4 @@
-"""Origins: where rows come from. `origin.py` is the contract, every other kind is a file of its own."""
+"""Origins: where rows come from. `origin.py` has the contract, and each kind has a file."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A batch: the rows of one lane after `start` up to and including `end`, always the same span under its number."""
+"""A batch: the rows of one lane after `start` up to and including `end`. A batch number always means the same span."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 from origins.quick_dataclass import dataclass
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
-"""A value that `json.dumps` takes. An offset is one, and only its origin understands it."""
+"""A value that `json.dumps` accepts. An offset is such a value, and only its origin can interpret it."""
 JSON: TypeAlias = Any
-"""A part of a document that a command prints, whose shape the documentation of the command gives."""
+"""A part of a document that a command prints. The command's documentation describes its shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much one batch may hold. None is no limit; which limits bind, each origin says in `Origin.binds`."""
+    """How much one batch may hold. None means no limit. `Origin.binds` names the limits that an origin applies."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -26,25 +26,28 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What an origin planned as a lane's next batch. All that is needed to read exactly these rows again."""
+    """The part of a lane that an origin planned as the next batch.
+
+    It has all that is needed to read exactly these rows again.
+    """
 
     start: Json
     """The offset before the first row, exclusive; None at the lane's beginning."""
     end: Json
     """The offset of the last row, inclusive."""
     parts: tuple[Json, ...] = ()
-    """What the rows are read from, in the order of their rows (files with size and time); kept in the ledger."""
+    """The sources of the rows, in the order of the rows (files with size and time). The ledger records them."""
     label: str = ""
-    """The span as a person would name it."""
+    """The span in words for a person."""
     full: bool = field(default=True, compare=False)
-    """Whether the batch is complete; without a limit it may grow while the run waits for more."""
+    """Whether the batch is complete. Without a limit it may grow while the run waits for more."""
     bytes: int | None = field(default=None, compare=False)
-    """About how many bytes its rows are, once nothing of them is packed; None where that is not known."""
+    """The approximate size of the rows in bytes, uncompressed; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A planned batch, as an origin reads it and stages and destinations name it."""
+    """A planned batch. The origin reads it, and stages and destinations refer to it."""
 
     pipeline: str
     run: str
@@ -52,16 +55,16 @@ class Batch:
     lane: str
     number: int
     plan: str
-    """The plan's id: random, never reused. It is what destinations remember."""
+    """The id of the plan: random and never reused. Destinations remember it."""
     span: Span
     schema: str
     """The schema of the rows as read, pinned when the batch was planned (Spark's JSON)."""
     time: datetime
     """`:batch_time`, the clock for expressions: when the batch was planned, in UTC."""
     first: bool = False
-    """Whether it is the first of a load, which a run begins that finds all carried that was there before. A run that
-    goes on where another one died or was stopped begins none."""
+    """Whether it is the first batch of a load. A run begins a load if all earlier rows were carried before it. A run
+    that continues after a crash or a stop begins none."""
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""
     instead: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """For a destination, by its name, the condition for the rows that make room for the batch's, in the same commit."""
+    """By destination name: the condition for the rows that the batch's rows replace, in the same commit."""

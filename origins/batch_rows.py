@@ -1,4 +1,4 @@
-"""The rows of a batch in each form that they can have, and Arrow tables as Python values, without pandas."""
+"""The rows of a batch in each of their forms, and the conversion of Arrow tables to Python values without pandas."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BatchRows(ABC):
 
     @property
     def schema(self) -> T.StructType:
-        """The columns of the rows, without Wherry's hidden columns."""
+        """Return the columns of the rows, without Wherry's hidden columns."""
         schema = self.frame().schema
         return type(schema)([field for field in schema if not field.name.startswith(HIDDEN)])
 
@@ -72,12 +72,12 @@ class FrameRows(BatchRows):
 
 @dataclass(frozen=True)
 class TableRows(BatchRows):
-    """A few rows that are in this process."""
+    """A few rows in the memory of this process."""
 
     spark: SparkSession
     rows: pa.Table
     columns: T.StructType | None = None
-    """The columns as Spark knows them; by default as it understands the table's."""
+    """The columns with Spark's types. By default Spark derives them from the table."""
 
     @property
     def schema(self) -> T.StructType:
@@ -104,8 +104,11 @@ _EPOCH = datetime.fromtimestamp(0, timezone.utc)
 
 
 def to_python_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table. Times, which are microseconds in Delta, take a way of their own: pyarrow's would import
-    pandas, and a cast `pyarrow.compute`, which take longer than all the rest (and so would `pyarrow.table`)."""
+    """Return the rows of a table as dictionaries.
+
+    Times, which are microseconds in Delta, are converted separately. For times pyarrow would import pandas, and a cast
+    would import `pyarrow.compute`. Each import takes longer than all the rest, and so would `pyarrow.table`.
+    """
     times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
     for name in times:
         chunks = [chunk.view(pa.int64()) for chunk in table[name].chunks]

@@ -1,6 +1,6 @@
-"""What every origin must do, as tests: inherit `OriginConformance`, say how yours is made, and run pytest.
+"""Tests that every origin must pass. Inherit `OriginConformance`, define how your origin is made, and run pytest.
 
-The tests ask for a fixture `spark`, a Spark session.
+The tests need a fixture `spark`, a Spark session.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _ENOUGH = 1_000
-"""No origin in a test has more batches than this."""
+"""An upper bound for the number of batches of an origin in a test."""
 
 
 class OriginConformance(ABC):
-    """The promises of `origins.origin.Origin`. Every test gets an instance, and so data, of its own."""
+    """The promises of `origins.origin.Origin`. Each test gets a new instance, and so separate data."""
 
     @abstractmethod
     def origin(self) -> Origin:
-        """The origin, with at least three batches waiting under some limits; each call gives another object."""
+        """Return a new object for the origin. At least three batches must be waiting under some of the limits."""
 
     def limits(self) -> Sequence[Limits]:
-        """Limits to plan by, those that the origin keeps to: first none, last the narrowest."""
+        """Return the limits to plan by, only such as the origin applies: first no limit, last the narrowest."""
         return [Limits(), *(Limits(**{bound: size}) for bound in sorted(self.origin().binds) for size in (2, 1))]
 
     def more(self) -> None:
-        """Let more wait than before. Does nothing where that cannot be."""
+        """Add rows that wait for a batch. It does nothing if that is impossible."""
         return
 
     def spoil(self, batch: Batch) -> None:
-        """Change what the batch is read from. Asked only of origins that have a `check`."""
+        """Change the source of the batch. It is called only for origins that have a `check`."""
         raise NotImplementedError
 
     def test_batches_hold_every_row_once_whatever_their_limits(self, spark: SparkSession) -> None:
-        """The same rows are carried by one large batch and by many small ones, none left out and none twice."""
+        """One large batch and many small ones carry the same rows. No row is left out, and none is carried twice."""
         whole, *others = [
             [row for batch in self._plan_batches(spark, self.origin(), limits) for row in self._read_rows(spark, batch)]
             for limits in self.limits()
@@ -57,7 +57,7 @@ class OriginConformance(ABC):
         assert all(Counter(rows) == Counter(whole) for rows in others)
 
     def test_narrow_limits_make_at_least_three_batches_and_are_kept(self, spark: SparkSession) -> None:
-        """A batch has no more rows than it may; and without small batches nothing here is tried."""
+        """A batch has no more rows than its limit. Without small batches the other tests would show nothing."""
         planned = {limits: list(self._plan_batches(spark, self.origin(), limits)) for limits in self.limits()}
         assert max(map(len, planned.values())) >= 3
         if "rows" in self.origin().binds:
@@ -65,7 +65,7 @@ class OriginConformance(ABC):
             assert all(len(self._read_rows(spark, batch)) <= rows for batch, rows in bounded)
 
     def test_all_that_waits_is_one_batch_where_that_is_promised(self, spark: SparkSession) -> None:
-        """Without limits an origin that says so of itself with `batch: whole` gives each lane one batch."""
+        """With `batch: whole` and no limits, an origin that supports it gives each lane one batch."""
         origin = self.origin()
         whole = replace(origin, batch="whole") if origin.whole_by == "batch: whole" else origin
         backlog, most = origin.survey(spark, Progress()), _ENOUGH if whole.may_give_several() else 1
@@ -76,7 +76,7 @@ class OriginConformance(ABC):
             assert batches <= most
 
     def test_a_batch_reads_the_same_again(self, spark: SparkSession) -> None:
-        """Now or after a crash, by the object that planned it or by another."""
+        """The batch reads the same now or after a crash, by the object that planned it or by another."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             first = Counter(map(str, origin.fetch(spark, [batch]).frame().collect()))
@@ -84,7 +84,7 @@ class OriginConformance(ABC):
             assert Counter(map(str, self.origin().fetch(spark, [batch]).frame().collect())) == first
 
     def test_several_batches_at_once_are_the_same_batches(self, spark: SparkSession) -> None:
-        """An origin that fetches them in one frame says of each row which batch it is of."""
+        """An origin that fetches several batches in one frame marks each row with its batch."""
         origin = self.origin()
         batches = list(self._plan_batches(spark, origin, self.limits()[-1]))
         if not origin.joins(batches):
@@ -95,14 +95,14 @@ class OriginConformance(ABC):
         assert _count_values(frame) == sum(alone, Counter())
 
     def test_rows_that_it_has_counted_are_those_that_it_reads(self, spark: SparkSession) -> None:
-        """An origin that knows how many rows a batch has reads as many."""
+        """If an origin knows the number of rows of a batch, it reads that number of rows."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             rows = origin.fetch(spark, [batch])
             assert rows.count() in (None, rows.frame().count())
 
     def test_rows_that_are_read_in_this_process_are_those_that_spark_reads(self, spark: SparkSession) -> None:
-        """With the same types in Arrow."""
+        """The rows have the same types in Arrow, too."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             table = origin.fetch(spark, [batch]).table()
@@ -111,7 +111,7 @@ class OriginConformance(ABC):
             assert table is None or Counter(map(str, table.to_pylist())) == Counter(map(str, found.to_pylist()))
 
     def test_files_that_are_copied_hold_the_rows_that_it_reads(self, spark: SparkSession) -> None:
-        """In their places, if it says that the rows are in files of this machine as they are."""
+        """If the origin offers files of this machine for a batch, each row is at its place in them."""
         origin = self.origin()
         for batch in self._plan_batches(spark, origin, self.limits()[-1]):
             files = origin.fetch(spark, [batch]).files() or {}
@@ -127,7 +127,10 @@ class OriginConformance(ABC):
             assert here == there
 
     def test_a_batch_survives_the_ledger(self, spark: SparkSession) -> None:
-        """Its span is JSON, and what comes back from JSON reads the same and is gone on from."""
+        """The span is JSON.
+
+        A span that was read back from JSON gives the same rows, and the next batch continues from it.
+        """
         origin = self.origin()
         backlog, schema, limits = origin.survey(spark, Progress()), self._schema(spark, origin), self.limits()[-1]
         for lane in origin.lane_names():
@@ -141,13 +144,13 @@ class OriginConformance(ABC):
             assert _end(backlog.take(lane, again.end, limits)) == _end(backlog.take(lane, span.end, limits))
 
     def test_planning_leaves_no_trace(self, spark: SparkSession) -> None:
-        """The same question gets the same answer: a plan that was dropped is made again."""
+        """The same call gives the same plan, so a plan that was dropped can be made again."""
         backlog, limits = self.origin().survey(spark, Progress()), self.limits()[-1]
         for lane in self.origin().lane_names():
             assert backlog.take(lane, None, limits) == backlog.take(lane, None, limits)
 
     def test_the_next_run_goes_on_behind_what_was_carried(self, spark: SparkSession) -> None:
-        """An origin that knows what was carried gives the rest, or nothing after all of it."""
+        """If an origin knows what was carried, it gives the rest, or nothing if everything was carried."""
         limits = self.limits()[-1]
         batches = list(self._plan_batches(spark, self.origin(), limits))
         for carried in (batches[:1], batches):
@@ -164,14 +167,17 @@ class OriginConformance(ABC):
             assert Counter(rest) == Counter(expected)
 
     def test_a_planned_batch_does_not_grow(self, spark: SparkSession) -> None:
-        """What arrives after the plan belongs to a later batch."""
+        """Rows that arrive after the plan belong to a later batch."""
         batches = list(self._plan_batches(spark, self.origin(), self.limits()[0]))
         before = [self._read_rows(spark, batch) for batch in batches]
         self.more()
         assert [self._read_rows(spark, batch) for batch in batches] == before
 
     def test_a_batch_that_was_fetched_early_is_checked_in_time(self, spark: SparkSession) -> None:
-        """Its rows are those that it has in its turn, and what has changed since is an error."""
+        """Rows that were fetched early equal those fetched at the batch's turn.
+
+        A change of the source since then is an error.
+        """
         origin = self.origin()
         if not origin.checks:
             return
@@ -189,7 +195,7 @@ class OriginConformance(ABC):
         raise AssertionError("what the batch is read from has changed, and `check` does not say so")
 
     def test_rows_have_the_columns_that_were_pinned(self, spark: SparkSession) -> None:
-        """Those of the batch's schema, in its order and with its types; beside them only what was asked for."""
+        """The columns equal the batch's schema, in its order and with its types. Only requested columns are added."""
         batch = next(self._plan_batches(spark, self.origin(), Limits()))
         pinned = [(field["name"], field["type"]) for field in json.loads(batch.schema)["fields"]]
         for places, beside in ((False, set()), (True, {PLACE})):
@@ -200,7 +206,7 @@ class OriginConformance(ABC):
             assert {field["name"] for field in fields} - {name for name, _ in pinned} - {REFUSED} == beside
 
     def test_every_row_has_a_place_of_its_own(self, spark: SparkSession) -> None:
-        """In one of the batch's parts; in a block rows have consecutive numbers."""
+        """Each place is in one of the batch's parts. The rows of a block have consecutive numbers."""
         first, *_, last = self.limits()
         batches = [*self._plan_batches(spark, self.origin(), first), *self._plan_batches(spark, self.origin(), last)]
         for batch in batches:
@@ -212,7 +218,7 @@ class OriginConformance(ABC):
             assert all(sorted(rows) == list(range(min(rows), min(rows) + len(rows))) for rows in blocks.values())
 
     def test_rows_stand_in_one_order_whatever_the_limits(self, spark: SparkSession) -> None:
-        """By their places the rows of a lane come in the same order in one batch and in many."""
+        """Ordered by their places, the rows of a lane have the same order in one batch and in many."""
         orders = []
         for limits in self.limits():
             lanes: dict[str, list[str]] = {}
@@ -224,7 +230,7 @@ class OriginConformance(ABC):
                 assert [row for row in rows if row in whole] == [row for row in whole if row in rows]
 
     def test_being_told_twice_is_being_told_once(self, spark: SparkSession) -> None:
-        """That a batch is committed may come again after a crash, and to another object."""
+        """After a crash, the origin may be notified again that a batch is committed, and this may be another object."""
         batches = list(self._plan_batches(spark, self.origin(), self.limits()[-1]))
         for _ in range(2):
             self.origin().committed(spark, batches[0])
@@ -250,7 +256,7 @@ class OriginConformance(ABC):
                 start = span.end
 
     def _read_rows(self, spark: SparkSession, batch: Batch) -> list[str]:
-        """The rows of a batch as text, in the order of their places."""
+        """Return the rows of a batch as text, in the order of their places."""
         origin = self.origin()
         order = {part: index for index, part in enumerate(origin.parts(batch))}
 

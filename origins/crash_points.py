@@ -1,6 +1,6 @@
 """The named points at which a test can make a process die.
 
-A process reports each point that it reaches. Without a watcher that costs one look at a variable. Two points are
+A process reports each point that it reaches. Without a watcher a report costs one look at a variable. Two points are
 events: `draining` is a `RunStopping`, and `resting` is a `BatchRests`.
 """
 
@@ -34,23 +34,23 @@ POINTS: Mapping[str, str] = {
     "after-claim": "the question has claimed a folder",
 }
 RECORDED = ("plan", "prepared", "settle")
-"""The kinds of entries with a point before and after them."""
+"""The kinds of ledger entries that have a point before and after them."""
 
 T = TypeVar("T")
 Watcher: TypeAlias = Callable[[str, str, Any], Any]
-"""Is called with the point, its subject, and the rows that are written there; gives these back."""
+"""A callback that gets a point, its subject and the rows that are written there. It returns the rows."""
 
 _watcher: Watcher | None = None
 
 
 def reach(point: str, of: str = "") -> None:
-    """This point is reached; `of` is the destination where it is about one."""
+    """Report that this point is reached. `of` is the destination that the point is about, if any."""
     if _watcher is not None:
         _watcher(point, of, None)
 
 
 def reach_within(point: str, rows: T, of: str = "") -> T:
-    """Put this point inside the work on these rows; gives the rows to continue with."""
+    """Put this point inside the work on these rows, and return the rows to continue with."""
     if _watcher is None:
         return rows
     given: T = _watcher(point, of, rows)
@@ -58,7 +58,7 @@ def reach_within(point: str, rows: T, of: str = "") -> T:
 
 
 def reach_recording(when: str, kinds: Iterable[str]) -> None:
-    """`before` or `after` entries of these kinds are recorded."""
+    """Report the points `before` or `after` the recording of entries of these kinds."""
     if _watcher is not None:
         for kind in kinds:
             if kind in RECORDED:
@@ -67,7 +67,7 @@ def reach_recording(when: str, kinds: Iterable[str]) -> None:
 
 @contextmanager
 def watch_points(watcher: Watcher) -> Iterator[None]:
-    """In here the watcher is called at each point, by all threads of this process."""
+    """Call the watcher at each point that any thread of this process reaches within the context."""
     global _watcher
     before, _watcher = _watcher, watcher
     try:

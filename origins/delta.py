@@ -1,4 +1,4 @@
-"""`delta`: the rows that were added to a Delta table, or all that its versions changed, version by version."""
+"""`delta`: the rows that were added to a Delta table, or all changes of its versions, version by version."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Delta(Origin):
     """Without `changes`, what happens after an update or delete. The choices are an error, the whole table again, or
     to ignore deletes."""
     is_dlq: bool = field(default=False, repr=False, metadata={"hidden": True})
-    """Whether its rows are entries of a DLQ: one that was there before is never new, whatever became of it."""
+    """Whether its rows are entries of a DLQ. An entry that existed before is never new, even if it was changed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +97,7 @@ class Delta(Origin):
         return [self._select_lane(prefix, lane, **place) for lane, place in zip(self.lane_names(), places, strict=True)]
 
     def _select_lane(self, prefix: str, lane: str, *, table: str | None = None, path: str | None = None) -> Delta:
-        """The same for one of its tables."""
+        """Return an origin with the same options for one of the tables."""
         return replace(self, table=table, path=path, tables=(), paths=(), name=prefix + lane, only_lane=lane)
 
     def check_offset(self, lane: str, offset: Json) -> None:
@@ -119,7 +119,7 @@ class Delta(Origin):
         return all(offset is not None and self._is_unchanged(table, spark, offset) for offset in offsets.values())
 
     def _is_unchanged(self, table: DeltaTable, spark: SparkSession, offset: Json) -> bool:
-        """Whether no version behind the offset brought, changed or took rows, nor gave the table other columns."""
+        """Return whether no version after the offset added, changed or removed rows, or changed the table's columns."""
         newest, table_id = read_offset(offset)
         if table_id != table.id:
             return False
@@ -185,7 +185,7 @@ class Delta(Origin):
 
 
 def _check_places(origin: Delta) -> None:
-    """Raises ValueError unless exactly one option names the tables."""
+    """Raise ValueError unless exactly one option names the tables."""
     given = [name for name in ("path", "table", "paths", "tables") if getattr(origin, name)]
     if len(given) != 1:
         got = " and ".join(given) or "none of them"
@@ -204,7 +204,7 @@ def _check_places(origin: Delta) -> None:
 
 
 def _check_policies(origin: Delta) -> None:
-    """Raises ValueError unless the options say in one way what is read of the table."""
+    """Raise ValueError if options contradict each other about what to read of the table."""
     if origin.on_rewrite not in ("stop", "snapshot", "ignore_deletes"):
         raise ValueError(f"on_rewrite: expected stop, snapshot or ignore_deletes, got {origin.on_rewrite!r}")
     if origin.preimages and not origin.changes:
@@ -223,14 +223,17 @@ def _check_policies(origin: Delta) -> None:
 
 
 def _whole_span(table: DeltaTable, version: int, *, inserted: int | None = None) -> Span:
-    """The whole table as of a version; as rows that were `inserted` at that moment, where it is given."""
+    """Return a span of the whole table at a version. If `inserted` is given, its rows are inserts at that moment."""
     beside = [] if inserted is None else [{"inserted": inserted}]
     label = f"the table as of version {version}"
     return Span(start=None, end=table.make_offset(version), parts=(["", 0, version, *beside],), label=label)
 
 
 def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBacklog:
-    """Version by version, if no file ever went; else the table as it was after the last one that did, and what came."""
+    """Plan version by version if no file was ever removed.
+
+    Otherwise begin with the whole table after the last version that removed a file, then read the later versions.
+    """
     changes = [version.number for version in versions if version.rewrites or version.moved]
     if not changes and versions and versions[0].number == 0:
         return replace(waiting, versions=versions)
@@ -241,22 +244,22 @@ def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBack
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaBacklog(Backlog):
-    """The versions of a table that were there and not yet carried."""
+    """The versions of a table that existed at the survey and are not yet carried."""
 
     origin: Delta
     table: DeltaTable
     columns_there: str
     """The columns of the table, as Spark's JSON."""
     newest: int
-    """The newest version that is known."""
+    """The newest known version."""
     versions: Sequence[Version] = ()
     opening: Span | None = None
-    """What comes before all versions."""
+    """The span before all versions."""
     notices: Sequence[str] = ()
 
     @property
     def columns(self) -> str:
-        """The columns of the rows, as Spark's JSON."""
+        """Return the columns of the rows, as Spark's JSON."""
         return add_change_columns(self.columns_there) if self.origin.changes else self.columns_there
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
@@ -298,9 +301,9 @@ class DeltaBacklog(Backlog):
         return replace(self, versions=waiting).extend_with(spark, found, kept_before=True)
 
     def extend_with(self, spark: SparkSession, found: Sequence[Version], *, kept_before: bool) -> DeltaBacklog:
-        """The same and the versions that were found behind it, by what the origin says of rewrites.
+        """Return the backlog with these later versions added. The origin's options decide about rewrites.
 
-        `kept_before` says that a change data feed was kept right before these.
+        `kept_before` is whether a change data feed was kept right before these versions.
         """
         newest = max([self.newest, *(version.number for version in found)])
         origin, rewrites = self.origin, [version for version in found if version.rewrites]
@@ -338,7 +341,7 @@ class DeltaBacklog(Backlog):
         return f"{len(waiting)} version{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
     def _find_opening(self, start: Json) -> Span | None:
-        """The opening, unless it is behind this offset."""
+        """Return the opening, unless it is before this offset."""
         if self.opening is None or start is None:
             return self.opening
         if self.origin.read == "whole":
@@ -367,7 +370,8 @@ class DeltaBacklog(Backlog):
         return tuple([file.path, file.size, *as_of] for file in added)
 
     def _skip_passed(self, start: Json) -> Span | None:
-        """A batch without rows, which remembers that deletes were passed behind which nothing waits."""
+        """Return a batch without rows that records passed deletes, if no row waits behind them; None if none were
+        passed."""
         passed = [version.number for version in self._list_after(start) if version.rewrites and not self.origin.changes]
         if not passed:
             return None
@@ -376,16 +380,16 @@ class DeltaBacklog(Backlog):
 
 @dataclass(frozen=True, kw_only=True)
 class _Load:
-    """How much a batch holds."""
+    """The amount that a batch holds."""
 
     files: int = 0
     bytes: int = 0
     rows: float = 0
-    """Without end where a writer did not count them."""
+    """Infinite if a writer did not count them."""
 
     @staticmethod
     def of(files: Sequence[AddedFile], rows: float | None) -> _Load:
-        """That of these files; of as many rows as they have, unless a number is given."""
+        """Return the load of these files. `rows` replaces the row count of the files, if it is given."""
         counted = sum(math.inf if file.rows is None else file.rows for file in files)
         size = sum(file.size for file in files)
         return _Load(files=len(files), bytes=size, rows=counted if rows is None else rows)
@@ -394,6 +398,6 @@ class _Load:
         return _Load(files=self.files + other.files, bytes=self.bytes + other.bytes, rows=self.rows + other.rows)
 
     def is_beyond(self, limits: Limits, *, room: int = 1) -> bool:
-        """Whether it is more than a batch may hold; with no `room`, whether it has none for another row."""
+        """Return whether it is more than a batch may hold. With `room=0`: whether there is no room for another row."""
         bounds = ((self.files, limits.files), (self.bytes, limits.bytes), (self.rows, limits.rows))
         return any(limit is not None and amount >= limit + room for amount, limit in bounds)

@@ -1,5 +1,7 @@
-"""What a Delta table's log says: its actions, as lines of JSON have them, and what each version brought. It is read on
-this machine, or else through Spark. Writers leave out what they do not know."""
+"""The log of a Delta table: its actions, as lines of JSON, and what each version added.
+
+The log is read on this machine, or through Spark if it is elsewhere. Writers leave out values that they do not know.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FieldBody(TypedDict):
-    """A column, or what stands in one."""
+    """A column, or a field inside one."""
 
     name: str
     type: TypeBody
@@ -32,7 +34,7 @@ class FieldBody(TypedDict):
 
 
 class NestedBody(TypedDict, total=False):
-    """A type that has others in it: `struct`, `array` or `map`."""
+    """A type that contains others: `struct`, `array` or `map`."""
 
     type: str
     fields: Sequence[FieldBody]
@@ -58,7 +60,7 @@ class FileBody(TypedDict, total=False):
 
 
 class CommitBody(TypedDict, total=False):
-    """How a version was made."""
+    """The description of how a version was made."""
 
     timestamp: int | None
     operation: str
@@ -68,7 +70,7 @@ class CommitBody(TypedDict, total=False):
 
 
 class MetadataBody(TypedDict, total=False):
-    """What a table is."""
+    """The identity, configuration and schema of a table."""
 
     id: str
     configuration: Mapping[str, str]
@@ -76,7 +78,7 @@ class MetadataBody(TypedDict, total=False):
 
 
 class ActionBody(TypedDict, total=False):
-    """A line of the log: one of these."""
+    """A line of the log. It has one of these keys."""
 
     add: FileBody
     remove: FileBody
@@ -86,7 +88,7 @@ class ActionBody(TypedDict, total=False):
 
 
 class StatisticsBody(TypedDict, total=False):
-    """What the writer of a file noted of its rows."""
+    """The statistics that a file's writer recorded about its rows."""
 
     numRecords: int
     minValues: Mapping[str, Json]
@@ -96,28 +98,28 @@ class StatisticsBody(TypedDict, total=False):
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _LISTED = 5
-"""How many versions a message names."""
+"""The number of versions that a message lists."""
 _CAME, _CHANGED, _WENT = (
     ("numtargetrowsinserted",),
     ("numtargetrowsupdated", "numupdatedrows"),
     ("numtargetrowsdeleted", "numdeletedrows"),
 )
-"""How writers call their counts of rows, without underscores and in small letters."""
+"""The names that writers give to their row counts, in lower case and without underscores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddedFile:
-    """A file whose rows a version brought."""
+    """A file whose rows a version added."""
 
     path: str
-    """Relative to the table, with `/` between folders; absolute if it is elsewhere."""
+    """The path relative to the table, with `/` between folders; absolute if the file is elsewhere."""
     size: int
     rows: int | None
-    """As the writer counted; None where it did not."""
+    """The row count of the writer; None if the writer did not count."""
     plain: bool
-    """Whether the file is below the table, and all its rows count."""
+    """Whether the file is below the table's folder and none of its rows is deleted."""
     stats: str = field(default="", repr=False, compare=False)
-    """What the writer noted of its columns, as JSON."""
+    """The statistics that the writer recorded about its columns, as JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,27 +129,27 @@ class Version:
     number: int
     operation: str
     added: tuple[AddedFile, ...]
-    """The files with rows that were not there before."""
+    """The files with new rows."""
     rewrites: bool
-    """Whether rows that were there before went or changed."""
+    """Whether existing rows were removed or changed."""
     moved: frozenset[str]
-    """Files that went, though their rows stayed: they were written anew into others."""
+    """The files that were removed. Some of their rows may be kept, rewritten into other files."""
     columns: str | None
     """The table's columns, if this version changed them (Spark's JSON)."""
     rearranged: tuple[AddedFile, ...] = ()
     """The files with rewritten rows."""
     only_deletes: bool = False
-    """Whether rows went, and none came or changed."""
+    """Whether rows were removed, and none were added or changed."""
     feed: tuple[AddedFile, ...] = ()
-    """The files from which Delta reads what the version changed; none if it changed no row."""
+    """The files from which Delta reads the changes of the version; none if it changed no row."""
     rows: int | None = None
-    """How many rows came, changed or went; None where the writer did not count them."""
+    """The number of rows that were added, changed or removed; None if the writer did not count them."""
     updated: int | None = 0
-    """How many of these were there before and changed."""
+    """The number of existing rows among them that were changed; None if unknown."""
 
     @property
     def has_news(self) -> bool:
-        """Whether rows came, changed or went."""
+        """Return whether rows were added, changed or removed."""
         return bool(self.added or self.rewrites or self.feed)
 
     def __str__(self) -> str:
@@ -156,7 +158,7 @@ class Version:
 
 
 def describe_versions(versions: Sequence[Version]) -> str:
-    """Those of the versions that brought, changed or took rows, as a person reads them."""
+    """Return a text for a person that lists the versions that added, changed or removed rows."""
     news = [version for version in versions if version.has_news]
     if not news:
         return "no version with new rows"
@@ -172,20 +174,20 @@ class VersionLog:
 
     @property
     def folder(self) -> Path | None:
-        """The table's folder, if it is on this machine."""
+        """Return the table's folder, or None if it is not on this machine."""
         if self.location.startswith("file:"):
             return Path("/" + self.location.removeprefix("file:").lstrip("/"))
         return Path(self.location) if self.location.startswith("/") else None
 
     def list_after(self, spark: SparkSession, number: int) -> list[Version]:
-        """The later versions that the log still has, oldest first and without a gap."""
+        """Return the later versions that the log still has, oldest first and without a gap."""
         if self.folder is not None:
             return self.list_local_after(number)
         found = self._read_by_spark(spark, number)
         return [_parse_version(at, found[at]) for at in _skip_gap(found)]
 
     def list_local_after(self, number: int) -> list[Version]:
-        """The same of a table on this machine, without Spark; none of one elsewhere."""
+        """Return the same for a table on this machine, without Spark; an empty list for a table elsewhere."""
         if self.folder is None:
             return []
         numbers = [*itertools.takewhile(self.has, itertools.count(number + 1))]
@@ -195,7 +197,10 @@ class VersionLog:
         return [self._read_version(at) for at in _skip_gap(numbers)]
 
     def find_missing_file(self, first: int, last: int) -> str | None:
-        """The first file on this machine that is gone, and that the change data feed of these versions needs."""
+        """Return the first missing file that the change data feed of these versions needs, or None.
+
+        Only files on this machine are checked.
+        """
         if self.folder is None:
             return None
         for number in range(first, last + 1):
@@ -207,7 +212,7 @@ class VersionLog:
         return None
 
     def has(self, number: int) -> bool:
-        """Whether this version is known to be there, without asking Spark."""
+        """Return whether this version is known to exist, without a query to Spark."""
         return self.folder is not None and self._commit_path(number).exists()
 
     def _commit_path(self, number: int) -> Path:
@@ -232,7 +237,7 @@ class VersionLog:
 
 
 def _skip_gap(numbers: Iterable[int]) -> range:
-    """The newest of these versions, and those right before it, up to the first gap."""
+    """Return the newest of these versions and those right before it, up to the first gap."""
     known = {*numbers}
     first = newest = max(known, default=-1)
     while first - 1 in known:
@@ -267,7 +272,7 @@ def _parse_version(number: int, lines: Iterable[str]) -> Version:
 
 
 def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] | None:
-    """How many rows the operation's writer counted that came, that changed and that went; None if it did not."""
+    """Return how many rows the operation inserted, changed and deleted; None if its writer did not count them."""
     if operation not in ("DELETE", "UPDATE", "MERGE"):
         return None
     figures = {name.replace("_", "").lower(): value for name, value in metrics.items()}
@@ -282,7 +287,10 @@ def _tally(operation: str, metrics: Mapping[str, str]) -> tuple[int, int, int] |
 
 
 def _count_rows(files: Sequence[AddedFile]) -> int | None:
-    """How many rows these files have; None where a writer did not count them, or not all in a file count."""
+    """Return how many rows these files have.
+
+    It is None if a writer did not count them, or if some rows of a file are deleted.
+    """
     counts = [file.rows for file in files if file.plain]
     return None if None in counts or len(counts) < len(files) else sum(filter(None, counts))
 

@@ -1,10 +1,8 @@
-"""A Delta table that rows are read from: which one it is, what columns it has, and the rows of a span of its versions.
+"""A Delta table that rows are read from: its identity, its columns, and the rows of a span of its versions.
 
-The rows of a span of a Delta table's versions.
-
-Where the table's files hold its rows as they are, exactly the added ones are read. Where they do not (partitions,
-mapped names, deletion vectors), Delta reads the table as of the span's end, and the rows of the added files are kept.
-A batch of changes is read from the table's change data feed, by Delta.
+If the table's files hold its rows unchanged, exactly the added files are read. Otherwise (partitions, mapped names,
+deletion vectors) Delta reads the table as of the span's end, and Wherry keeps the rows of the added files. Delta reads
+a batch of changes from the table's change data feed.
 """
 
 from __future__ import annotations
@@ -36,37 +34,37 @@ _HARMLESS = {
     "allowColumnDefaults", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "domainMetadata",
     "rowTracking", "clustering", "inCommitTimestamp",
 }  # fmt: skip
-"""What a table may use while each of its files still holds the rows as they are."""
+"""The features with which each file of a table still holds the rows unchanged."""
 FEED = "delta.enableChangeDataFeed"
-"""The property of a table that keeps a change data feed."""
+"""The table property that turns the change data feed on."""
 CHANGE, COMMIT, MOMENT = "_change_type", "_commit_version", "_commit_timestamp"
-"""The columns of a change data feed beside those of its table, as Delta calls them."""
+"""Delta's names for the columns that a change data feed adds to the columns of its table."""
 _UNTOLD = {
     "DELTA_MISSING_CHANGE_DATA": "the feed was off in one of these versions",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_": "a column was renamed or dropped, or has another type",
 }
-"""Why a feed does not tell all of a range, by how Delta calls it."""
+"""Why a feed lacks changes of a range, by Delta's error condition."""
 _READS_ALL = "Wherry reads all rows of the table again."
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaTable:
-    """One table."""
+    """A Delta table."""
 
     name: str
-    """As it is named in SQL."""
+    """Its name in SQL."""
     id: str
     log: VersionLog
     is_plain: bool
     """Whether its files hold its columns under their names, and nothing else is needed to read them."""
     keeps_feed: bool
-    """Whether it records what its rows change."""
+    """Whether it has a change data feed."""
     lane: str = "0"
-    """The lane in which it is read, as the pipeline calls it."""
+    """The lane in which it is read, as named by the pipeline."""
 
     @staticmethod
     def find(spark: SparkSession, place: str, *, named: bool, lane: str = "0") -> DeltaTable:
-        """The table at this place. Raises `OriginError` when there is none."""
+        """Return the table at this place. Raise `OriginError` if no table is found."""
         name = place if named else f"delta.{quote_name(place)}"
         try:
             found = spark.sql(f"DESCRIBE DETAIL {name}")
@@ -88,11 +86,11 @@ class DeltaTable:
         return DeltaTable(name=name, id=table_id, log=log, is_plain=is_plain, keeps_feed=keeps_feed, lane=lane)
 
     def make_offset(self, version: int) -> Json:
-        """How far the table was read: up to and including this version."""
+        """Return the offset after this version."""
         return {"version": version, "table": self.id}
 
     def version_of(self, offset: Json) -> int:
-        """The version of an offset. Raises `OriginError` for one of another table."""
+        """Return the version of an offset. Raise `OriginError` if the offset belongs to another table."""
         try:
             version, table = read_offset(offset)
         except ValueError as error:
@@ -110,7 +108,7 @@ class DeltaTable:
         return version
 
     def list_versions_after(self, spark: SparkSession, version: int) -> list[Version]:
-        """What came after a version. Raises `OriginError` if that is not known."""
+        """Return the versions after a version. Raise `OriginError` if some are unknown."""
         found = self.log.list_after(spark, version)
         first = found[0].number if found else None
         if first is None and not self.log.has(version) and (newest := self.find_newest(spark)[0]) != version:
@@ -130,8 +128,10 @@ class DeltaTable:
         return found
 
     def check_appends(self, found: Sequence[Version], *, passes_deletes: bool = False) -> None:
-        """Raise `OriginError` if one of these versions changed or took rows that were there before; with
-        `passes_deletes` those that only took some are no error."""
+        """Raise `OriginError` if one of these versions changed or removed existing rows.
+
+        With `passes_deletes`, a version that only removed rows is no error.
+        """
         on = "does" if self.keeps_feed else "does not yet, so these versions are not in the feed"
         for at, each in enumerate(found):
             if each.rewrites and not (passes_deletes and each.only_deletes):
@@ -152,8 +152,10 @@ class DeltaTable:
                 )
 
     def check_entries(self, found: Sequence[Version]) -> None:
-        """Raise `OriginError` if one of these versions of a DLQ may have brought entries beside those that it changed.
-        One that only took or changed some brought none."""
+        """Raise `OriginError` if one of these versions of a DLQ may have added entries besides those that it changed.
+
+        A version that only removed entries, or an UPDATE, added none.
+        """
         for at, each in enumerate(found):
             if each.rewrites and not each.only_deletes and each.operation != "UPDATE":
                 skipped = f"This skips {describe_versions(found[: at + 1])}."
@@ -167,9 +169,9 @@ class DeltaTable:
                 )
 
     def check_feed(self, spark: SparkSession, found: Sequence[Version], *, known: bool) -> None:
-        """Raise `OriginError` unless the change data feed tells all of these versions.
+        """Raise `OriginError` unless the change data feed has all of these versions.
 
-        `known` says that it was kept right before them.
+        `known` means that the feed was kept right before them.
         """
         if not self.keeps_feed:
             raise OriginError(
@@ -198,7 +200,7 @@ class DeltaTable:
             ) from error
 
     def format_offset_command(self, version: int) -> str:
-        """The command that goes on behind a version."""
+        """Return the command that continues after a version."""
         offset = json.dumps(self.make_offset(version))
         return f"wherry offsets set FILE --lane {self.lane} --reason … --offset '{offset}'"
 
@@ -207,13 +209,13 @@ class DeltaTable:
         return _describe_remedies(options, skip=skip, start_over=_READS_ALL)
 
     def find_newest(self, spark: SparkSession) -> tuple[int, int]:
-        """The newest version, and when it was committed, in milliseconds since 1970."""
+        """Return the newest version and its commit time, in milliseconds since 1970."""
         history = spark.sql(f"DESCRIBE HISTORY {self.name} LIMIT 1")
         ((version, moment),) = history.selectExpr("version", "unix_millis(timestamp)").collect()
         return int(version), int(moment)
 
     def check_columns(self, columns: str, versions: Sequence[Version]) -> None:
-        """Raise `OriginError` if one of these versions gave the table other columns."""
+        """Raise `OriginError` if one of these versions changed the table's columns."""
         for version in versions:
             if version.columns and json.loads(strip_metadata(version.columns)) != json.loads(columns):
                 raise OriginError(
@@ -224,13 +226,13 @@ class DeltaTable:
 
 
 def read_feed(spark: SparkSession, table: DeltaTable, first: int, last: int) -> DataFrame:
-    """What these versions of a table changed, both inclusive, as Delta tells it."""
+    """Return the changes of these versions of a table, both inclusive, as Delta gives them."""
     range_ = {"readChangeFeed": "true", "startingVersion": str(first), "endingVersion": str(last)}
     return spark.read.format("delta").options(**range_).table(table.name)
 
 
 def read_whole(spark: SparkSession, place: str, *, named: bool, version: int | None = None) -> DataFrame:
-    """All rows of a table, as of a version."""
+    """Return all rows of a table, as of a version."""
     if named:
         return spark.table(place) if version is None else spark.sql(f"SELECT * FROM {place} VERSION AS OF {version}")
     reader = spark.read.format("delta")
@@ -238,12 +240,12 @@ def read_whole(spark: SparkSession, place: str, *, named: bool, version: int | N
 
 
 def strip_metadata(schema: str) -> str:
-    """A schema without what only Delta needs to know of its columns; both as Spark's JSON."""
+    """Return a schema without the metadata that only Delta needs. Both are Spark's JSON."""
     return json.dumps(_strip_metadata(json.loads(schema)))
 
 
 def add_change_columns(columns: str) -> str:
-    """The columns of a table's change data feed, of those of the table; both as Spark's JSON."""
+    """Return the columns of a table's change data feed, given the table's columns. Both are Spark's JSON."""
     schema = json.loads(columns)
     beside = ((CHANGE, "string"), (COMMIT, "long"), (MOMENT, "timestamp"))
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in beside]
@@ -251,7 +253,7 @@ def add_change_columns(columns: str) -> str:
 
 
 def read_offset(offset: Json) -> tuple[int, str]:
-    """The version and the table's id in an offset. Raises ValueError for something else."""
+    """Return the version and the table's id in an offset. Raise ValueError if it is not such an offset."""
     found = check_shape(_Offset, offset)
     return found["version"], found["table"]
 
@@ -262,7 +264,7 @@ class _Offset(TypedDict):
 
 
 def _strip_metadata(kind: Json) -> Json:
-    """A type as Spark's JSON, in which everything may be NULL and nothing has metadata."""
+    """Return a type as Spark's JSON in which everything may be NULL and nothing has metadata."""
     if isinstance(kind, list):
         return [_strip_metadata(each) for each in kind]
     if not isinstance(kind, dict):
@@ -272,7 +274,7 @@ def _strip_metadata(kind: Json) -> Json:
 
 
 def describe_lost_feed(skip: tuple[str, str] | None = None) -> str:
-    """The ways on where a change data feed no longer tells what is wanted."""
+    """Return the remedies for a change data feed that no longer has the wanted changes."""
     advice = "Wherry reads all rows of the table as inserts. Rows deleted meanwhile stay in the destinations."
     return _describe_remedies(skip=skip, start_over=advice)
 
@@ -285,13 +287,13 @@ def _describe_remedies(options: Mapping[str, str] = {}, *, skip: tuple[str, str]
 
 _FILE = HIDDEN + "file"
 _PARTITIONS = 20
-"""So many bits tell the partitions of Spark apart, in the place of a row."""
+"""The number of bits for the number of a Spark partition in a row's block."""
 _NOWHERE = "named_struct('part', '', 'block', 0L, 'row', 0L)"
 
 
 class _Asked(TypedDict, total=False):
     since: int
-    """The first version of which the change data feed is read."""
+    """The first version whose changes are read from the change data feed."""
     preimages: bool
     inserted: int
     """The moment at which all rows count as inserted."""
@@ -299,7 +301,7 @@ class _Asked(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Part:
-    """What rows are read from: a file, or a whole table as of a version."""
+    """The source of rows: a file, or a whole table as of a version."""
 
     path: str
     size: int | None
@@ -318,7 +320,7 @@ def read_part(part: Json) -> Part:
     )
 
 
-def fetch_rows(  # noqa: PLR0913 -- each says what is read
+def fetch_rows(  # noqa: PLR0913 -- each argument selects what is read
     spark: SparkSession,
     place: str,
     span: Span,
@@ -329,9 +331,9 @@ def fetch_rows(  # noqa: PLR0913 -- each says what is read
     where: Column | None = None,
     beside: bool = False,
 ) -> DataFrame:
-    """Exactly the rows of the span, lazily, with the columns of the schema; `where` chooses some of them.
+    """Return exactly the rows of the span, lazily, with the columns of the schema. `where` selects some of them.
 
-    `beside` says that the table may have columns that the schema leaves out.
+    With `beside`, the table may have columns that are not in the schema.
     """
     parts = [read_part(part) for part in span.parts]
     if not parts:
@@ -361,13 +363,15 @@ def fetch_rows(  # noqa: PLR0913 -- each says what is read
 
 
 def add_file(frame: DataFrame) -> DataFrame:
-    """The rows of files or of a table, with a column that says where each stands."""
+    """Return the rows of files or of a table, with a column for the file position of each row."""
     return frame.select("*", frame.metadataColumn("_metadata").alias(_FILE))
 
 
 def select_columns(frame: DataFrame, schema: T.StructType, location: str, *, is_all: bool, places: bool) -> DataFrame:
-    """The columns of the schema, of rows with that column. With `places` each row has its place; with `is_all` all of
-    them are in one part."""
+    """Return the columns of the schema from rows that `add_file` returned.
+
+    With `places`, each row has its place. With `is_all`, all rows are in one part.
+    """
     path = relative_name_sql(location, f"{_FILE}.file_path")
     block = f"xxhash64({_FILE}.file_path, {_FILE}.file_block_start)" if is_all else f"{_FILE}.file_block_start"
     part = "''" if is_all else path
@@ -379,7 +383,7 @@ def select_columns(frame: DataFrame, schema: T.StructType, location: str, *, is_
 def _read_feed(
     spark: SparkSession, place: str, span: Span, schema: T.StructType, asked: _Asked, *, named: bool, places: bool
 ) -> DataFrame:
-    """What the versions changed that are asked for. Of one version rows that go stand before those that come."""
+    """Return the requested changes of the versions. Within a version, removed rows come before added rows."""
     table = DeltaTable.find(spark, place, named=named)
     first, last = asked["since"], table.version_of(span.end)
     if gone := table.log.find_missing_file(first, last):
@@ -406,7 +410,10 @@ def _read_feed(
 
 
 def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], schema: T.StructType) -> DataFrame:
-    """All rows of these files. Raises `OriginError` for the first on this machine that is not as it was."""
+    """Return all rows of these files.
+
+    Raise `OriginError` for the first file of this machine that is missing or changed.
+    """
     folder = VersionLog(location).folder
     for path, size in sizes.items() if folder else ():
         assert folder is not None
@@ -422,8 +429,10 @@ def _read_files(spark: SparkSession, location: str, sizes: Mapping[str, int], sc
 
 
 def fit_columns(frame: DataFrame, schema: T.StructType, table: str, *, beside: bool = False) -> DataFrame:
-    """A table as of an earlier version, with the columns of today; those that it had not yet are NULL. Any other is an
-    error, or stands `beside`."""
+    """Return a table as of an earlier version, with the columns of today. Columns that it did not have yet are NULL.
+
+    Any other column is an error. With `beside`, it is kept.
+    """
     then = {name.lower() for name in frame.columns}
     now = {name.lower() for name in schema.names}
     if not beside and (lost := [name for name in frame.columns if name.lower() not in now]):

@@ -1,4 +1,4 @@
-"""`dlq`: the rows that another pipeline refused, as its dead letter queue keeps them in a Delta table."""
+"""`dlq`: the rows that another pipeline refused, read from the Delta table of its dead letter queue."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _NEEDED = ("id", "plan", "code", "row", "row_schema", "nacked_at")
-"""A table without these columns is no DLQ."""
+"""The columns without which a table is no DLQ."""
 _LISTED = 5
-"""How many schemas a message names."""
+"""The number of schemas that a message lists."""
 _NOT_KEPT = "the DLQ does not keep this row as it was read"
 _MOST_NAMED = 1_000
-"""So many plans are listed in a query."""
+"""The number of plans that a query lists at most."""
 _ROW = HIDDEN + "row"
 _PLAN, _SINCE, _UNTIL = HIDDEN + "plan", HIDDEN + "since", HIDDEN + "until"
 
@@ -104,7 +104,7 @@ class DlqEntries(Origin):
 
     @property
     def _delta(self) -> Delta:
-        """The table, and how far it was read."""
+        """Return the origin for the table, which also tracks the offset."""
         return Delta(
             path=self.path,
             table=self.table,
@@ -198,18 +198,21 @@ class DlqEntries(Origin):
 
     @property
     def _is_chosen(self) -> Column | None:
-        """Whether an entry is one of those that are read; None where all are."""
+        """Return the condition for the entries to read; None if all are read."""
         lists = {name: _list_texts(getattr(self, name)) for name in ("code", "stage", "destination")}
         conditions = [F.col(name).isin(*texts) for name, texts in lists.items() if texts]
         conditions += [] if self.refused_again else [F.col("replays").isNull()]
         return functools.reduce(operator.and_, conditions) if conditions else None
 
     def _read_entries(self, spark: SparkSession, span: Span, *, places: bool = False) -> DataFrame:
-        """The chosen entries of a span. Where their files were put together with others, or deleted rows from, they are
-        read from the table as it is now: then a VACUUM may have taken the files."""
+        """Return the chosen entries of a span.
+
+        If their files were compacted, or rows were deleted from them, the entries are read from the table of today. A
+        VACUUM may have deleted the old files.
+        """
         columns, named = parse_columns(DLQ_COLUMNS), bool(self.table)
         table = DeltaTable.find(spark, self.place, named=named)
-        where = self._is_chosen  # a column, which needs the Spark that this look has started
+        where = self._is_chosen  # a column, which needs the Spark session that DeltaTable.find started
         moved = _find_moved(spark, table, span) if span.parts else None
         if moved is None:
             return fetch_rows(spark, self.place, span, columns, named=named, places=places, where=where, beside=True)
@@ -218,7 +221,10 @@ class DlqEntries(Origin):
         return select_columns(frame, columns, table.log.location, is_all=True, places=places)
 
     def _restore_rows(self, entries: DataFrame, now: T.StructType, kinds: Sequence[str], *, places: bool) -> DataFrame:
-        """The refused rows, with the columns of today. One that has others, or was not kept, is refused."""
+        """Return the refused rows with the columns of today.
+
+        A row is refused if it has other columns or was not kept.
+        """
         kind = F.col(self._payload_schema)
         rows = [F.when(kind == each, _read_as(self._payload, _parse_payload_schema(each), now)) for each in kinds]
         nothing = F.struct(
@@ -259,7 +265,7 @@ def _list_texts(given: str | Sequence[str]) -> Sequence[str]:
 
 
 def _list_spans(backlog: DeltaBacklog) -> Iterator[Span]:
-    """What waits, in spans without limits."""
+    """Yield the waiting versions, in spans without limits."""
     (lane,) = backlog.origin.lane_names()
     span = backlog.take(lane, None, Limits())
     while span is not None:
@@ -269,7 +275,7 @@ def _list_spans(backlog: DeltaBacklog) -> Iterator[Span]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Write:
-    """What tells the entries of one write from all others: a batch's plan, and the moment of the write."""
+    """The identity of one write of entries: a batch's plan and the moment of the write."""
 
     plan: str
     since: datetime
@@ -277,13 +283,13 @@ class _Write:
 
     @staticmethod
     def of(file: AddedFile) -> _Write | None:
-        """The write that made a file; None where its statistics do not tell."""
+        """Return the write that made a file; None if the file's statistics do not identify it."""
         stats: StatisticsBody = json.loads(file.stats or "{}")
         least, most = stats.get("minValues", {}), stats.get("maxValues", {})
         plan, since, until = least.get("plan"), least.get("nacked_at"), most.get("nacked_at")
         if not isinstance(plan, str) or plan != most.get("plan") or not since or not until:
             return None
-        rounded = timedelta(milliseconds=1)  # Spark cuts moments in statistics off
+        rounded = timedelta(milliseconds=1)  # Spark truncates timestamps in statistics
         return _Write(plan=plan, since=_parse_moment(since), until=_parse_moment(until) + rounded)
 
 
@@ -293,14 +299,14 @@ def _parse_moment(text: Json) -> datetime:
 
 @dataclass(frozen=True, kw_only=True)
 class _Moved:
-    """Writes whose files are gone from the table, though their entries are in it."""
+    """Writes whose files are no longer in the table, although their entries are."""
 
     writes: Sequence[_Write]
     others: bool = False
-    """Whether the entries are meant that are of none of these writes."""
+    """Whether the selection is of the entries of all other writes."""
 
     def select(self, spark: SparkSession, entries: DataFrame) -> DataFrame:
-        """The entries that are meant."""
+        """Return the selected entries."""
         rows = [(write.plan, write.since, write.until) for write in self.writes]
         writes = F.broadcast(spark.createDataFrame(rows, f"{_PLAN} string, {_SINCE} timestamp, {_UNTIL} timestamp"))
         if not self.others and len(rows) <= _MOST_NAMED:
@@ -310,7 +316,10 @@ class _Moved:
 
 
 def _find_moved(spark: SparkSession, table: DeltaTable, span: Span) -> _Moved | None:
-    """Those of a span, where a later version moved its files; None where none did, or the log cannot tell."""
+    """Return the writes of a span if a later version moved its files.
+
+    It is None if no version did, or if the log does not show it.
+    """
     paths = {read_part(part).path for part in span.parts}
     is_all, end = paths == {""}, table.version_of(span.end)
     begin = end if is_all else table.version_of(span.start) if span.start else -1
@@ -330,7 +339,8 @@ def _parse_payload_schema(text: str) -> T.StructType:
 
 
 def _read_as(text: str, before: T.StructType, now: T.StructType) -> Column:
-    """The row of which the DLQ keeps the text in a column, with the columns of `now` and with why it is refused."""
+    """Return the row that the DLQ keeps as text in a column, with the columns of `now` and the reason of its
+    refusal."""
     unread = before == _parse_payload_schema(RAW) and before != now
 
     def convert(row: Column) -> Column:
@@ -349,4 +359,4 @@ def _read_as(text: str, before: T.StructType, now: T.StructType) -> Column:
         ]
         return F.concat_ws("; ", *misfits, *others) if misfits or others else F.lit("")
 
-    return F.transform(F.array(F.expr(restore(text, before))), convert)[0]  # so the text is parsed once
+    return F.transform(F.array(F.expr(restore(text, before))), convert)[0]  # so that the text is parsed only once

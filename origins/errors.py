@@ -1,4 +1,4 @@
-"""Errors that a person reads, each with a code and what to do; and the causes of errors of other libraries."""
+"""Errors for people, each with a code and a remedy; and the causes of errors of other libraries."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from origins.spark_private import format_java_frames, get_java_throwable
 
 
 class WherryError(Exception):
-    """Something that a person can act on: what was expected, what came, where, and what to do."""
+    """An error that a person can act on: what was expected, what was found, where, and what to do."""
 
     code = "FAILED"
     batch: Batch | None = None
-    """The batch that was being carried, where it was one."""
+    """The batch that was being carried, if any."""
     is_away: bool = False
-    """Whether a store did not answer, or asked for fewer requests: that passes by itself."""
+    """Whether a store did not answer, or asked for fewer requests. Such an error passes by itself."""
 
     def __init__(self, message: str, *, hint: str = "", is_away: bool = False) -> None:
         super().__init__(message)
@@ -34,15 +34,15 @@ class WherryError(Exception):
 
 
 class OriginError(WherryError):
-    """The origin's place is missing, or its rows are not what was planned."""
+    """The origin's place is missing, or its rows differ from the plan."""
 
     code = "ORIGIN"
 
 
 TOO_LARGE = "ResultTooLarge"
-"""The name of the cause where Spark gives back no more bytes; Spark has no condition for it."""
+"""The name of the cause if results exceed Spark's limit of bytes. Spark has no condition for it."""
 RAISED = "USER_RAISED_EXCEPTION"
-"""Spark's condition for what `raise_error` raises."""
+"""Spark's condition for an error of `raise_error`."""
 _ABORTED = "Job aborted due to stage failure: "
 _RESULTS = _ABORTED + "Total size of serialized results of "
 _IN_TASK = re.compile(
@@ -59,15 +59,15 @@ _HEAD = re.compile(
 _CONDITION = re.compile(r"\s*(?:\((?:[a-z][\w$]*\.)+[A-Z][\w$]*\) )?\[(?P<condition>[A-Z_][A-Z0-9_.]+)\] ?")
 _STATE = re.compile(r"\s*\bSQLSTATE: (?P<state>[0-9A-Z]{5})\b")
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*(?P<name>[A-Z]\w+)(?=:|$)(?:: )?(?P<message>.*)", re.MULTILINE)
-"""Where a traceback of Python's names its error."""
+"""The place where a Python traceback names its error."""
 _WORKER = "PythonException"
-"""What Spark calls an error that a Python function raised."""
+"""Spark's name for an error that a Python function raised."""
 _DEEPEST = 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorCause:
-    """One error of a chain."""
+    """One error of a chain of causes."""
 
     name: str
     """Its type in Python or Java, without the package."""
@@ -80,18 +80,18 @@ class ErrorCause:
     message: str = ""
     """Its message, without the condition and the SQLSTATE."""
     in_task: bool = False
-    """Whether its stack shows that rows were evaluated."""
+    """Whether its stack shows that rows were being evaluated."""
     in_python: bool = False
     """Whether a Python function raised it in one of Spark's workers."""
 
 
 def is_store_silent(error: BaseException) -> bool:
-    """Whether a store that is away is the error, or a cause of it."""
+    """Return whether an unreachable store is the error or one of its causes."""
     return any(isinstance(each, WherryError) and each.is_away for each in list_errors(error))
 
 
 def list_errors(error: BaseException | None) -> list[BaseException]:
-    """The error and the errors that it was raised from, the outermost first."""
+    """Return the error and the errors that it was raised from, the outermost first."""
     found: list[BaseException] = []
     while error is not None and all(error is not each for each in found):
         found.append(error)
@@ -100,8 +100,10 @@ def list_errors(error: BaseException | None) -> list[BaseException]:
 
 
 def list_causes(error: BaseException) -> list[ErrorCause]:
-    """What is known of this one error: its own type; then, of Spark's errors, what the JVM or the server raised, and
-    what that was caused by."""
+    """Return what is known of this one error: its type, then the causes of a Spark error.
+
+    These causes are what the JVM or the server raised, and the causes behind that.
+    """
     throwable = get_java_throwable(error)
     if throwable is not None:
         return [ErrorCause(name=type(error).__name__), *_list_java_causes(throwable)]
@@ -112,35 +114,35 @@ def list_causes(error: BaseException) -> list[ErrorCause]:
 
 
 def has_condition(error: BaseException, *conditions: str) -> bool:
-    """Whether one of these names Spark's condition for the error or for one of its causes, or a part of that name."""
+    """Return whether the Spark condition of the error, or of one of its causes, contains one of these names."""
     found = [cause.condition for each in list_errors(error) for cause in list_causes(each)]
     return any(name in condition for name in conditions for condition in found)
 
 
 def get_raised_words(error: BaseException) -> str:
-    """What `raise_error` was given in the query that ended with this error; empty for any other error."""
+    """Return the text given to `raise_error` in the query that ended with this error; empty for any other error."""
     causes = (cause for each in list_errors(error) for cause in list_causes(each))
     return next((cause.message for cause in causes if cause.condition == RAISED), "")
 
 
 def is_too_large(error: BaseException) -> bool:
-    """Whether the rows are more than Spark may return."""
+    """Return whether the rows exceed the amount that Spark may return."""
     return any(cause.name == TOO_LARGE for cause in list_causes(error))
 
 
 def list_spark_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
-    """What Spark's clients raise, which has no common type, and these errors. Imports nothing."""
+    """Return these types and the errors of Spark's clients, which have no common type. Import nothing."""
     known = (("pyspark.errors", "PySparkException"), ("py4j.protocol", "Py4JError"))
     found = (getattr(sys.modules.get(module), name, None) for module, name in known)
     return (OSError, *also, *(each for each in found if each is not None))
 
 
 def parse_heads(text: str) -> Iterator[ErrorCause]:
-    """The errors that a text of Java's names, where their heads stand: `a.b.Name: [CONDITION] … SQLSTATE: 22012`.
+    """Yield the errors that a Java text names in its heads: `a.b.Name: [CONDITION] … SQLSTATE: 22012`.
 
-    A head begins the text, or stands behind `Caused by: ` or Spark's `Lost task … (…): ` and `Exception while getting
-    task result: `. Spark gives the errors of executors, the causes of an error on Spark Connect and the errors of
-    Python workers as such texts alone.
+    A head begins the text, or follows `Caused by: ` or Spark's `Lost task … (…): ` and `Exception while getting task
+    result: `. Spark reports some errors only as such texts: those from executors, the causes of an error on Spark
+    Connect, and errors of Python workers.
     """
     heads = list(_HEAD.finditer(text))
     for head, behind in zip_longest(heads, heads[1:]):
@@ -164,7 +166,7 @@ def parse_heads(text: str) -> Iterator[ErrorCause]:
 
 
 def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
-    """The throwable and what caused it, as objects of the JVM."""
+    """Yield the throwable and its causes, which are objects of the JVM."""
     from py4j.protocol import Py4JNetworkError
 
     try:
@@ -190,12 +192,12 @@ def _list_java_causes(throwable: Any) -> Iterator[ErrorCause]:
             if cause is None:
                 return
             throwable = cause
-    except (Py4JNetworkError, OSError):  # the JVM has ended meanwhile and says no more
+    except (Py4JNetworkError, OSError):  # the JVM has ended meanwhile and reports no more
         return
 
 
 def _call_getter(throwable: Any, name: str) -> Any:
-    """What a throwable of Spark's says of itself; None from any other."""
+    """Return the result of a getter of a Spark throwable; None if the throwable has no such getter."""
     from py4j.protocol import Py4JError, Py4JNetworkError
 
     try:
@@ -207,7 +209,7 @@ def _call_getter(throwable: Any, name: str) -> Any:
 
 
 def _list_spark_causes(error: Any) -> list[ErrorCause]:
-    """What Spark Connect's client says of an error, and pyspark of its own."""
+    """Return the causes of an error of Spark Connect's client, or of pyspark itself."""
     condition = error.getCondition() or ""
     status = getattr(error.getGrpcStatusCode(), "name", "") if hasattr(error, "getGrpcStatusCode") else ""
     stack = (error.getStackTrace() if hasattr(error, "getStackTrace") else None) or ""
@@ -231,7 +233,7 @@ def _list_spark_causes(error: Any) -> list[ErrorCause]:
 
 
 def _list_python_causes(text: str) -> list[ErrorCause]:
-    """What Spark says that a Python function raised, and the names of that in its traceback."""
+    """Return Spark's error for a Python function that raised, then the errors that its traceback names."""
     named = (
         ErrorCause(name=found["name"], message=found["message"], in_python=True) for found in _PYTHON.finditer(text)
     )
@@ -239,7 +241,7 @@ def _list_python_causes(text: str) -> list[ErrorCause]:
 
 
 def _clean(message: str) -> str:
-    """The message without the condition in front of it, and from its SQLSTATE on."""
+    """Return the message without the condition before it, and without everything from its SQLSTATE on."""
     condition = _CONDITION.match(message)
     message = message[condition.end() :] if condition else message
     states = list(_STATE.finditer(message.partition("\n== ")[0]))

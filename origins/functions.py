@@ -1,4 +1,4 @@
-"""Functions of the user's own, by their names."""
+"""The user's functions, loaded by name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from origins.errors import WherryError
 _NAME = re.compile(r"(?:(?P<folder>.*)/)?(?P<module>[^\W\d]\w*(?:\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)")
 _importing = threading.RLock()
 _own_modules: set[str] = set()
-"""The modules that are files in a folder, and what they imported from beside them."""
+"""The modules that are files in a folder, and the modules that they imported from that folder."""
 
 
 class FunctionMissing(WherryError):
-    """A function cannot be used: its module is not there, or raises, or does not have it."""
+    """A function cannot be used: its module is missing, raises an error, or does not have the function."""
 
     code = "FUNCTION"
 
 
 def check_function(field: str, value: object) -> None:
-    """Raises ValueError unless the value is a function, or text that can name one."""
+    """Raise ValueError unless the value is a function, or text that can name one."""
     if callable(value):
         return
     if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -40,7 +40,7 @@ def check_function(field: str, value: object) -> None:
 
 
 def short_name(value: object) -> str:
-    """`module:function`, without the folder in which it is looked for."""
+    """Return `module:function`, without the folder of the module."""
     if isinstance(value, str):
         return value.rpartition("/")[2]
     module = str(getattr(value, "__module__", "")).rpartition("/")[2]
@@ -48,11 +48,11 @@ def short_name(value: object) -> str:
 
 
 def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function `module:function`; of `folder/module:function` the module is a file in that folder, or else one
-    that is installed. The same file is run once. Raises `FunctionMissing`.
+    """Return the function `module:function`. Raise `FunctionMissing` if it cannot be loaded.
 
-    While the file is run it may import what lies beside it, as a program may; afterwards Python looks for modules
-    where it did before.
+    For `folder/module:function`, the module is a file in that folder, or else an installed module. A file is run only
+    once. While the file runs, it may import modules from its folder, as a program may. Afterwards Python's search path
+    is the same as before.
     """
     if not isinstance(value, str):
         return value
@@ -70,10 +70,10 @@ def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_text(text: str, file: Path, *, prefer: str) -> Callable[..., Any]:
-    """The function of a module with this text, also where its file has another text by then.
+    """Return the function of a module with this text, even if its file has another text meanwhile.
 
-    It is the one with the preferred name, or the only one whose name does not begin with `_`. Modules beside the file
-    can be imported. Raises `FunctionMissing`.
+    It is the function with the preferred name, or the only one whose name does not begin with `_`. Modules beside the
+    file can be imported. Raise `FunctionMissing` if there is no such function.
     """
     with _wrap_import_errors(f"{file.name}:{prefer}", file), _importing:
         found = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
@@ -86,7 +86,7 @@ def load_text(text: str, file: Path, *, prefer: str) -> Callable[..., Any]:
 
 
 def forget_own_modules() -> None:
-    """Read each file again when a function of it is loaded next."""
+    """Make the next load of a function read its file again."""
     with _importing:
         for name in _own_modules:
             sys.modules.pop(name, None)
@@ -94,8 +94,10 @@ def forget_own_modules() -> None:
 
 
 def ship_by_value(function: Callable[..., Any]) -> None:
-    """See to it that a function reaches Spark's workers with all of its package that it uses, unless that is
-    installed: then they have it."""
+    """Make sure that Spark's workers get a function, with everything that it uses from its package.
+
+    Nothing is sent if the package is installed, since the workers then have it.
+    """
     module = sys.modules.get(str(getattr(function, "__module__", "")).partition(".")[0])
     place = Path(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), os.__file__))
     if module is not None and not _is_installed(place):
@@ -103,7 +105,7 @@ def ship_by_value(function: Callable[..., Any]) -> None:
 
 
 def ship_modules(modules: Iterable[ModuleType]) -> None:
-    """See to it that what of these modules is sent to Spark's workers goes there by value; they need not have them."""
+    """Send everything from these modules to Spark's workers by value. The workers need not have the modules."""
     from pyspark import cloudpickle
 
     for module in modules:
@@ -111,8 +113,10 @@ def ship_modules(modules: Iterable[ModuleType]) -> None:
 
 
 def list_imported_packages(function: Callable[..., Any]) -> set[str]:
-    """The packages that the module of a function imports, also from beside its file; without Python's own, and without
-    what is sent with the function by value."""
+    """Return the packages that a function's module imports, also through modules beside its file.
+
+    Python's standard library and Wherry's packages, which are sent by value, are left out.
+    """
     found: set[str] = set()
     module = sys.modules.get(str(getattr(function, "__module__", "")))
     waiting, seen = [getattr(module, "__file__", None)], set[str | None]()
@@ -143,13 +147,15 @@ def _list_imports(tree: ast.AST) -> Iterator[str]:
 
 
 def _is_installed(place: Path) -> bool:
-    """Whether a file of a module came with Python or by its package installer."""
+    """Return whether a module's file belongs to Python or to an installed package."""
     return bool({"site-packages", "dist-packages"} & {*place.parts}) or place.is_relative_to(Path(os.__file__).parent)
 
 
 def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
-    """The module in a file, or with another text in its place, under a name that no other file has; functions in it,
-    and in what it imports from beside it, reach Spark's workers by value."""
+    """Return the module in a file, or with `text` instead of the file's text, under a unique name.
+
+    Functions of the module, and of modules that it imports from its folder, reach Spark's workers by value.
+    """
     version = "" if text is None else f"{hashlib.sha256(text.encode()).hexdigest()[:16]}/"
     name = f"{file.parent}/{version}{module}"
     if name in sys.modules:
@@ -166,7 +172,7 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
         if text is None:
             spec.loader.exec_module(made)
         else:
-            exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's own module
+            exec(compile(text, str(file), "exec"), made.__dict__)  # noqa: S102 -- it is the user's module
     except BaseException:
         for new in _list_new_modules(before, name, folder):
             del sys.modules[new]
@@ -180,7 +186,7 @@ def _from(file: Path, module: str, text: str | None = None) -> ModuleType:
 
 
 def _list_new_modules(before: Collection[str], name: str, folder: str) -> Iterator[str]:
-    """The module with this name, and those that were imported since from the folder."""
+    """Yield the module with this name, and the modules that were imported since from the folder."""
     for new in {*sys.modules} - {*before}:
         beside = os.path.join(folder, new.partition(".")[0])
         place = getattr(sys.modules[new], "__file__", None) or ""

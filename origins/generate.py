@@ -1,4 +1,4 @@
-"""`generate`: orders that nobody placed, the same ones every time."""
+"""`generate`: invented orders of a shop, the same in every run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "id long, at timestamp, email string, country string, item string, quantity int, amount string"
 _BYTES = 150
-"""An order, about."""
+"""The approximate size of an order in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Generate(Origin):
         return FrameRows(frame.selectExpr(*self._list_columns(), *place))
 
     def _list_columns(self) -> list[str]:
-        """Each column from the order's number alone."""
+        """Return the SQL of each column. It depends only on the order's number."""
 
         def dice(what: str, sides: int) -> str:
             return f"pmod(xxhash64(id, {self.seed}L, '{what}'), {sides})"
@@ -96,7 +96,7 @@ class Generate(Origin):
 
 @dataclass(frozen=True)
 class OrderBacklog(Backlog):
-    """How many orders each lane has."""
+    """The number of orders of each lane."""
 
     rows: int
     lanes: int

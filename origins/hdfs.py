@@ -1,4 +1,4 @@
-"""HDFS, with the calls of an object store's client: its files by their paths, and a new one only if none is there."""
+"""HDFS behind the calls of an object store's client: files by their paths, and creation only if no file exists."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 from origins.lazy import pa
 
 _PIECE = 4 << 20
-"""The bytes of one call to write."""
+"""The number of bytes in one call to write."""
 _FILE_MODE = 0o666
-"""What HDFS's own umask is taken from, as of any program of Hadoop's."""
+"""The mode that HDFS applies its umask to, as for any Hadoop program."""
 
 
 class HdfsClient:
-    """The files below a URL. Raises `FileNotFoundError`, `FileExistsError` and what `hdfs-native` raises.
+    """The files below a URL. The methods raise `FileNotFoundError`, `FileExistsError` and the errors of `hdfs-native`.
 
-    A file has its name only once it is whole: it is written beside, under a hidden name, and renamed.
+    A file gets its name only when it is complete. It is written beside it under a hidden name, and then renamed.
     """
 
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class HdfsClient:
         self._options = WriteOptions(permission=_FILE_MODE, overwrite=True, create_parent=True)
 
     def list_with_delimiter(self, prefix: str | None, *, return_arrow: bool) -> dict[str, Any]:
-        """The folders and the files right in a folder."""
+        """Return the folders and the files directly in a folder."""
         del return_arrow
         found = self._list(prefix, deep=False)
         folders = sorted(self._get_key(each.path) for each in found if each.isdir)
@@ -44,7 +44,7 @@ class HdfsClient:
     def list(
         self, prefix: str | None, *, offset: str | None = None, chunk_size: int, return_arrow: bool
     ) -> Iterator[pa.Table]:
-        """The files in a folder, at any depth, in pages and in the order of their keys."""
+        """Yield the files in a folder, at any depth, in pages and in the order of their keys."""
         del return_arrow
         files = [each for each in self._list(prefix, deep=True) if not each.isdir]
         files.sort(key=lambda each: self._get_key(each.path))
@@ -53,23 +53,23 @@ class HdfsClient:
             yield self._make_page(page)
 
     def head(self, key: str) -> dict[str, Any]:
-        """What the file with this key is."""
+        """Return the description of the file with this key."""
         return self._describe(self._find_file(key))
 
     def get(self, key: str) -> SimpleNamespace:
-        """The file with this key: what it is, and what is in it."""
+        """Return the file with this key: its description and its content."""
         found = self._find_file(key)
         content = self._client.read(self._get_path(key)).read()
         return SimpleNamespace(meta={**self._describe(found), "size": len(content)}, bytes=lambda: content)
 
     def get_range(self, key: str, *, start: int, end: int) -> bytes:
-        """The bytes of a file from `start` to before `end`."""
+        """Return the bytes of a file from `start` to before `end`."""
         return self._client.read(self._get_path(key)).read_range(start, end - start)
 
     def put(
         self, key: str, content: bytes | Path, *, mode: str = "overwrite", use_multipart: bool = False
     ) -> dict[str, str]:
-        """Write a file; with `create` as its mode only if there is none with this key."""
+        """Write a file. With the mode `create`, write it only if no file has this key."""
         del use_multipart
         return {"e_tag": self._write(key, lambda: _read_pieces(content), overwrite=mode != "create")}
 
@@ -79,12 +79,12 @@ class HdfsClient:
         self._write(target, lambda: self._read_pieces(key), overwrite=overwrite)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove files. One that is not there is no error."""
+        """Remove files. A missing file is no error."""
         for key in keys:
             self._client.delete(self._get_path(key), recursive=False)
 
     def delete_folder(self, folder: str) -> None:
-        """Remove a folder, with all that is in it."""
+        """Remove a folder with all its contents."""
         self._client.delete(self._get_path(folder), recursive=True)
 
     def _write(self, key: str, read: Callable[[], Iterator[bytes]], *, overwrite: bool) -> str:
@@ -97,7 +97,7 @@ class HdfsClient:
             tag = _make_tag(self._client.get_file_info(beside))
             self._client.rename(beside, str(path), overwrite)
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error counts, and readers pass a hidden file over
+            with contextlib.suppress(Exception):  # the first error counts, and readers skip a hidden file
                 self._client.delete(beside, recursive=False)
             raise
         return tag
@@ -117,7 +117,7 @@ class HdfsClient:
             found = tuple(self._client.list_status(self._get_path(prefix or ""), deep))
         except FileNotFoundError:
             return ()
-        return () if len(found) == 1 and self._get_key(found[0].path) == prefix else found  # a file, and no folder
+        return () if len(found) == 1 and self._get_key(found[0].path) == prefix else found  # a file, not a folder
 
     def _get_path(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root or "/"
@@ -150,5 +150,5 @@ def _read_pieces(content: bytes | Path) -> Iterator[bytes]:
 
 
 def _make_tag(found: Any) -> str:
-    """What tells a file from any other with its path. A rename keeps it."""
+    """Return a tag that distinguishes a file from any other with the same path. A rename keeps the tag."""
     return f"{found.modification_time}-{found.length}"

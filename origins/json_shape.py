@@ -1,4 +1,4 @@
-"""Stored JSON of a known shape: it is checked once where it is read, and typed from there on."""
+"""Stored JSON of a known shape. Wherry checks it once when it reads it, and the code after that is typed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Check = Callable[[object], None]
 
 
 class Malformed(ValueError):
-    """A stored value has another shape than was expected."""
+    """A stored value does not have the expected shape."""
 
     def __init__(self, expected: str, found: object, names: tuple[str, ...] = ()) -> None:
         where = f"{'.'.join(names)}: " if names else ""
@@ -23,14 +23,14 @@ class Malformed(ValueError):
         self.expected, self.found, self.names = expected, found, names
 
     def within(self, name: object) -> Malformed:
-        """The same, of a value that stands in another one under this name."""
+        """Return the same error for a value that is inside another value under this name."""
         return Malformed(self.expected, self.found, (str(name), *self.names))
 
 
 def check_shape(shape: type[T], value: object) -> T:
-    """The value, which has this shape: a plain type, or a `TypedDict`, which may have further names.
+    """Return the value, which has this shape: a plain type, or a `TypedDict`, which may have additional names.
 
-    What is `Json` in it is not looked into. Raises `Malformed`, which says where, and what was expected and found.
+    A part whose type is `Json` is not checked. Raise `Malformed`, with the position and what was expected and found.
     """
     _make_check(cast(Hashable, shape))(value)
     return cast(T, value)
@@ -119,7 +119,7 @@ def _check_names(shape: Any) -> Check:
 def _check_parts(
     expected: str, is_alike: Callable[[Any], bool], list_parts: Callable[[Any], Iterable[tuple[object, Check, object]]]
 ) -> Check:
-    """The check of a value that holds others, each with its name and its check."""
+    """Return a check of a value that contains others, each with a name and a check."""
 
     def check(value: object) -> None:
         if not is_alike(value):

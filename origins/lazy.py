@@ -1,5 +1,7 @@
-"""What is imported when it is first used, so that a command starts quickly and needs no Spark to show its help: names
-that a package exports, and parts of pyspark and pyarrow."""
+"""Imports at first use, so that a command starts quickly and shows its help without Spark.
+
+They are the names that a package exports, and parts of pyspark and pyarrow.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ __all__ = ["F", "T", "load_export", "pa", "pc", "pq", "spark_errors"]
 
 
 class LazyModule:
-    """A module that is imported when something of it is first used."""
+    """A module that is imported at the first use of one of its names."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -38,9 +40,10 @@ else:
 
 
 def load_export(package: str, name: str) -> Any:
-    """A name of the package's `__all__`, for its `__getattr__`.
+    """Return a name of the package's `__all__`, for its `__getattr__`.
 
-    It comes from the module from which the package imports it for type checkers. Raises `AttributeError`.
+    The name comes from the module from which the package imports it for type checkers. Raise `AttributeError` if the
+    package does not export it.
     """
     module = sys.modules[package]
     if name not in module.__all__:

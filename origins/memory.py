@@ -1,4 +1,4 @@
-"""`memory`: rows that a test scripts, with the moments at which something happens."""
+"""`memory`: rows from a test's script, with the points at which something happens."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 
 
 class Crashed(Exception):
-    """What a `Crash` raises."""
+    """The error that a `Crash` raises."""
 
 
 @dataclass(eq=False)
 class Crash:
-    """Here the run crashes, once in a process: all before it was planned, nothing after it."""
+    """A point at which the run crashes, once in a process. Everything before it was planned, and nothing after it."""
 
     happened: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True)
 class End:
-    """Here the run ends, as if nothing more waited; the next run goes on behind it."""
+    """A point at which the run ends, as if no more rows were waiting. The next run continues after it."""
 
 
 @dataclass(eq=False)
 class Pause:
-    """From when it is reached, nothing more waits for so many seconds."""
+    """A point at which the lane pauses. For `seconds` after the run reaches it, no more rows wait."""
 
     seconds: float
     until: float | None = field(default=None, init=False)
@@ -71,7 +71,7 @@ class Memory(Origin):
     schema: str | Mapping[str, str]
     """The columns and their types."""
     clock: Callable[[], float] = field(default=time.monotonic, metadata={"hidden": True})
-    """Seconds since some moment, by which pauses go."""
+    """The clock for pauses, in seconds since some moment."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,13 +122,13 @@ class Memory(Origin):
         return FrameRows(frame.drop(row))
 
     def script(self, lane: str) -> Sequence[Item]:
-        """The items of one lane."""
+        """Return the items of one lane."""
         return self.items[lane] if isinstance(self.items, Mapping) else self.items
 
 
 @dataclass(frozen=True)
 class Script(Backlog):
-    """The scripts as one run finds them."""
+    """The scripts at the start of one run."""
 
     memory: Memory
     begun: Mapping[str, int]
@@ -150,7 +150,10 @@ class Script(Backlog):
         return f"{rows} row{'s' * (rows != 1)}" if rows else ""
 
     def _can_pass(self, lane: str, start: int, at: int) -> bool:
-        """Whether the lane goes on behind an item that is no row. An `End` before its first row ended a run before."""
+        """Return whether the lane continues after an item that is not a row.
+
+        It continues after an `End` before its first row, since that `End` stopped an earlier run.
+        """
         item = self.memory.script(lane)[at]
         if isinstance(item, Crash) and not item.happened:
             item.happened = True

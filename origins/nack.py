@@ -1,10 +1,9 @@
-"""A nack: a row refused, with the reason, and the row as it stood before that and as it was read, as text.
+"""A nack: a refused row with the reason, and with the row as text, both as its stage got it and as the origin read it.
 
-A row as JSON text that a person can read and Spark can turn back into the very same row.
-
-Plain JSON carries most of it. What it cannot carry is written so that it can: a map whose keys are not text is a
-list of entries, and text that is not valid UTF-8 (or begins with the character NUL) is NUL and then its bytes in
-base64. Inside a VARIANT only what JSON knows survives: dates come back as text, decimals as numbers.
+The row is JSON text that a person can read and that Spark can turn back into exactly the same row. Plain JSON can
+represent most values. The others are encoded: a map whose keys are not text is a list of entries. Text that is not
+valid UTF-8 (or begins with the character NUL) is NUL followed by its bytes in base64. Inside a VARIANT only JSON's
+types survive: dates come back as text, decimals as numbers.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ DLQ_COLUMNS = (
     "original string, original_schema string, part string, position bigint, nacked_at timestamp, definition string, "
     "replays string"
 )
-"""The columns of a DLQ; `destinations/docs/dlq.md` says what each holds."""
+"""The columns of a DLQ. `destinations/docs/dlq.md` describes each."""
 REFUSED = "_wherry_refused"
-"""The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text,
-NULL for a good row. `raw` is what was read, as it was found."""
+"""The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text.
+
+It is NULL for a good row. `raw` is the row as the origin found it."""
 
 REASON = "struct<code string, message string>"
 NACK = (
@@ -38,28 +38,29 @@ NACK = (
     "row string, row_schema string, original string, original_schema string>"
 )
 RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,"metadata":{}}]}'
-"""The schema of what is kept of a row that its origin could not read."""
+"""The schema of the text that is kept of a row that its origin could not read."""
 
 
 def make_reason(code: str, message: Column) -> Column:
-    """Why a row is refused: a code for machines and a message that names the column and the value."""
+    """Return the reason why a row is refused: a code for programs, and a message that names the column and the
+    value."""
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 
 def make_reason_sql(code: str, message: str) -> str:
-    """The same as SQL, of a message as SQL."""
+    """Return a reason as SQL, given its message as SQL."""
     return f"named_struct('code', {quote_text(code)}, 'message', {message})"
 
 
 def show_value(value: Column) -> Column:
-    """The value as it stands in a message: in quotes, cut if it is long; NULL without them."""
+    """Return the value for a message: in quotes, and shortened if it is long. NULL has no quotes."""
     whole = F.coalesce(F.make_valid_utf8(value.try_cast("string")), F.lit("this value"))
     cut = F.when(F.length(whole) > EXCERPT, F.concat(F.substring(whole, 1, EXCERPT), F.lit("…"))).otherwise(whole)
     return F.when(value.isNull(), F.lit("NULL")).otherwise(F.concat(F.lit("'"), cut, F.lit("'")))
 
 
 def show_value_sql(value: str) -> str:
-    """The same as SQL."""
+    """Return the value for a message, as SQL."""
     whole, mark = f"coalesce(make_valid_utf8(try_cast({value} as string)), 'this value')", quote_text("'")
     cut = f"if(char_length({whole}) > {EXCERPT}, concat(left({whole}, {EXCERPT}), '…'), {whole})"
     return f"if({value} is null, 'NULL', concat({mark}, {cut}, {mark}))"
@@ -76,34 +77,36 @@ _WRITING = {**_FORMATS, "ignoreNullFields": "false"}
 _READING = {**_FORMATS, "mode": "FAILFAST", "columnNameOfCorruptRecord": "_wherry_corrupt"}
 _NUL = quote_in_hex("\0")
 _EACH = HIDDEN + "each_"
-"""How the variables of lambdas begin."""
+"""The prefix of the variables of lambdas."""
 Coder: TypeAlias = "Callable[[str, T.DataType, int], str]"
-"""SQL for a value, from SQL for it, its type, and how many lambdas it is inside."""
+"""A function that returns SQL for a value, given SQL for it, its type, and the number of lambdas around it."""
 
 
 def encode_payload(columns: Mapping[str, str], schema: T.StructType) -> str:
-    """SQL for columns, each given as SQL, as one JSON object; `schema` gives their types, by name."""
+    """Return SQL for columns, each given as SQL, as one JSON object. `schema` gives their types by name."""
     fields = [f"{quote_text(each.name)}, {_encode_value(columns[each.name], each.dataType)}" for each in schema]
     return f"to_json(named_struct({', '.join(fields)}), {quote_map(_WRITING)})"
 
 
 def restore(text: str, schema: T.StructType) -> str:
-    """SQL for the struct of which `encode_payload` made the text, given as SQL; NULL for NULL. The query raises on text
-    that is no such row."""
+    """Return SQL for the struct from which `encode_payload` made this text, given as SQL; NULL for NULL.
+
+    The query raises an error if the text is not such a row.
+    """
     parsed = f"from_json({text}, {quote_text(_encoded_type(schema).json())}, {quote_map(_READING)})"
     if _is_plain(schema):
         return parsed
-    # Taken apart field by field, the text would be parsed anew for each; a lambda binds what was parsed once.
+    # If each field were decoded separately, each would parse the text again. A lambda binds the parsed value once.
     return f"transform(array({parsed}), {_EACH}0 -> {_decode_value(f'{_EACH}0', schema, 1)})[0]"
 
 
 def find_field(name: str, before: T.StructType) -> T.StructField | None:
-    """The column of this name in any case of letters, in the schema that a row had."""
+    """Return the column of this name, in upper or lower case, in the schema that a row had."""
     return next((field for field in before if field.name.lower() == name.lower()), None)
 
 
 def convert_value(field: T.StructField, before: T.StructType, row: Column) -> Column:
-    """The column of a row that had another schema; NULL where the row had no such column."""
+    """Return the column of a row that had another schema; NULL if the row had no such column."""
     old = find_field(field.name, before)
     if old is None:
         return F.lit(None).cast(field.dataType)
@@ -112,7 +115,7 @@ def convert_value(field: T.StructField, before: T.StructType, row: Column) -> Co
 
 
 def describe_misfit(field: T.StructField, before: T.StructType, row: Column) -> Column | None:
-    """Why a value cannot be converted; NULL where it can. None for a column that needs no conversion."""
+    """Return why a value cannot be converted; NULL if it can. Return None for a column that needs no conversion."""
     old = find_field(field.name, before)
     if old is None or old.dataType == field.dataType:
         return None
@@ -127,13 +130,13 @@ def describe_misfit(field: T.StructField, before: T.StructType, row: Column) -> 
 
 
 def make_refusal(why: Column, raw: Column) -> Column:
-    """The value of `REFUSED` for this reason; NULL where the reason is empty."""
+    """Return the value of `REFUSED` for this reason; NULL if the reason is empty."""
     refusal = F.struct(F.lit("PARSE").alias("code"), why.alias("message"), raw.alias("raw"))
     return F.when(why != "", refusal)
 
 
 def parse_columns(columns: str) -> T.StructType:
-    """The schema of columns such as `DLQ_COLUMNS`, without Spark."""
+    """Return the schema of columns such as `DLQ_COLUMNS`, without Spark."""
     kinds: Mapping[str, T.DataType] = {
         "string": T.StringType(),
         "bigint": T.LongType(),
@@ -145,7 +148,7 @@ def parse_columns(columns: str) -> T.StructType:
 
 
 def _is_plain(kind: T.DataType) -> bool:
-    """Whether values of this type come back out of JSON as they went in."""
+    """Return whether values of this type are the same after a round trip through JSON."""
     return not any(isinstance(inner, T.StringType | T.MapType) for _, inner in walk_types(kind))
 
 
@@ -170,7 +173,7 @@ def _decode_value(value: str, kind: T.DataType, depth: int) -> str:
 
 
 def _encoded_type(kind: T.DataType) -> T.DataType:
-    """The type that a value has in the JSON text."""
+    """Return the type of a value in the JSON text."""
     if isinstance(kind, T.StructType):
         return T.StructType([T.StructField(field.name, _encoded_type(field.dataType)) for field in kind])
     if isinstance(kind, T.ArrayType):
@@ -185,7 +188,7 @@ def _entry_type(kind: T.MapType) -> T.ArrayType:
 
 
 def _code_parts(value: str, kind: T.DataType, coder: Coder, depth: int) -> str:
-    """The value with every part of it coded; itself where JSON carries it as it is."""
+    """Return the value with each of its parts coded; the value itself if JSON can represent it unchanged."""
     if _is_plain(kind):
         return value
     if isinstance(kind, T.ArrayType):
@@ -199,7 +202,7 @@ def _code_parts(value: str, kind: T.DataType, coder: Coder, depth: int) -> str:
 
 
 def _list_fields(value: str, kind: T.StructType) -> list[str]:
-    """The fields of a struct, found by place where their names differ only in the case of letters."""
+    """Return the fields of a struct, by position if two names differ only in upper and lower case."""
     if len({name.lower() for name in kind.names}) == len(kind):
         return [f"{value}[{quote_text(name)}]" for name in kind.names]
     numbered = T.StructType([T.StructField(f"_{i}", field.dataType) for i, field in enumerate(kind)])

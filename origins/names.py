@@ -1,4 +1,4 @@
-"""Names of columns, tables and files: as they are put into SQL, as a definition gave them, and as Spark finds them."""
+"""Names of columns, tables and files: in SQL, in a definition, and in Spark's metadata."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-"""How a URL begins."""
+"""The beginning of a URL."""
 TABLE = re.compile(r"(?:[^\W\d]\w*|\d\w*|`(?:``|[^`])+`)(?:\.(?:\w+|`(?:``|[^`])+`)){0,3}")
-"""A table's name, with the catalog's and the schema's before it or without."""
+"""A table's name, with or without its catalog and schema."""
 _NO_TABLE = (
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_PATH_DOES_NOT_EXIST",
@@ -24,67 +24,67 @@ _NO_TABLE = (
     "TABLE_OR_VIEW_NOT_FOUND",
 )
 HIDDEN = "_wherry_"
-"""How the names of our own columns begin; an origin's rows may not have such a column."""
+"""The prefix of Wherry's column names. An origin's rows may not have such a column."""
 
 
 def get_last_part(place: str) -> str:
-    """The last part of a path or of a table's name."""
+    """Return the last part of a path or of a table's name."""
     if "/" in place or "\\" in place:
         return re.split(r"[/\\]", place.rstrip("/\\"))[-1]
     return get_table_name(place)
 
 
 def get_table_name(name: str) -> str:
-    """The table's own name, with any characters."""
+    """Return the last part of a table's name, with any characters."""
     parts: list[str] = re.findall(r"`(?:``|[^`])*`|[^.`]+", name)
     return unquote_name(parts[-1]) if parts else ""
 
 
 def quote_name(name: str) -> str:
-    """The name as one SQL identifier, with any characters."""
+    """Return the name as one SQL identifier, with any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def unquote_name(name: str) -> str:
-    """The name that this SQL identifier writes, which may be quoted."""
+    """Return the name in this SQL identifier, which may be quoted."""
     return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def quote_text(value: str) -> str:
-    """The value as a SQL string literal, in which Spark sees no variable such as `${name}`."""
+    """Return the value as a SQL string literal in which Spark sees no variable such as `${name}`."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{") + "'"
 
 
 def quote_in_hex(value: str) -> str:
-    """The value as a SQL string for Spark and for deltalake, whose literals differ."""
+    """Return the value as a SQL string for Spark and for deltalake, whose literals differ."""
     return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
 
 def quote_map(entries: Mapping[str, str]) -> str:
-    """A map of texts as SQL."""
+    """Return a map of texts as SQL."""
     return f"map({', '.join(quote_text(each) for entry in entries.items() for each in entry)})"
 
 
 def relative_name_sql(root: str, path: str) -> str:
-    """SQL for the name of a file relative to a root; `path` is SQL for its path as Spark's `_metadata` has it."""
+    """Return SQL for a file's name relative to a root. `path` is SQL for its path in Spark's `_metadata`."""
     path_sql = file_path_sql(path)
     base = quote_text(root.removeprefix("file:").rstrip("/") + "/")
     return f"substring({path_sql}, locate({base}, {path_sql}) + char_length({base}))"
 
 
 def file_path_sql(path: str) -> str:
-    """SQL for a file's path as people write it, from the URL that Spark's `_metadata` has."""
-    decoded = f"url_decode(replace({path}, '+', '%2B'))"  # which would make a space of a plus sign
-    return f"if(contains({path}, '%'), {decoded}, {path})"  # decoding is dear, and seldom needed
+    """Return SQL for a file's path as people write it, from the URL in Spark's `_metadata`."""
+    decoded = f"url_decode(replace({path}, '+', '%2B'))"  # url_decode would turn a plus sign into a space
+    return f"if(contains({path}, '%'), {decoded}, {path})"  # decoding is expensive and seldom needed
 
 
 def is_no_such_table(error: Exception) -> bool:
-    """Whether Spark says that there is no table of this name, or none at this place."""
+    """Return whether Spark reports that no table has this name or is at this place."""
     return has_condition(error, *_NO_TABLE)
 
 
 class GivenPath(str):
-    """A whole path; `given` is the same as it stands in the definition."""
+    """A complete path. `given` is the same path as the definition gives it."""
 
     given: str
 
@@ -104,7 +104,8 @@ class GivenPath(str):
 
 
 def list_given_paths(paths: Iterable[str | None]) -> list[str]:
-    """The paths as they were given, where all of them are relative; else none, for they name one place for ever."""
+    """Return the paths as given if all are relative; else an empty list, since an absolute path always names the
+    same place."""
     found = []
     for path in paths:
         given = path.given if isinstance(path, GivenPath) else path
@@ -115,7 +116,7 @@ def list_given_paths(paths: Iterable[str | None]) -> list[str]:
 
 
 def make_absolute(path: str) -> str:
-    """The path from the root of this machine; a URL as it is."""
+    """Return the path from the root of this machine; a URL is returned unchanged."""
     return path if SCHEME.match(path) else os.path.abspath(path)
 
 
@@ -123,10 +124,10 @@ _ONE_DISK = "wherry.oneDisk"
 
 
 def declare_one_disk(spark: SparkSession) -> None:
-    """Note in the session that its Spark and this process see the same files."""
+    """Record in the session that its Spark and this process see the same files."""
     spark.conf.set(_ONE_DISK, "true")
 
 
 def is_one_disk(spark: SparkSession) -> bool:
-    """Whether that was noted in the session. Asks Spark for nothing but its settings."""
+    """Return whether the session has that record. Only Spark's settings are read."""
     return spark.conf.get(_ONE_DISK, "") == "true"

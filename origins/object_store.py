@@ -1,4 +1,4 @@
-"""What can be asked of an object store: its objects, the Delta tables in it, and its errors in plain words."""
+"""Access to an object store: its objects, its Delta tables, and its errors in plain words."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 
 def open_delta_table(place: Path | str) -> DeltaTable | None:
-    """The Delta table in a folder or in an object store, through `deltalake`; None where there is none. Raises
-    `StoreError` where a store does not answer well."""
+    """Return the Delta table in a folder or an object store, through `deltalake`; None if no table is found.
+
+    Raise `StoreError` if a store does not answer properly.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -52,7 +54,7 @@ def open_delta_table(place: Path | str) -> DeltaTable | None:
 
 
 def make_store_error(error: Exception, place: str, what: str) -> StoreError:
-    """The error for a store that refuses something, or is away."""
+    """Return the error for a store that refuses a request or is unreachable."""
     reason, hint = describe_store_error(error, place)
     made = StoreError(f"{place} {what}: {reason}.", hint=hint, is_away=is_store_away(error))
     made.is_of_here = re.search("|".join(_OF_HERE), str(error)) is not None
@@ -60,7 +62,7 @@ def make_store_error(error: Exception, place: str, what: str) -> StoreError:
 
 
 class StoredObject(NamedTuple):
-    """One object as it was found."""
+    """An object as a store described it."""
 
     key: str
     modified: int
@@ -69,7 +71,10 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore:
-    """The objects below a URL, by their keys from there. Raises `StoreError` where the store does not answer well."""
+    """The objects below a URL, by their keys relative to it.
+
+    Raises `StoreError` if the store does not answer properly.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -92,34 +97,38 @@ class ObjectStore:
         self._client, self._taken = from_url(**arguments, **provider), AlreadyExistsError
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
-        """The keys of all objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
+        """Yield the keys of all objects in a folder, at any depth, in pages; with `after`, only keys that sort after
+        it."""
         for page in self.list_objects(folder, after):
             yield [found.key for found in page]
 
     def list_folders(self) -> list[str]:
-        """The folders right below the URL."""
+        """Return the folders directly below the URL."""
         return self.list_folder()[0]
 
     def list_folder(self, folder: str = "") -> tuple[list[str], list[StoredObject]]:
-        """The folders and the objects right in a folder. An empty object that marks a folder looks like any other."""
+        """Return the folders and the objects directly in a folder.
+
+        An empty object that marks a folder is listed as an object.
+        """
         with self._name_errors("listed"):
             found = self._client.list_with_delimiter(folder or None, return_arrow=True)
             return list(found["common_prefixes"]), _read_page(found["objects"])
 
     @property
     def is_sorted(self) -> bool:
-        """Whether a listing is in the order of its keys, and begins behind any key without a look at those before."""
+        """Return whether a listing is sorted by key and can begin after any key without a look at earlier keys."""
         url = canonicalise(self.url)
         return url.startswith("s3a:") and not urlsplit(url).netloc.endswith("--x-s3")
 
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[list[StoredObject]]:
-        """The objects in a folder, at any depth, in pages; with `after` those that sort behind it."""
+        """Yield the objects in a folder, at any depth, in pages; with `after`, only objects that sort after it."""
         with self._name_errors("listed"):
             for page in self._client.list(folder or None, offset=after or None, chunk_size=_PAGE, return_arrow=True):
                 yield _read_page(page)
 
     def find(self, key: str) -> StoredObject | None:
-        """The object with this key as it is now; None where there is none."""
+        """Return the object with this key as it is now; None if no object has it."""
         with self._name_errors("read"):
             try:
                 return _describe_object(self._client.head(key))
@@ -127,11 +136,11 @@ class ObjectStore:
                 return None
 
     def exists(self, key: str) -> bool:
-        """Whether there is an object with this key."""
+        """Return whether an object with this key exists."""
         return self.find(key) is not None
 
     def read_object(self, key: str) -> tuple[StoredObject, bytes] | None:
-        """The object with what is in it, both of one moment; None where there is none."""
+        """Return the object and its content, both at the same moment; None if no object has this key."""
         with self._name_errors("read"):
             try:
                 found = self._client.get(key)
@@ -140,21 +149,24 @@ class ObjectStore:
                 return None
 
     def read_range(self, key: str, start: int, end: int) -> bytes:
-        """The bytes of an object from `start` to before `end`, of which there is one at least."""
+        """Return the bytes of an object from `start` to before `end`. The range must not be empty."""
         with self._name_errors("read"):
             return bytes(self._client.get_range(key, start=start, end=end))
 
     def read(self, key: str) -> bytes:
-        """The object."""
+        """Return the content of the object."""
         with self._name_errors("read"):
             return bytes(self._client.get(key).bytes())
 
     def put_new(self, key: str, content: bytes) -> bool:
-        """Write the object if there is none with this key; false where there is one."""
+        """Write the object if none has this key. Return false if one has."""
         return self.create(key, content) is not None
 
     def create(self, key: str, content: bytes) -> str | None:
-        """The same; what tells the object from any other with this key, and None where there is one."""
+        """Write the object if none has this key.
+
+        Return the tag that distinguishes it from any other object with this key; None if one has the key.
+        """
         with self._name_errors("written"):
             try:
                 return _read_tag(self._client.put(key, content, mode="create", use_multipart=False)["e_tag"])
@@ -162,28 +174,34 @@ class ObjectStore:
                 return None
 
     def take(self, key: str, content: bytes) -> str | None:
-        """The same for content that no other writer has, although an answer of the store is lost: nothing, in place of
-        what tells the object from any other, where only its content shows that it is ours."""
+        """Write the object as `create` does, even if an answer of the store is lost. No other writer may have this
+        content.
+
+        Return the empty string instead of the tag if only the content shows that the object is ours.
+        """
         try:
             taken = self.create(key, content)
-        except StoreError:  # the request may have been carried out
+        except StoreError:  # the store may have carried out the request
             if not self.holds(key, content):
                 raise
             return ""
         return "" if taken is None and self.holds(key, content) else taken
 
     def holds(self, key: str, content: bytes) -> bool:
-        """Whether there is an object with this key and just this content."""
+        """Return whether an object has this key and exactly this content."""
         found = self.read_object(key)
         return found is not None and found[1] == content
 
     def put_file(self, key: str, file: Path) -> None:
-        """Write the object, in parts if it is large; one with this key is replaced."""
+        """Write the object, in parts if it is large. An object with this key is replaced."""
         with self._name_errors("written"):
             self._client.put(key, file)
 
     def list_tags(self, folder: str, after: str) -> dict[str, str]:
-        """The objects in a folder that sort behind a key, each with what tells it from any other with its key."""
+        """Return the tags of the objects in a folder that sort after a key, by key.
+
+        A tag distinguishes an object from any other with its key.
+        """
         with self._name_errors("listed"):
             pages = self._client.list(folder, offset=after, chunk_size=_PAGE, return_arrow=True)
             tables = [pa.table(page) for page in pages]
@@ -191,8 +209,10 @@ class ObjectStore:
         return {key: _read_tag(tag) for keys, tags in columns for key, tag in zip(keys, tags, strict=True)}
 
     def copy_new(self, key: str, target: str) -> bool:
-        """Copy an object within the store if none has the new key; false where one has. Raises `FileNotFoundError`
-        where there is nothing to copy."""
+        """Copy an object within the store if none has the new key. Return false if one has.
+
+        Raise `FileNotFoundError` if the object to copy is missing.
+        """
         try:
             self._client.copy(key, target, overwrite=False)
         except self._taken:
@@ -204,9 +224,9 @@ class ObjectStore:
         return True
 
     def read_clock(self) -> float:
-        """The time by the store's clock, in seconds since 1970. Every answer has it, also one that refuses.
+        """Return the time of the store's clock, in seconds since 1970. Every answer has it, even a refusal.
 
-        HDFS does not say its time, so it is this machine's.
+        HDFS does not report its time, so this machine's time is returned.
         """
         from email.utils import parsedate_to_datetime
         from urllib.error import HTTPError
@@ -218,7 +238,7 @@ class ObjectStore:
         opener = build_opener(*([ProxyHandler({"http": proxy, "https": proxy})] if proxy else []))
         try:
             try:
-                request = Request(endpoint, method="HEAD")  # noqa: S310 -- the store's own
+                request = Request(endpoint, method="HEAD")  # noqa: S310 -- the store's endpoint
                 with opener.open(request, timeout=30) as answer:
                     date = answer.headers["Date"]
             except HTTPError as error:
@@ -243,7 +263,7 @@ class ObjectStore:
         return "https://storage.googleapis.com"
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Remove objects. One that is not there is no error. A request without an answer is made again."""
+        """Remove objects. A missing object is no error. A request without an answer is repeated."""
         for left in reversed(range(_TRIES if keys else 0)):
             try:
                 self._client.delete(list(keys))
@@ -257,7 +277,7 @@ class ObjectStore:
 
     def delete_folder(self, folder: str) -> None:
         """Remove all objects in a folder."""
-        if self.url.startswith("hdfs:"):  # where an empty folder would stay
+        if self.url.startswith("hdfs:"):  # HDFS would keep an empty folder
             with self._name_errors("changed"):
                 self._client.delete_folder(folder)
             return
@@ -265,7 +285,7 @@ class ObjectStore:
             self.delete(page)
 
     def check_put_if_new(self) -> None:
-        """Raises `StoreError` unless a key that is taken stays taken: that alone keeps two writers apart."""
+        """Raise `StoreError` unless the store refuses to replace an object. Only that keeps two writers apart."""
         try:
             holds = not self.put_new(PROBE, b"") or not self.put_new(PROBE, b"")
         except StoreError as error:
@@ -277,27 +297,32 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _name_errors(self, done: str) -> Iterator[None]:
-        """Raise `StoreError`, which says that the place cannot be `done`, for whatever the store's library raises."""
+        """Raise any error of the store's library as a `StoreError` with the message that the place cannot be `done`."""
         try:
             yield
-        except Exception as error:  # its errors have no type of their own
+        except Exception as error:  # the library's errors have no common type
             raise make_store_error(error, self.url, f"cannot be {done}") from error
 
 
 def can_reach_stores(url: str) -> bool:
-    """Whether the library for the stores of this kind is installed."""
+    """Return whether the library for this kind of store is installed."""
     return url.startswith("hdfs:") or importlib.util.find_spec("obstore") is not None
 
 
 def open_bucket(url: str) -> ObjectStore:
-    """The store in which a place is, by whole keys. A process has one for each bucket, whose connections stay open."""
+    """Return the store of a place, with keys from the root of its bucket.
+
+    A process keeps one per bucket, connections open.
+    """
     parts = urlsplit(canonicalise(url))
     return open_store(StoreUrl(f"{parts.scheme}://{parts.netloc}", getattr(url, "settings", {})))
 
 
 def open_store(url: str) -> ObjectStore:
-    """The objects below a URL, with the access as it is now: credentials may be renewed while a run lasts. A process
-    has one of these for each URL and access, whose connections stay open."""
+    """Return the objects below a URL, with the current access, since credentials may be renewed during a run.
+
+    A process keeps one store for each URL and access, and its connections stay open.
+    """
     return _open_store(url, tuple(sorted((get_options(url) or {}).items())))
 
 
@@ -307,21 +332,21 @@ def _open_store(url: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
 
 
 _TRIES = 3
-"""So often objects are removed: the library for stores tries every other request again by itself."""
+"""The number of attempts to remove objects. The library for stores repeats every other request itself."""
 _PAGE = 1_000
-"""The objects of one answer to a listing."""
+"""The number of objects in one answer to a listing."""
 
 
 def _read_page(page: Any) -> list[StoredObject]:
-    """The objects of a page, which is in Arrow: thousands of them cost little there."""
-    found = pa.table(page)  # a page of `list` is a batch, and that of a folder is a table
+    """Return the objects of a page. Arrow makes thousands of them cheap."""
+    found = pa.table(page)  # a page of `list` is a batch, and the page of a folder is a table
     modified = pc.cast(found["last_modified"].cast(pa.timestamp("ms", "UTC"), safe=False), pa.int64())
     columns = (found["path"].to_pylist(), modified.to_pylist(), found["size"].to_pylist())
     return [StoredObject(*each) for each in zip(*columns, strict=True)]
 
 
 def _read_tag(tag: str | None) -> str:
-    """A tag as every answer has it: Azure quotes it in some answers."""
+    """Return a tag in the same form for every answer: Azure quotes it in some answers."""
     return (tag or "").strip('"')
 
 
@@ -330,7 +355,7 @@ def _describe_object(found: Any) -> StoredObject:
 
 
 PROBE = "_taken"
-"""The key of an object that only shows that a key stays taken."""
+"""The key of an object that only tests whether the store refuses to replace an object."""
 _UNSUPPORTED = re.compile(r"NotImplemented|501 Not Implemented|not implemented|NotSupported", re.IGNORECASE)
 _KEEPS_NONE = "the store lets a new object replace another one, so Wherry cannot keep two writers apart there"
 _CONDITIONAL = (
@@ -366,13 +391,13 @@ _BUSY = (
 
 
 def is_store_away(error: BaseException) -> bool:
-    """Whether a store fails in a way that passes by itself: it does not answer, or asks for fewer requests."""
+    """Return whether a store's failure passes by itself: it does not answer, or asks for fewer requests."""
     text = str(error)
     return re.search(f"{_UNREACHABLE}|{_BUSY}", text) is not None and re.search(_NO_KEYS, text) is None
 
 
 def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
-    """Why a store failed, and what to do, in plain words without any credential."""
+    """Return why a store failed, and a remedy, in plain words without any credential."""
     text = re.sub(r"\x1b\[\d*m|↳", "", str(error))
     known, options = explain_store_words(text, url), get_options(url) or {}
     if known is not None:
@@ -383,7 +408,7 @@ def describe_store_error(error: BaseException, url: str) -> tuple[str, str]:
 
 
 def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
-    """What a store, or Spark on its behalf, means by these words, and what to do; None where that is not known."""
+    """Return what these words of a store, or of Spark on its behalf, mean, and a remedy; None if unknown."""
     parts = urlsplit(canonicalise(str(url)))
     options = get_options(url) or {}
     bucket = parts.netloc.partition("@")[0]
@@ -436,7 +461,7 @@ def explain_store_words(text: str, url: str) -> tuple[str, str] | None:
 
 
 def _find_code(text: str) -> str:
-    """The store's own word for an error."""
+    """Return the store's code for an error."""
     match = re.search(r"<Code>(\w+)</Code>|\(Service: S3\b[^)]*\):(\w+)", text)
     match = match or re.search(r"\b([45]\d\d [A-Z][A-Za-z ]*[a-z])", text)
     return next(filter(None, match.groups())) if match else "no code"

@@ -167,8 +167,10 @@ class Origin(ABC):
         return list_given_paths(paths)
 
     def is_still(self, spark: SparkSession, offsets: Sequence[Json]) -> bool:
-        """Whether these offsets surely belong to what is at its place now, even if that was elsewhere before. Must be
-        quick."""
+        """Return whether these offsets certainly belong to the data at its place now. Must be quick.
+
+        The data may have been elsewhere before.
+        """
         return False
 
     def lane_names(self) -> tuple[str, ...]:
@@ -183,10 +185,10 @@ class Origin(ABC):
         return (self,)
 
     def check_offset(self, lane: str, offset: Json) -> None:
-        """Raises ValueError, `expected …, got …`, unless a person may set the lane to this offset."""
+        """Raise ValueError, `expected …, got …`, unless a person may set the lane to this offset."""
 
     def stands(self, spark: SparkSession, offsets: Mapping[str, Json]) -> bool:
-        """Whether surely nothing new waits after these offsets of its lanes."""
+        """Return whether certainly nothing new waits after these offsets of its lanes."""
         return False
 
     def describe_skipped(self, before: Json, after: Json) -> str:
@@ -205,7 +207,7 @@ class Origin(ABC):
 
     @abstractmethod
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
-        """Find what waits now. Raises `OriginError` if the place does not exist."""
+        """Find what waits now. Raise `OriginError` if the place does not exist."""
 
     @abstractmethod
     def columns(self, spark: SparkSession, backlog: Backlog) -> str | None:
@@ -238,13 +240,14 @@ class Origin(ABC):
         """
 
     def joins(self, batches: Sequence[Batch]) -> bool:
-        """Whether one `fetch` of these batches, which have one schema, is possible and costs less than one for each."""
+        """Whether one `fetch` of these batches, which have the same schema, is possible and cheaper than one per
+        batch."""
         return False
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
-        """Raises `OriginError` if what the batch reads is no longer what was planned.
+        """Raise `OriginError` if the source of the batch no longer matches the plan.
 
-        Wherry asks this right before it processes rows that were fetched some time ago. It must be quick.
+        Wherry calls this right before it processes rows that were fetched some time ago. It must be quick.
         """
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
@@ -267,7 +270,10 @@ class Origin(ABC):
         return ("",)
 
     def committed(self, spark: SparkSession, batch: Batch) -> None:
-        """The batch's offset is durable, so the origin may move, delete or acknowledge what it read. May come twice."""
+        """React to the batch's offset being durable. The origin may now move, delete or acknowledge what it read.
+
+        This may be called twice for a batch.
+        """
 
 
 def read_count(offset: Json) -> int:
@@ -276,6 +282,6 @@ def read_count(offset: Json) -> int:
 
 
 def check_count(offset: Json, most: int, what: str) -> None:
-    """Raises ValueError unless the offset is a number of items from 0 to `most`."""
+    """Raise ValueError unless the offset is a number of items from 0 to `most`."""
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= most:
         raise ValueError(f"expected a number from 0 to {most}, of {what}, got {json.dumps(offset)}")

@@ -1,4 +1,4 @@
-"""Protected columns: wherever a row is shown, their values are masked, and so are messages that quote them."""
+"""Protected columns. Wherry masks their values wherever it shows a row, and the messages that quote them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from origins.secret import EXCERPT
 
 MASK = "***"
 _FOUND_ANYWHERE = 3
-"""Values that are at least so long are looked for in other columns and in messages too; shorter ones are everywhere."""
+"""The shortest value that is masked in other columns and in messages too. Shorter values occur everywhere."""
 _READ_BY = "origin"
-"""The stage of a row that could not be read: what is shown is the line as it was found."""
+"""The stage of a row that could not be read. Its entry shows the line as the origin found it."""
 _QUOTED = re.compile(r"(?<!stage )'[^']*'|=\([^)]*\)|(?<=record parsing: ).*")
 _NUMBER = re.compile(r"[-+.\d]+")
 _CONDITION = re.compile(r"\[(?!USER_RAISED_EXCEPTION\] (?!stage '))[A-Z][A-Z0-9_.]+\]")
-"""How Spark begins to tell of an error; but what an expression raises says what it likes."""
+"""The beginning of a Spark error. Errors that an expression raises are excluded, because their text is arbitrary."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """The columns of a pipeline whose values are masked, in any case of letters; `buyer.email` is a field inside
-    of a column, also where that holds a list of such."""
+    """The columns of a pipeline whose values are masked, in upper or lower case.
+
+    `buyer.email` is a field inside a column, which may also hold a list of structs.
+    """
 
     columns: Sequence[str] = ()
 
@@ -32,13 +34,18 @@ class Protection:
         return bool(self.columns)
 
     def mask_row(self, row: Json, *kin: Json) -> Json:
-        """The row with these columns masked. A value that another column repeats is masked there too; `kin` are the
-        same row as it was elsewhere, which has values that this one no longer has under their names."""
+        """Return the row with these columns masked. A value that another column repeats is masked there too.
+
+        `kin` are other versions of the same row. They have values that this one may no longer have under the same
+        names.
+        """
         return self._mask_value(row, self.list_texts(row, *kin)) if self else row
 
     def mask_nack(self, nack: Mapping[str, Json]) -> dict[str, Json]:
-        """A refused row with its `mask_row`, its `original` and its `mask_message` masked. Of a line that could not
-        be read nobody knows what stands where, so that nothing of it is shown."""
+        """Return a refused row with its `row`, its `original` and its `message` masked.
+
+        Of a line that could not be read nothing is shown, since the positions of the columns are unknown.
+        """
         if not self:
             return dict(nack)
         rows = {name: nack[name] for name in ("row", "original") if nack.get(name) is not None}
@@ -49,7 +56,7 @@ class Protection:
         return {**nack, **shown, "message": self.mask_message(str(nack["message"]), values)}
 
     def mask_message(self, message: str, values: Sequence[str] = ()) -> str:
-        """Why a row is refused, without these values and without what it says of a protected column."""
+        """Return why a row is refused, without these values and without quotations of a protected column."""
         masked = _remove_texts(message, values)
         for name in map(re.escape, self.columns):
             after = rf"(?i)(\bcolumn {name}(?:\.[\w.]+)?: |(?<![\w.]){name}(?:\.[\w.]+)? = )"
@@ -61,8 +68,11 @@ class Protection:
         return masked
 
     def mask_error(self, error: BaseException, message: str) -> str:
-        """The message of a foreign error. Spark quotes values, and a function says what it likes: of the one the
-        quotations are left out, of the other all but its name."""
+        """Return the message of another library's error without the values that it may quote.
+
+        Of a Spark error the quotations are left out. Of any other error only its name is kept, because its text is
+        arbitrary.
+        """
         if not self:
             return message
         if isinstance(error, OSError) or _CONDITION.match(message):
@@ -72,7 +82,8 @@ class Protection:
         return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
     def covers(self, column: str) -> bool:
-        """Whether a protected value may stand in this column or field: it is one, is part of one, or holds one."""
+        """Return whether this column or field may contain a protected value: it is one, is part of one, or contains
+        one."""
         name = f"{column.lower()}."
         return any(name.startswith(f"{each.lower()}.") or f"{each.lower()}.".startswith(name) for each in self.columns)
 
@@ -80,12 +91,15 @@ class Protection:
         return name.lower() in {column.lower() for column in self.columns}
 
     def list_texts(self, *rows: Json) -> list[str]:
-        """The texts that stand in protected columns, the longest first."""
+        """Return the texts in protected columns, the longest first."""
         held = [text for row in rows for value in self._list_protected(row) for text in walk_texts(value)]
         return sorted(set(held), key=len, reverse=True)
 
     def _list_protected(self, value: Json, above: str = "") -> Iterator[Json]:
-        """What stands in protected columns and fields; `above` is where the value stands, with a dot at its end."""
+        """Yield the values in protected columns and fields.
+
+        `above` is the position of the value, with a dot at its end.
+        """
         if isinstance(value, list):
             for inner in value:
                 yield from self._list_protected(inner, above)
@@ -110,7 +124,7 @@ class Protection:
 
 
 def walk_texts(value: Json) -> Iterator[str]:
-    """All values in a value, as text, but for NULL, true and false."""
+    """Yield all values inside a value as text, except NULL, true and false."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
@@ -121,7 +135,7 @@ def walk_texts(value: Json) -> Iterator[str]:
 
 
 def _mask(value: Json) -> Json:
-    """NULL stays NULL; of a text its first character is left, if that says little."""
+    """Return the mask. NULL stays NULL, and a longer text that is no number keeps its first character."""
     if value is None:
         return None
     if isinstance(value, str) and len(value) > _FOUND_ANYWHERE and not _NUMBER.fullmatch(value):

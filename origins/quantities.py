@@ -19,7 +19,7 @@ _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([A-Za-z]+)", re.ASCII)
 
 
 def parse_seconds(duration: str) -> float:
-    """How long a duration such as `10s`, `1h30m` or `30d` is. Raises ValueError that says how to write one."""
+    """Return the seconds of a duration such as `10s`, `1h30m` or `30d`. Raise ValueError that shows the format."""
     text = duration.strip()
     parts = list(_DURATION.finditer(text))
     if not parts or "".join(part.group() for part in parts) != text:
@@ -34,7 +34,7 @@ def parse_seconds(duration: str) -> float:
 
 
 def check_seconds(option: str, duration: str) -> float:
-    """The same for an option, which the message names."""
+    """Return the seconds of an option's duration. The message of the ValueError names the option."""
     try:
         return parse_seconds(duration)
     except ValueError as error:
@@ -42,7 +42,7 @@ def check_seconds(option: str, duration: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """How many bytes a size such as `256MiB` is. Raises ValueError that says how to write one."""
+    """Return the bytes of a size such as `256MiB`. Raise ValueError that shows the format."""
     found = _SIZE.fullmatch(text.strip())
     unit = _BYTES_BY_LOWER_CASE.get(found.group(2).lower()) if found else None
     if found is None or unit is None:

@@ -1,4 +1,4 @@
-"""The schema of rows as a definition writes it: text as in SQL, or a mapping from names to types."""
+"""The schema of rows in a definition: SQL text, or a mapping from names to types."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ _KINDS = {
     "real": "FloatType", "double": "DoubleType", "string": "StringType", "binary": "BinaryType", "date": "DateType",
     "timestamp": "TimestampType", "timestamp_ltz": "TimestampType", "timestamp_ntz": "TimestampNTZType",
 }  # fmt: skip
-"""The types of SQL that need no more than their name."""
+"""The types that SQL writes as a name without parameters."""
 
 
 def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: str) -> T.StructType:
-    """The columns that the definition declares for rows from `where`. Raises `OriginError` when they are none."""
+    """Return the columns that the definition declares for rows from `where`.
+
+    Raise `OriginError` if they are invalid.
+    """
     if isinstance(schema, Mapping):
         schema = ", ".join(f"{quote_name(name)} {kind}" for name, kind in schema.items())
     plain = _parse_plain_schema(spark, schema)
@@ -41,9 +44,10 @@ def parse_schema(spark: SparkSession, schema: str | Mapping[str, str], where: st
 
 
 def make_empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """A frame of these columns without rows.
+    """Return a frame of these columns without rows.
 
-    Where every value may be NULL, Spark alone makes it. `createDataFrame` loads pandas, which takes half a second.
+    If every value may be NULL, the frame is made without `createDataFrame`, which loads pandas. That takes half a
+    second.
     """
     if any(mark in schema.json() for mark in _NEEDS_ROWS):
         return spark.createDataFrame([], schema)
@@ -52,12 +56,14 @@ def make_empty_frame(spark: SparkSession, schema: T.StructType) -> DataFrame:
 
 
 _NEEDS_ROWS = ('"nullable":false', '"containsNull":false', '"valueContainsNull":false', "char(", '"udt"')
-"""What a NULL that was cast does not carry."""
+"""The properties of a type that a cast NULL does not have."""
 
 
 def _parse_plain_schema(spark: SparkSession, schema: str) -> T.StructType | None:
-    """The columns of a schema of nothing but plain names and types, read without Spark: one that has just begun takes
-    a second to read its first. None for any other."""
+    """Return the columns of a schema that has only plain names and types; None for any other schema.
+
+    It is parsed without Spark, because a new Spark takes a second to parse its first schema.
+    """
     columns = [_COLUMN.fullmatch(column) for column in schema.split(",")]
     found = [(each["name"], each["kind"].lower()) for each in columns if each]
     if len(found) < len(columns) or not all(kind in _KINDS for _, kind in found):
@@ -69,7 +75,7 @@ def _parse_plain_schema(spark: SparkSession, schema: str) -> T.StructType | None
 
 
 def check_schema(schema: T.StructType, where: str) -> T.StructType:
-    """The schema, unless two of its names are one or are taken; then `OriginError`."""
+    """Return the schema. Raise `OriginError` if one of its names occurs twice or is reserved."""
     names = [name.lower() for name in schema.names]
     taken = [name for name in schema.names if name.lower().startswith(HIDDEN)]
     twice = [name for name in schema.names if names.count(name.lower()) > 1]
@@ -83,12 +89,12 @@ def check_schema(schema: T.StructType, where: str) -> T.StructType:
 
 
 def format_ddl(schema: T.StructType) -> str:
-    """The schema as a definition takes it, and `CREATE TABLE`."""
+    """Return the schema as text for a definition or for `CREATE TABLE`."""
     return ", ".join(f"{_quote_if_needed(column.name)} {sql_type(column.dataType)}" for column in schema)
 
 
 def sql_type(kind: T.DataType) -> str:
-    """The type as SQL, with every name inside it quoted."""
+    """Return the type as SQL, with every name inside it quoted."""
     if isinstance(kind, T.StructType):
         return f"struct<{', '.join(f'{quote_name(field.name)}: {sql_type(field.dataType)}' for field in kind)}>"
     if isinstance(kind, T.ArrayType):
@@ -103,7 +109,8 @@ def _quote_if_needed(name: str) -> str:
 
 
 def walk_types(kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """The type and every type in it, but for keys of maps; each with the names of the fields that lead to it."""
+    """Yield the type and every type inside it, except keys of maps, each with the names of the fields that lead to
+    it."""
     yield path, kind
     if isinstance(kind, T.StructType):
         for field in kind:

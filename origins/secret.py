@@ -1,4 +1,4 @@
-"""Values that hold a secret: they are used as they are, and are shown and stored as their references."""
+"""Values that contain a secret. Code uses the value, and what is shown or stored has its reference instead."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 SHORT = 6
-"""A secret of fewer characters is masked only where it stands as a whole word."""
+"""A secret with fewer characters is masked only as a whole word."""
 CUT = "…"
-"""What stands where a text was cut short."""
+"""The mark at the end of a shortened text."""
 EXCERPT = 80
-"""So many characters of a value stand in a message at most."""
+"""The most characters of a value that a message shows."""
 
 
 class SecretText(str):
-    """A text of a definition in which a secret stands; `reference` is the same text with `${secret:NAME}` in it."""
+    """A text of a definition that contains a secret. `reference` is the same text with `${secret:NAME}` in it."""
 
     reference: str
 
@@ -86,7 +86,7 @@ SECRET = (SecretText, SecretInt, SecretFloat)
 
 
 def make_secret(value: str | int | float, reference: str) -> SecretText | SecretInt | SecretFloat:
-    """The value, which knows its reference. A truth value is no secret: it becomes text."""
+    """Return the value with its reference. A boolean is no secret and becomes text."""
     if isinstance(value, float):
         return SecretFloat(value, reference)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -95,7 +95,7 @@ def make_secret(value: str | int | float, reference: str) -> SecretText | Secret
 
 
 def put_references(value: Any) -> Any:
-    """The value with references in the place of all secret values in it, however deep."""
+    """Return the value with each secret value in it, at any depth, replaced by its reference."""
     if isinstance(value, SECRET):
         return value.reference
     if isinstance(value, Mapping):
@@ -104,14 +104,15 @@ def put_references(value: Any) -> Any:
 
 
 def cut_text(text: str, most: int) -> str:
-    """The text, cut short where it is longer than this; secrets are found before the cut."""
+    """Return the text, shortened if it is longer than `most`. Secrets must be masked before the cut."""
     return text if len(text) <= most else text[:most] + CUT
 
 
 def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    """What gives a text with each secret replaced by its reference, also where it is quoted, or cut by `cut_text`.
+    """Return a function that replaces each secret in a text with its reference, even if it is quoted or cut by
+    `cut_text`.
 
-    A secret of fewer than `SHORT` characters is replaced only where it stands as a whole word.
+    A secret of fewer than `SHORT` characters is replaced only as a whole word.
     """
     forms = _list_forms(secrets)
     known = {**dict(forms), **{reference: reference for reference in secrets.values()}}
@@ -130,9 +131,9 @@ def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
 
 
 def list_mask_steps(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The same for SQL's `regexp_replace`, one step after the other; of a text that is cut after `EXCERPT` characters.
+    """Return the same as consecutive steps of SQL's `regexp_replace`, for text that is cut after `EXCERPT` characters.
 
-    What is found becomes a mark first, so that no step looks into a reference.
+    A step first replaces a secret with a mark, so that no step changes a reference.
     """
     references = list(dict.fromkeys(secrets.values()))
     marks = {reference: f"\ue000{number}\ue001" for number, reference in enumerate(references)}
@@ -146,8 +147,10 @@ def list_mask_steps(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _list_forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
-    """How the secrets may be written, the longest first: as they are, as Python and JSON quote them, in one line, and
-    one line of several."""
+    """Return the forms in which the secrets may be written, the longest first.
+
+    These are the secret itself, its quoted forms in Python and JSON, its lines joined into one, and each of its lines.
+    """
     found: dict[str, str] = {}
     for secret, reference in secrets.items():
         lines = [line.strip() for line in secret.splitlines()]
@@ -158,13 +161,13 @@ def _list_forms(secrets: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def _make_pattern(form: str) -> str:
-    """What finds it, in the words of Python and Java."""
+    """Return a pattern that finds the form, in the syntax that Python and Java share."""
     pattern = re.escape(form)
     return pattern if len(form) >= SHORT else rf"(?<![0-9A-Za-z_]){pattern}(?![0-9A-Za-z_])"
 
 
 def _mask_begun(forms: Sequence[tuple[str, str]], text: str) -> str:
-    """The text, which is cut at its end, without the beginning of a secret there."""
+    """Return the text, which was cut at its end, without the beginning of a secret there."""
     for form, reference in forms:
         for length in range(min(len(form) - 1, len(text)), SHORT - 1, -1):
             if text.endswith(form[:length]):

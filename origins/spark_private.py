@@ -1,4 +1,4 @@
-"""The one file that reads what pyspark keeps to itself, so that one file changes when pyspark does."""
+"""All access to private parts of pyspark, so that a new pyspark changes only this file."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 def get_java_throwable(error: BaseException) -> Any:
-    """The JVM's object for an error of classic Spark; None for any other error."""
+    """Return the JVM's object for an error of classic Spark; None for any other error."""
     found = getattr(error, "java_exception", None)
     return found if found is not None else getattr(error, "_origin", None)
 
 
 def format_java_frames(throwable: Any) -> str:
-    """The frames of its stack in one text, which has nothing of its message."""
+    """Return the frames of the throwable's stack as one text, without its message."""
     from pyspark import SparkContext
 
     jvm: Any = SparkContext._jvm
@@ -42,12 +42,12 @@ def format_java_frames(throwable: Any) -> str:
 
 
 class JvmEnded(RuntimeError):
-    """The JVM that was started has ended before it could say where it is to be found."""
+    """The JVM that was started has ended before it reported its address."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"the JVM ended with {code}")
         self.code = code
-        """As `Popen.returncode`."""
+        """The exit code, as in `Popen.returncode`."""
 
 
 def launch_jvm(
@@ -57,11 +57,11 @@ def launch_jvm(
     command: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> bool:
-    """Start the JVM of this process with these settings; False if it has one. `waiting` is entered for as long. Raises
-    `JvmEnded`.
+    """Start the JVM of this process with these settings. Return False if the process already has one.
 
-    The open file `noise` is the standard error of the JVM. No signal for this process's group reaches the JVM. With a
-    `command` that is run, with more in its `environment`, and not Spark's script.
+    The context `waiting` is entered during the start. Raise `JvmEnded` if the JVM ends before it is ready. The open
+    file `noise` is the standard error of the JVM. Signals to this process's group do not reach the JVM. A `command`
+    replaces Spark's script, and `environment` adds variables to the JVM's environment.
     """
     from pyspark import SparkConf, SparkContext, java_gateway
     from pyspark.errors import PySparkRuntimeError
@@ -84,7 +84,7 @@ def launch_jvm(
             with waiting:
                 gateway = launching.launch_gateway(conf, {"start_new_session": True, "stderr": noise})
         except PySparkRuntimeError as error:
-            with begun[0] as jvm:  # closes the pipe to it
+            with begun[0] as jvm:  # closes the pipe to the JVM
                 raise JvmEnded(jvm.wait()) from error
         finally:
             launching.Popen = popen
@@ -97,7 +97,7 @@ _LAUNCHING = threading.Lock()
 
 
 def end_jvm() -> int:
-    """End the JVM of this process, once it has no Spark any more, and give the code with which it ended."""
+    """End the JVM of this process, which must have no Spark any more, and return its exit code."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -107,8 +107,10 @@ def end_jvm() -> int:
 
 
 def forget_ended_jvm(seconds: float) -> int | None:
-    """Give the code with which the JVM of this process has ended, or ends within so many seconds; then this process can
-    start another one. None where it lives, or where there is none."""
+    """Return the exit code of this process's JVM if it has ended, or ends within so many seconds.
+
+    This process can then start another JVM. Return None if the JVM is alive or was never started.
+    """
     from pyspark import SparkContext
 
     jvm = find_jvm()
@@ -123,10 +125,10 @@ def forget_ended_jvm(seconds: float) -> int | None:
 
 
 class _TestingTools(ModuleType):
-    """Stands in for `pyspark.testing.utils`, until a program asks for more of it than whether there is NumPy.
+    """A substitute for `pyspark.testing.utils`, until a program uses more of the module than `have_numpy`.
 
-    pyspark asks that of every literal and of every argument for the JVM. The real module loads pandas, which takes half
-    a second. Where NumPy is not loaded, no value is NumPy's.
+    pyspark checks `have_numpy` for every literal and for every argument to the JVM. The real module loads pandas, which
+    takes half a second. If NumPy is not loaded, no value can be NumPy's.
     """
 
     @property
@@ -147,13 +149,13 @@ def spare_pandas() -> None:
 
 
 def has_context() -> bool:
-    """Whether this process has a classic Spark, made by any thread. Imports nothing."""
+    """Return whether a thread of this process has made a classic Spark. Import nothing."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)  # another thread may be importing it
     return context is not None and context._active_spark_context is not None
 
 
 def find_jvm() -> Popen[bytes] | None:
-    """The JVM that this process started; None if it started none."""
+    """Return the JVM that this process started; None if it started none."""
     jvm: Popen[bytes] | None = _find_noted("proc")
     return jvm
 
@@ -162,35 +164,35 @@ _LENT = "wherry_lent_jvm"
 
 
 def find_jvm_number() -> int | None:
-    """The number of the process of the JVM that this process started, or that a keeper lends it."""
+    """Return the process number of the JVM that this process started or that a keeper lends it; None without a JVM."""
     jvm = find_jvm()
     return jvm.pid if jvm is not None else _find_noted(_LENT)
 
 
 def _find_noted(name: str) -> Any:
-    """What this process has noted beside its gateway. py4j takes every other name for one of the JVM's."""
+    """Return an attribute that this process set on its gateway. py4j treats every other name as one of the JVM's."""
     from pyspark import SparkContext
 
     return vars(SparkContext._gateway).get(name) if SparkContext._gateway is not None else None
 
 
 def has_jvm() -> bool:
-    """Whether this process has a JVM, of a Spark that is up or that was stopped. Imports nothing."""
+    """Return whether this process has a JVM, with a running or a stopped Spark. Import nothing."""
     return getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_gateway", None) is not None
 
 
 @dataclass(frozen=True)
 class JvmAddress:
-    """How another process of this user finds a JVM."""
+    """The address with which another process of this user can connect to a JVM."""
 
     port: int
     secret: str = field(repr=False)
     number: int
-    """Of its process."""
+    """The process number of the JVM."""
 
 
 def get_jvm_address() -> JvmAddress:
-    """The address of the JVM that this process started."""
+    """Return the address of the JVM that this process started."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -198,7 +200,10 @@ def get_jvm_address() -> JvmAddress:
 
 
 def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSession:
-    """The session of the JVM that another process started. Python functions see these variables beside the JVM's."""
+    """Return the session of a JVM that another process started.
+
+    Python functions see these variables in addition to the JVM's.
+    """
     from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
@@ -222,7 +227,7 @@ def attach_jvm(there: JvmAddress, environment: Mapping[str, str]) -> SparkSessio
 
 
 def leave_jvm() -> None:
-    """Remove the files that this process has put beside its context."""
+    """Remove the files that this process created for its context."""
     from pyspark import SparkContext
 
     context = SparkContext._active_spark_context
@@ -231,7 +236,7 @@ def leave_jvm() -> None:
 
 
 class LentJvm:
-    """The JVM of this process, between two processes that it is lent to."""
+    """The JVM of this process, while no other process borrows it."""
 
     def __init__(self) -> None:
         from py4j.java_gateway import JavaObject
@@ -244,29 +249,29 @@ class LentJvm:
         self.note()
 
     def note(self) -> None:
-        """Note what is in the JVM before it is lent."""
+        """Record the objects in the JVM before it is lent."""
         self._known = self._classes.java.util.ArrayList(self._objects.keySet())
 
     def check(self) -> None:
-        """Return once the JVM says anything."""
+        """Return when the JVM answers."""
         self._classes.java.lang.System.nanoTime()
 
     def count_connections(self) -> int:
-        """How many threads of the JVM serve a thread of Python, or finish what one has asked for."""
+        """Return how many threads of the JVM serve a Python thread or finish work that one requested."""
         from py4j.java_gateway import JavaObject
 
         found = self._classes.java.lang.Thread.getAllStackTraces()
-        # py4j gives a map the methods of Python's once its collections are imported.
+        # py4j gives a map the methods of Python's mappings once its collections are imported.
         stacks = JavaObject.__getattr__(found, "values")().toArray()
         text = str(self._classes.scala.runtime.ScalaRunTime.stringOf(stacks))
         return text.count("py4j.ClientServerConnection.run(")
 
     def is_left(self) -> bool:
-        """Whether no thread works for another process any more."""
+        """Return whether no thread works for another process any more."""
         return self.count_connections() <= self._connections
 
     def clear(self, spark: SparkSession) -> None:
-        """Stop this Spark, and let the JVM forget what other processes have left in it."""
+        """Stop this Spark, and remove what other processes have left in the JVM."""
         self._objects.keySet().retainAll(self._known)
         spark.stop()
         self._classes.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -283,60 +288,61 @@ def get_java_session(spark: SparkSession) -> Any:
 
 
 def get_hadoop_settings(spark: SparkSession) -> Any:
-    """The settings of Hadoop in a classic session, which has no public access to them."""
+    """Return Hadoop's settings in a classic session, which has no public access to them."""
     jvm_context: Any = spark.sparkContext._jsc
     return jvm_context.hadoopConfiguration()
 
 
 def keeps_threads_apart(spark: SparkSession) -> bool:
-    """Whether each thread of this process has a thread of its own in the JVM, which owns the locks that it takes."""
+    """Return whether each thread of this process has a separate thread in the JVM, which owns the locks that it
+    takes."""
     from py4j.clientserver import ClientServer
 
     return isinstance(spark.sparkContext._gateway, ClientServer)
 
 
 def name_jobs(spark: SparkSession, group: str, pool: str) -> None:
-    """What this thread starts in a classic session from now on has this group and, if one is named, this pool."""
+    """Give the jobs that this thread starts in a classic session this group and, unless it is empty, this pool."""
     spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
     if pool:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
 
 
 def cancel_jobs(spark: SparkSession, group: str) -> None:
-    """Cancel the jobs of this group in a classic session, and those that begin later."""
+    """Cancel the jobs of this group in a classic session, including those that begin later."""
     jvm_context: Any = spark.sparkContext._jsc
     jvm_context.sc().cancelJobGroupAndFutureJobs(group)
 
 
 def is_unasked(session: SparkSession) -> bool:
-    """Whether a Connect session has asked its server for nothing yet."""
+    """Return whether a Connect session has sent no request to its server yet."""
     return getattr(session.client, "_server_session_id", "") is None
 
 
 def end_in_silence(session: SparkSession) -> None:
-    """Let a program end without asking the server of this Connect session once more."""
-    ending = getattr(session.client, "_on_exit", None)  # not every client has one
+    """Let a program end without another request to the server of this Connect session."""
+    ending = getattr(session.client, "_on_exit", None)  # some clients have none
     if ending is not None:
         atexit.unregister(ending)
 
 
 def make_client(session: SparkSession) -> Any:
-    """A client of the same server and user, in a session of its own."""
+    """Return a client of the same server and user, with a new session."""
     connection = copy.deepcopy(session.client._builder)
     connection.set(connection.PARAM_SESSION_ID, str(uuid.uuid4()))
     return type(session.client)(connection, user_id=session.client._user_id)
 
 
 def put_client(session: SparkSession, client: Any) -> None:
-    """Let a Connect session speak through this client from now on."""
+    """Make a Connect session use this client from now on."""
     weakref.finalize(session, client.close)
     session._client, session._session_id = client, client._session_id  # type: ignore[attr-defined,unused-ignore]
 
 
 def list_context_settings() -> dict[str, str]:
-    """The settings of the classic Spark of this process, or else those that spark-submit was given.
+    """Return the settings of the classic Spark of this process, or else the settings given to spark-submit.
 
-    There are none where there is neither, or another thread still starts Spark. It imports nothing but under
+    They are empty without either, or while another thread still starts Spark. It imports nothing, except under
     spark-submit.
     """
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
@@ -355,7 +361,7 @@ def list_context_settings() -> dict[str, str]:
 
 @functools.cache
 def _list_submitted_settings() -> Mapping[str, str]:
-    """The settings in the JVM that started this process."""
+    """Return the settings in the JVM that started this process."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -363,13 +369,16 @@ def _list_submitted_settings() -> Mapping[str, str]:
 
 
 def forget_context_settings() -> None:
-    """Ask Spark for its settings when they are needed next: a program may have set some of Hadoop's meanwhile."""
+    """Read Spark's settings again at the next use, because a program may have changed Hadoop's settings."""
     _OF_CONTEXTS.clear()
 
 
 def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings of file systems that this machine's files of Hadoop have, such as `core-site.xml`; and those that a
-    program has set in `hadoopConfiguration`. None where the JVM lets Python call some classes only."""
+    """Return the settings of file systems from Hadoop's files on this machine, and those that a program set.
+
+    Hadoop's files are such as `core-site.xml`. A program sets them in `hadoopConfiguration`. Both are empty if the JVM
+    lets Python call only some classes.
+    """
     from py4j.protocol import Py4JError
 
     try:
@@ -379,7 +388,7 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
 
         def find(pattern: str) -> dict[str, str]:
             names = (each["key"] for each in known if re.search(pattern, each["resource"]))
-            return {name: hadoop.get(name) for name in names}  # a dump hides what is secret
+            return {name: hadoop.get(name) for name in names}  # a dump hides secrets
 
         return find(r"-site\.xml$"), find("^programmatically$")
     except (Py4JError, TypeError):
@@ -387,18 +396,18 @@ def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]
 
 
 _OF_FILES = ("fs.", "dfs.", "hadoop.security.", "hadoop.rpc.")
-"""What the names of settings of file systems begin with."""
+"""The prefixes of settings of file systems."""
 _OF_CONTEXTS: weakref.WeakKeyDictionary[object, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""The settings of each context. Each of them costs three calls of the JVM, and those of Hadoop a tenth of a second."""
+"""The settings of each context. To read them takes three calls to the JVM, and a tenth of a second for Hadoop's."""
 
 
 def delete_folder(spark: SparkSession, folder: str) -> None:
-    """Delete a folder with all that is in it, wherever a classic Spark's Hadoop finds it."""
+    """Delete a folder and everything in it, on any file system that a classic Spark's Hadoop reaches."""
     path = get_jvm(spark).org.apache.hadoop.fs.Path(folder)
-    path.getFileSystem(get_hadoop_settings(spark)).delete(path, True)  # noqa: FBT003 -- with all that is in it
+    path.getFileSystem(get_hadoop_settings(spark)).delete(path, True)  # noqa: FBT003 -- recursively
 
 
 def count_executors(spark: SparkSession) -> int:
-    """How many executors a classic Spark has now."""
+    """Return how many executors a classic Spark has now."""
     jvm_context: Any = spark.sparkContext._jsc
     return int(jvm_context.sc().getExecutorIds().size())

@@ -1,4 +1,4 @@
-"""How an object store is reached: the URLs of its places, and the settings and credentials that give access to them."""
+"""Access to an object store: the URLs of its places, and the settings and credentials for them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from origins.secret import CUT, EXCERPT, cut_text
 from origins.spark_private import list_context_settings
 
 HADOOP = "3.5.0"
-"""The version of Hadoop in Spark 4.2, and so that of its connectors to stores."""
+"""The version of Hadoop in Spark 4.2, and so of its connectors to stores."""
 _NO_CONNECTOR = {
     r"S3AFileSystem not found|No FileSystem for scheme \"s3a\"": "hadoop-aws",
     r"AzureBlobFileSystem not found|No FileSystem for scheme \"abfss?\"": "hadoop-azure",
 }
-"""What a Spark says that lacks the JARs for a store, and which they are."""
+"""The errors of a Spark without the JARs for a store, with the name of the JAR."""
 SCHEMES = ("s3", "s3a", "abfs", "abfss", "gs", "hdfs")
-"""The schemes of the stores that Wherry itself can reach."""
+"""The schemes of the stores that Wherry can reach itself."""
 _STORE = re.compile(rf"({'|'.join(SCHEMES)})://(?!(?<=hdfs://)/)", re.IGNORECASE)
-"""A place in HDFS names its host: Spark alone knows which one is the default."""
+"""A place in HDFS must name its host, because only Spark knows the default host."""
 _UNUSABLE = re.compile(r"[^A-Za-z0-9._~/=@:+,-]")
-"""What may not stand below a bucket: Spark and `deltalake` would find different objects there, and so would parts of
-`deltalake` itself."""
+"""The characters that may not occur below a bucket. Spark and `deltalake` would find different objects there, and so
+would parts of `deltalake`."""
 _SETTING = re.compile(r"(?:spark\.hadoop\.)?(fs\.(?:s3a|azure|gs)\..*|google\.cloud\.auth\..*)")
 _HDFS_SETTING = re.compile(r"(?:spark\.hadoop\.)?(dfs\..*|fs\.(?:defaultFS|viewfs\..*)|hadoop\.(?:security|rpc)\..*)")
 _HDFS_TRIES = {
@@ -38,24 +38,25 @@ _HDFS_TRIES = {
     "dfs.client.failover.sleep.base.millis": "200",
     "dfs.client.failover.sleep.max.millis": "2000",
 }
-"""How often a name node is asked. By default its library waits three minutes; Wherry waits for a store by itself."""
+"""The number of attempts to reach a name node. HDFS's library would wait three minutes, but Wherry waits for a store
+itself."""
 _SECRET = re.compile(
     r"secret(?:\.key)?\b|session\.token|account\.key|\bsas\.|private\.key|password|encryption\.key|refresh\.token"
 )
 _CENTRAL = re.compile(r"(?:https?://)?s3\.amazonaws\.com/?")
-"""Amazon's endpoint for all regions, by which no single bucket's region is found."""
+"""Amazon's endpoint for all regions. It does not identify the region of a bucket."""
 
 
 class StoreError(WherryError):
-    """An object store does not give or take an object."""
+    """An object store does not return or accept an object."""
 
     code = "STORE"
     is_of_here = False
-    """Whether Spark may have an answer: this process has no access, or cannot read an object's name."""
+    """Whether Spark may succeed instead: this process has no access, or cannot read an object's name."""
 
 
 class StoreUrl(str):
-    """A place in an object store. `settings` are Spark's, in which its credentials may stand; they are not shown."""
+    """A place in an object store. `settings` are Spark's. They may contain its credentials, and are not shown."""
 
     settings: Mapping[str, str]
 
@@ -68,7 +69,7 @@ class StoreUrl(str):
         return StoreUrl(f"{self}/{name}", self.settings)
 
     def with_ending(self, ending: str) -> StoreUrl:
-        """The place beside it whose name has this ending."""
+        """Return the place beside it whose name has this ending."""
         return StoreUrl(f"{self}{ending}", self.settings)
 
     def replace(self, old: str, new: str, count: SupportsIndex = -1) -> StoreUrl:
@@ -82,7 +83,7 @@ class StoreUrl(str):
 
 
 def is_store_url(place: object) -> bool:
-    """Whether this is the URL of an object store that Wherry itself can reach. HDFS needs its library for that."""
+    """Return whether this is the URL of an object store that Wherry can reach itself. For HDFS it needs a library."""
     match = _STORE.match(place) if isinstance(place, str) else None
     return match is not None and (match[1].lower() != "hdfs" or _can_reach_hdfs())
 
@@ -93,7 +94,8 @@ def _can_reach_hdfs() -> bool:
 
 
 def canonicalise(url: str) -> str:
-    """The one URL of a place: `s3` and `s3a` are one store, and Spark knows it as `s3a`. What is no URL stays."""
+    """Return the canonical URL of a place: `s3` becomes `s3a`, Spark's name for it. Other text is returned
+    unchanged."""
     if not is_store_url(url):
         return url
     scheme, _, rest = url.partition("://")
@@ -104,33 +106,36 @@ def canonicalise(url: str) -> str:
 
 
 def get_key(url: str) -> str:
-    """The key of a place in its store."""
+    """Return the key of a place in its store."""
     return canonicalise(url).partition("://")[2].partition("/")[2]
 
 
 def is_read_here(place: object) -> bool:
-    """Whether this process looks at a place in a store itself, and asks Spark only where it is refused. Spark alone
-    reads a place that `deltalake` would look for elsewhere."""
+    """Return whether this process reads a place in a store itself, and uses Spark only if it is refused.
+
+    Only Spark reads a place whose URL `deltalake` interprets differently.
+    """
     return is_store_url(place) and not _find_unusable(str(place)) and is_driver_here()
 
 
 def is_driver_here() -> bool:
-    """Whether this process knows all settings with which Spark reaches stores: its driver is no other process."""
+    """Return whether this process knows all of Spark's settings for stores, because no other process is the driver."""
     return not any(os.environ.get(name) for name in _ELSEWHERE)
 
 
 _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_VERSION")
-"""What says that Spark's driver is another process, or has rights of its own."""
+"""The variables that show that Spark's driver is another process or has separate rights."""
 
 
 def _find_unusable(url: str) -> str:
-    """The first character of it that Spark and `deltalake` read differently."""
+    """Return the first character of the URL that Spark and `deltalake` interpret differently; empty if there is
+    none."""
     found = _UNUSABLE.search(canonicalise(url).partition("://")[2])
     return found[0] if found else ""
 
 
 def find_problem(url: str) -> str | None:
-    """Why a URL can be no place of ours, as `expected …, got …` without a secret; None where it can."""
+    """Return why Wherry cannot use a URL, as `expected …, got …` without a secret; None if it can."""
     parts, got = urlsplit(canonicalise(url)), f"got {_hide_secrets(url)}"
     before, at, _ = parts.netloc.rpartition("@")
     azure, hdfs = parts.scheme.startswith("abfs"), parts.scheme == "hdfs"
@@ -150,14 +155,14 @@ def find_problem(url: str) -> str | None:
 
 
 def _hide_secrets(url: str) -> str:
-    """The URL without what is before an `@` and behind a `?`, which may hold keys."""
+    """Return the URL without the parts before an `@` and after a `?`, which may contain keys."""
     plain = re.split(r"[?#]", canonicalise(url))[0]
     return cut_text(re.sub(r"://.*@", f"://{CUT}@", plain), EXCERPT)
 
 
 def suggest_connector(error: BaseException) -> str:
-    """What to do about an error of a Spark that lacks the JARs for a store, or is given a scheme that these do not
-    bring; nothing for any other error."""
+    """Return a remedy for an error of a Spark that lacks the JARs for a store, or their scheme; empty for any other
+    error."""
     text = str(error)
     if 'No FileSystem for scheme "s3"' in text:
         return "Spark knows this store as s3a. Write s3a:// instead of s3://"
@@ -167,16 +172,16 @@ def suggest_connector(error: BaseException) -> str:
 
 
 def is_secret_setting(key: str) -> bool:
-    """Whether a setting of Spark's with this name holds the secret of a store."""
+    """Return whether the Spark setting with this name contains the secret of a store."""
     return _SETTING.fullmatch(key) is not None and _SECRET.search(key) is not None
 
 
 def get_options(place: object) -> dict[str, str] | None:
-    """What `deltalake` needs to reach a place; None for a place of this machine.
+    """Return the options with which `deltalake` reaches a place; None for a place of this machine.
 
-    The definition's settings of Spark count most, then those of the Spark that is up, then the environment, then a
-    profile with keys. What none of them says the store's own library finds out, such as the role of an instance.
-    Raises `StoreError` where a session token of the environment would go with the keys of another place.
+    The definition's Spark settings come first, then the settings of the running Spark, the environment, and a profile
+    with keys. The store's library finds the rest, such as the role of an instance. Raise `StoreError` if the
+    environment's session token would be used with keys from elsewhere.
     """
     if not is_store_url(place):
         return None
@@ -186,7 +191,7 @@ def get_options(place: object) -> dict[str, str] | None:
     settings = {
         match[1]: str(value)
         for key, value in given.items()
-        if (match := pattern.fullmatch(key)) and not str(value).startswith("${secret:")  # one that is not known here
+        if (match := pattern.fullmatch(key)) and not str(value).startswith("${secret:")  # unknown here
     }
     if url.startswith("hdfs:"):
         return {**_HDFS_TRIES, **settings}
@@ -208,7 +213,7 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
         ]
     )
     if options and not options.get("aws_session_token") and environ.get("AWS_SESSION_TOKEN"):
-        raise StoreError(  # the libraries would take it from the environment by themselves
+        raise StoreError(  # the libraries would take the token from the environment
             f"The keys for s3a://{bucket} in `spark.conf` or the profile have no session token, and the environment "
             "has one for other keys (AWS_SESSION_TOKEN).",
             hint="Run Wherry without it:  env -u AWS_SESSION_TOKEN wherry …",
@@ -232,7 +237,7 @@ def _make_s3_options(bucket: str, settings: Mapping[str, str], environ: Mapping[
 
 
 def _make_proxy_url(find: Callable[[str], str]) -> str:
-    """The proxy of Hadoop's settings, with the user's name and password."""
+    """Return the proxy in Hadoop's settings, with the user's name and password."""
     secure = find("proxy.ssl.enabled").lower() == "true"
     login = _make_login(find("proxy.username"), find("proxy.password"))
     port = find("proxy.port") or ("443" if find("connection.ssl.enabled").lower() != "false" else "80")
@@ -247,7 +252,7 @@ _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
 
 def _pick_keys(places: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The keys of the first place that has both: those of two places do not belong together."""
+    """Return the keys of the first place that has both, since keys of two places do not belong together."""
     whole = (keys for keys in places if all(keys[name] for name in _KEYS[:2]))
     return {name: value for name, value in next(whole, {}).items() if value}
 
@@ -258,13 +263,13 @@ def _find_endpoint(environ: Mapping[str, str]) -> str:
 
 
 def _find_region(endpoint: str) -> str:
-    """The region that Amazon's own endpoints have in their names."""
+    """Return the region in the name of one of Amazon's endpoints; empty if it has none."""
     match = re.search(r"\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.amazonaws\.com", endpoint)
     return match[1] if match else ""
 
 
 def _read_profile(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """What Amazon's files say of the profile of this user; nothing where they cannot be read."""
+    """Return the settings of this user's profile in Amazon's files. A file that cannot be read is skipped."""
     name, home = environ.get("AWS_PROFILE") or "default", Path(environ.get("HOME") or "~").expanduser() / ".aws"
     found: dict[str, str] = {}
     for variable, file, section in (
@@ -283,8 +288,10 @@ def _read_profile(environ: Mapping[str, str]) -> Mapping[str, str]:
 def make_spark_settings(
     conf: Mapping[str, str], environ: Mapping[str, str] = os.environ, *, here: bool = True
 ) -> dict[str, str]:
-    """What a Spark with these settings needs to know of S3 that the environment says and Hadoop does not ask there. No
-    secret is in it. `here` says whether its executors are on this machine, where the profiles are."""
+    """Return settings of S3 for a Spark with these settings, from variables of the environment that Hadoop ignores.
+
+    They contain no secret. `here` means that Spark's executors are on this machine, where the profiles are.
+    """
     settings = {}
     named = [match[1] for key in conf if (match := _SETTING.fullmatch(key))]
     endpoint, region = _find_endpoint(environ), environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
@@ -329,25 +336,25 @@ def _make_google_options(settings: Mapping[str, str]) -> dict[str, str]:
     file = next((settings[name] for name in names if settings.get(name)), "")
     options = {"google_service_account": file} if file else {}
     address = settings.get("fs.gs.proxy.address")
-    if address:  # Google's connector speaks plain HTTP with every proxy
+    if address:  # Google's connector uses plain HTTP with every proxy
         login = _make_login(settings.get("fs.gs.proxy.username"), settings.get("fs.gs.proxy.password"))
         options["proxy_url"] = f"http://{login}{address.rpartition('//')[2]}"
     return options
 
 
 def make_client_arguments(url: str) -> dict[str, Any]:
-    """What `obstore.store.from_url` takes to reach a place. The credentials of this process are among it."""
+    """Return the arguments of `obstore.store.from_url` for a place. They include the credentials of this process."""
     options = get_options(url) or {}
     client: dict[str, Any] = {"allow_http": True} if any(name.endswith("_allow_http") for name in options) else {}
     client |= {"proxy_url": options["proxy_url"]} if "proxy_url" in options else {}
     config = {name: value for name, value in options.items() if not re.search(r"_allow_http$|^proxy_url$", name)}
     if canonicalise(url).startswith("s3a:"):
-        config["aws_copy_if_not_exists"] = "multipart"  # the one way of S3 to copy to a key that must be new
+        config["aws_copy_if_not_exists"] = "multipart"  # S3 has no other way to copy only to an unused key
     return {"url": str(canonicalise(url)), "config": config, "client_options": client}
 
 
 def find_provider() -> dict[str, Any]:
-    """What finds the credentials of a profile without keys, by Amazon's own library if that is installed."""
+    """Return a provider for the credentials of a profile without keys, if Amazon's library is installed."""
     if not os.environ.get("AWS_PROFILE") or os.environ.get("AWS_ACCESS_KEY_ID"):
         return {}
     try:
@@ -358,5 +365,5 @@ def find_provider() -> dict[str, Any]:
 
 
 def is_secret_option(name: str) -> bool:
-    """Whether an option of `get_options` with this name is a secret."""
+    """Return whether an option of `get_options` with this name is a secret."""
     return re.search(r"secret|token|account_key|sas_key|proxy_url", name) is not None

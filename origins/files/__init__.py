@@ -1,4 +1,4 @@
-"""Rows out of files."""
+"""Origins that read files."""
 
 from origins.files.files import Files
 

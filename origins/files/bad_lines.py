@@ -1,10 +1,9 @@
-"""When a line of a file is no row, and which of its values Spark would change: as SQL over what Spark's reader gives.
+"""Detection of lines that are not rows, and of values that Spark would change silently, as SQL over the reader's
+output.
 
-Values that Spark would change without a word: how they are read so that it shows, and how it is seen.
-
-Decimals are read with all the digits that there is room for, and so none is rounded. A decimal of 38 digits has no
-finer type. A `tinyint` is read as `smallint`, for JSON's parser takes 200 for -56. Neither are those inside maps, which
-SQL does not compare, looked at. A number that is too large for a float becomes infinite, and casts from text cut off
+Decimals are read with the greatest possible number of digits, so that none is rounded. A decimal of 38 digits has no
+finer type. A `tinyint` is read as `smallint`, because JSON's parser reads 200 as -56. Both kinds are not checked inside
+maps, which SQL does not compare. A number that is too large for a float becomes infinite, and casts from text drop
 control characters.
 """
 
@@ -20,14 +19,14 @@ from origins.secret import EXCERPT
 
 
 def any_of(conditions: Iterable[str]) -> str:
-    """SQL that is true where one of these is; "false" where none can be."""
+    """Return SQL that is true if one of these is; "false" if none can be true."""
     return " or ".join(f"({condition})" for condition in conditions if condition != "false") or "false"
 
 
 CORRUPT = HIDDEN + "corrupt"
 """The column in which Spark's reader keeps a line that it could not read."""
 ONCE = "spark_partition_id() >= 0"
-"""True, in a way that keeps the optimizer from computing twice what is behind it."""
+"""A condition that is always true, and keeps the optimizer from computing the expression behind it twice."""
 _PATTERNS = {"date": "dateformat", "timestamp": "timestampformat", "timestamp_ntz": "timestampntzformat"}
 
 
@@ -39,13 +38,13 @@ class Verdict:
     why: str
     raw: str
     is_change: str = "false"
-    """Whether it is bad for the columns that it has, and not for what stands in them."""
+    """Whether it is bad because of its columns, and not because of their values."""
     stops: str = "false"
-    """Whether the run stops there."""
+    """Whether the run stops at the line."""
 
 
 def make_typed_field(column: T.StructField, options: Mapping[str, str]) -> str:
-    """A CSV field with the column's type; NULL if it cannot have it."""
+    """Return SQL for a CSV field with the column's type; NULL if its text does not fit."""
     kind, value = column.dataType.simpleString(), quote_name(column.name)
     if is_finer(column.dataType):
         return cast_exactly_sql(f"try_cast({value} as {sql_type(widen_type(column.dataType))})", column.dataType)
@@ -57,13 +56,13 @@ def make_typed_field(column: T.StructField, options: Mapping[str, str]) -> str:
 
 
 def is_lost_field(column: T.StructField, value: str, typed: str) -> str:
-    """SQL that is true for a CSV field that is there, and of which its cast (`typed`) made NULL or another value."""
+    """Return SQL that is true if a CSV field is not NULL and its cast (`typed`) is NULL or another value."""
     changed = is_changed(value, column.dataType.simpleString(), typed)
     return f"({value} is not null and ({typed} is null{'' if changed == 'false' else f' or {changed}'}))"
 
 
 def describe_misfits(columns: Iterable[tuple[T.StructField, str, str]]) -> str:
-    """The message about columns whose text does not fit; NULL if all fit."""
+    """Return SQL for the message about columns whose text does not fit; NULL if all fit."""
     misfits = []
     for column, value, is_lost in columns:
         misfits.append(f"case when {is_lost} then {describe_misfit(column, value)} end")
@@ -71,7 +70,7 @@ def describe_misfits(columns: Iterable[tuple[T.StructField, str, str]]) -> str:
 
 
 def describe_misfit(column: T.StructField, value: str) -> str:
-    """The message about a text that is no value of the column's type."""
+    """Return SQL for the message about a text that is no value of the column's type."""
     kind = column.dataType.simpleString()
     cut = f"if(char_length({value}) > {EXCERPT}, concat(left({value}, {EXCERPT}), '…'), {value})"
     before = quote_text(f"column {column.name}: '")
@@ -80,7 +79,7 @@ def describe_misfit(column: T.StructField, value: str) -> str:
 
 
 def fits_wider_number(column: T.StructField, value: str) -> str:
-    """SQL that is true for a text that a wider number of the column's kind can hold; it never is for other types."""
+    """Return SQL that is true if a wider number of the column's kind can hold a text. It is false for other types."""
     kind = column.dataType
     if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType):
         return f"coalesce(trim({value}) rlike '^[+-]?[0-9]{{1,38}}$', false)"
@@ -93,26 +92,26 @@ def fits_wider_number(column: T.StructField, value: str) -> str:
 
 
 def complete_parser_options(options: Mapping[str, str]) -> Mapping[str, str]:
-    """Options for Spark's parsers, which keep what they cannot read in `CORRUPT`."""
+    """Return options for Spark's parsers with which they keep unreadable text in `CORRUPT`."""
     return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
 
 
 def as_map(options: Mapping[str, str]) -> str:
-    """The same as SQL."""
+    """Return the same options as SQL."""
     return quote_map(complete_parser_options(options))
 
 
 _DIGITS = 38
 CONTROL = r"[\x00-\x08\x0e-\x1f\x7f]"
-"""A pattern for the control characters that casts cut off beside white space."""
+"""A pattern for the control characters that casts drop beside white space."""
 INFINITE = r"(?i)inf"
-"""A pattern for text that says itself that it is infinite."""
+"""A pattern for text that means infinity explicitly."""
 _AS_THEY_ARE = ("string", "binary", "variant", "char", "varchar")
 """The types whose values keep control characters."""
 
 
 def widen_type(kind: T.DataType) -> T.DataType:
-    """The type with which a value is read that is to have this one: as large, and as fine as may be."""
+    """Return the type with which to read a value of this type: equally large, and as fine as possible."""
     if isinstance(kind, T.DecimalType):
         return T.DecimalType(_DIGITS, _DIGITS - kind.precision + kind.scale)
     if isinstance(kind, T.ByteType):
@@ -133,7 +132,7 @@ def is_finer(kind: T.DataType) -> bool:
 
 
 def cast_exactly_sql(value: str, kind: T.DataType) -> str:
-    """SQL for a value that was read with the `widen_type` type; NULL if it is another one with its own."""
+    """Return SQL for a value that was read with `widen_type`, in its type; NULL if the cast would change it."""
     if not is_finer(kind):
         return value
     typed, read = f"try_cast({value} as {sql_type(kind)})", sql_type(widen_type(kind))
@@ -141,16 +140,16 @@ def cast_exactly_sql(value: str, kind: T.DataType) -> str:
 
 
 def is_inexact(value: str, kind: T.DataType) -> str:
-    """SQL that is true where there is a value, and `cast_exactly_sql` gives none."""
+    """Return SQL that is true if a value is not NULL and `cast_exactly_sql` gives NULL for it."""
     return f"({value} is not null and {cast_exactly_sql(value, kind)} is null)" if is_finer(kind) else "false"
 
 
 def is_changed(value: str, kind: str, typed: str) -> str:
-    """SQL that is true for text of which a cast to this type made something else (`typed`), and not NULL."""
+    """Return SQL that is true for text that a cast to this type changed (`typed`) without making it NULL."""
     name = kind.lower().partition("(")[0].strip()
     if name in _AS_THEY_ARE:
         return "false"
-    last = f"substring(cast({value} as binary), -1)"  # of text, every character would be counted
+    last = f"substring(cast({value} as binary), -1)"  # for text, Spark would count all characters
     ends = f"{value} < '!' or {last} < X'21' or {last} > X'7e'"
     is_cut = f"({ends}) and {value} rlike {quote_text(CONTROL)}"
     if name not in ("float", "real", "double"):
@@ -159,12 +158,15 @@ def is_changed(value: str, kind: str, typed: str) -> str:
 
 
 def is_infinite(value: str) -> str:
-    """SQL that is true for a float that is; NULL for NULL."""
+    """Return SQL that is true for an infinite float; NULL for NULL."""
     return f"abs({value}) = double('Infinity')"
 
 
 def any_inside(value: str, kind: T.DataType, found: Callable[[str, T.DataType], str], depth: int = 0) -> str:
-    """SQL that is true where something is `found` of a value without parts inside this one: SQL, or "false"."""
+    """Return SQL that is true if `found` is true for a leaf value inside this value; "false" if that is impossible.
+
+    `found` returns SQL, or "false".
+    """
     if isinstance(kind, T.StructType):
         return any_of(any_inside(f"{value}.{quote_name(field.name)}", field.dataType, found, depth) for field in kind)
     if isinstance(kind, T.ArrayType | T.MapType):

@@ -1,5 +1,4 @@
-"""What is done when files are not as their schema says: a policy for each kind of change, and how a schema grows by
-it."""
+"""Policies for files that do not match their schema, one for each kind of change, and the growth of a schema."""
 
 from __future__ import annotations
 
@@ -11,9 +10,9 @@ from origins.protection import Protection
 from origins.quick_dataclass import dataclass
 
 RESCUED = "_rescued"
-"""The column that keeps what did not fit, as one JSON object."""
+"""The column that keeps values that did not fit, as one JSON object."""
 STOPS = "WHERRY_SCHEMA_STOP "
-"""How the error begins that a query raises at a line for which the policy is `stop`."""
+"""The beginning of the error that a query raises at a line with the policy `stop`."""
 _MAY: Mapping[str, tuple[str, ...]] = {
     "missing": ("stop", "evolve", "nack"),
     "extra": ("stop", "evolve", "nack", "rescue", "ignore"),
@@ -29,17 +28,17 @@ DIFFERENCES = {
     "wider": "has the column {}",
     "other": "has the column {}",
 }
-"""What a message says about a file with such columns."""
+"""The text of a message about a file with such columns."""
 
 
 class SchemaChanged(OriginError):
-    """Files are not as their schema says, and the policy for that is `stop`."""
+    """Files do not match their schema, and the policy for that is `stop`."""
 
     code = "SCHEMA"
 
 
 def describe_remedies(kinds: Collection[str]) -> str:
-    """What may be done about such changes, at the end of a sentence."""
+    """Return the possible remedies for such changes, as the end of a sentence."""
     let = ", ".join(f"{kind}: {'evolve' if 'evolve' in _MAY[kind] else 'rescue'}" for kind in kinds)
     refuse = ", ".join(f"{kind}: nack" for kind in kinds)
     return (
@@ -52,17 +51,17 @@ class Changes:
     """The policy for each kind of change."""
 
     missing: str = "stop"
-    """A column of the schema that a file, or a line of JSON, has not."""
+    """A column of the schema that is missing in a file or in a line of JSON."""
     extra: str = "stop"
-    """A column that the schema has not."""
+    """A column that the schema does not have."""
     wider: str = "nack"
-    """A number that is too large or too fine for its column, and that a wider type of its kind can hold."""
+    """A number that is too large or too fine for its column, but fits a wider type of its kind."""
     other: str = "nack"
-    """A value of another type, or under a name that differs from its column's in the case of letters."""
+    """A value of another type, or a name that differs from its column's only in upper and lower case."""
     corrupt: str = "nack"
-    """A line that is none of the format."""
+    """A line that is not valid in the format."""
     doubled: str = "nack"
-    """A key of JSON that stands twice in one object. With `keep_last` its last value is read, as Spark does."""
+    """A JSON key that occurs twice in one object. With `keep_last` its last value is read, as Spark does."""
 
     @staticmethod
     def of(kind: str, policies: Mapping[str, str], *, given: bool) -> Changes:
@@ -89,8 +88,10 @@ class Changes:
         return "rescue" in (self.extra, self.wider, self.other, self.corrupt)
 
     def limit_lost(self, is_lost: str, is_wider: str, policies: Collection[str]) -> str:
-        """SQL that is true for a value that does not fit (`is_lost`), where the policy for that is one of these.
-        `is_wider` is true for a value that a wider number can hold."""
+        """Return SQL that is true for a value that does not fit (`is_lost`), if the policy for it is one of these.
+
+        `is_wider` is true for a value that a wider number can hold.
+        """
         wider, other = self.wider in policies, self.other in policies
         if wider == other:
             return is_lost if wider else "false"
@@ -98,7 +99,7 @@ class Changes:
 
 
 def check_changes(kind: str, policies: Mapping[str, str], options: Mapping[str, object]) -> None:
-    """Raises ValueError for a kind of change or a policy that there is not."""
+    """Raise ValueError for an unknown kind of change or policy."""
     for change, policy in policies.items():
         if change not in _MAY:
             raise ValueError(f"on_change: expected {', '.join(_MAY)}, got {change!r}")
@@ -117,7 +118,7 @@ def check_changes(kind: str, policies: Mapping[str, str], options: Mapping[str, 
 
 
 def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChanged | None:
-    """What a query raised at a line for which the policy is `stop`; None if it was something else."""
+    """Return the error that a query raised at a line with the policy `stop`; None for any other error."""
     message = get_raised_words(error)
     if not message.startswith(STOPS):
         return None
@@ -128,10 +129,10 @@ def find_schema_stop(error: BaseException, protection: Protection) -> SchemaChan
 
 
 def grow_schema(schema: T.StructType, found: T.StructType, changes: Changes) -> T.StructType:
-    """The schema with what was found in files beside it, as far as the policies say `evolve`.
+    """Return the schema with the columns that were found in files, as far as the policies are `evolve`.
 
-    What it has keeps its place and its name; new columns and fields come behind. One that differs from a known one
-    only in the case of letters is none.
+    Existing columns keep their position and name. New columns and fields follow them. A name that differs from an
+    existing one only in upper and lower case is not new.
     """
     grew = _grow_type(schema, found, changes)
     assert isinstance(grew, type(schema))
@@ -161,7 +162,7 @@ def _grow_type(kind: T.DataType, found: T.DataType, changes: Changes) -> T.DataT
 
 
 def is_wider(wide: T.DataType, narrow: T.DataType) -> bool:
-    """Whether every value of the narrow type is one of the wide type, and a Delta table can take it for the other."""
+    """Return whether every value of the narrow type fits the wide type, and a Delta table can widen a column to it."""
     whole: list[type[T.DataType]] = [T.ByteType, T.ShortType, T.IntegerType, T.LongType]
     digits = dict(zip(whole, (3, 5, 10, 19), strict=True))
     if type(narrow) in digits and type(wide) in digits:

@@ -1,11 +1,9 @@
-"""The first line of a CSV file: which columns it has, in which order, and whether a quote or a byte in the file
-breaks lines.
+"""The first line of a CSV file: its columns and their order; and quotes and bytes in the file that break lines.
 
-Quotes that are opened on a line of CSV and not closed there, and bytes that are no text.
-
-Spark's parser closes such a quote where the line ends, or with `multiLine` where the file ends, without a word: half a
-value, or all the lines behind it in one. Bytes that are no text become question marks. Small files on this machine, and
-larger ones without a quote, are looked at without Spark.
+A quote may be opened on a line and not closed there, and bytes may not be text. Spark's parser silently closes such a
+quote at the end of the line, or with `multiLine` at the end of the file. The value is then cut, or contains all later
+lines. Bytes that are not text become question marks. Small files of this machine, and larger ones without a quote, are
+checked without Spark.
 """
 
 from __future__ import annotations
@@ -34,15 +32,18 @@ if TYPE_CHECKING:
 
 
 OPENERS: Mapping[str, Callable[..., IO[Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
-"""How names of packed files end that this machine can read without Spark."""
+"""The endings of packed files that this process can read without Spark."""
 _NACKS = (("missing", "nack"), ("extra", "nack"), ("extra", "evolve"))
-"""The policies by which all lines of a file are refused; what evolves is in the schema before the file is read."""
+"""The policies that refuse all lines of a file. Columns that evolve are in the schema before the file is read."""
 _PREAMBLE = 100
-"""So many lines before the header may be empty or comments."""
+"""The number of empty lines and comments that may precede the header."""
 
 
 def read_header(spark: SparkSession, place: FilePattern, name: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    """The names in a file's first line; none when it is empty. A Spark job only where this process cannot read it."""
+    """Return the names in a file's first line; none if it is empty.
+
+    A Spark job runs only if this process cannot read the file.
+    """
     encoding = encoding_of(options)
     path = place.join_path(name)
     try:
@@ -70,26 +71,26 @@ def read_header(spark: SparkSession, place: FilePattern, name: str, options: Map
 
 @dataclass(frozen=True)
 class Header:
-    """The columns of a CSV file in its order, as the schema names them."""
+    """The columns of a CSV file, in the file's order and with the schema's names."""
 
     columns: tuple[str, ...]
-    """Those that the schema has not stand under names of ours."""
+    """The columns that the schema does not have, under Wherry's names, each with the file's name."""
     _others: tuple[tuple[str, str], ...] = ()
     wrong: str = ""
-    """Why every line of the file is refused; empty if none is for that."""
+    """Why every line of the file is refused; empty if the header gives no reason."""
 
     @property
     def others(self) -> Mapping[str, str]:
-        """What the file itself calls the columns that stand under names of ours."""
+        """Return the file's names of the columns that have Wherry's names."""
         return dict(self._others)
 
 
 def match_header(
     found: Sequence[str], columns: Sequence[str], path: str, changes: Changes, besides: Collection[str] = ()
 ) -> Header:
-    """The header of a file in which these names were found, in its order. Columns that are `besides` are not extra.
+    """Return the header of a file with these names, in its order. Columns in `besides` are not extra.
 
-    Raises `SchemaChanged` where the policy is to stop, and where a column is there twice.
+    Raise `SchemaChanged` if the policy is to stop, or if a column occurs twice.
     """
     keys = [name.strip().lower() for name in found]
     wanted = {name.lower(): name for name in columns}
@@ -169,14 +170,16 @@ NO_TEXT = "some bytes are not valid in UTF-8, or in the given encoding; set it w
 
 
 def encoding_of(options: Mapping[str, str]) -> str:
-    """As Python knows it; a byte order mark is none of the text."""
+    """Return Python's name of the encoding. A byte order mark is not part of the text."""
     encoding = options.get("encoding", options.get("charset", "utf-8")).lower()
     return "utf-8-sig" if encoding in ("utf-8", "utf8") else encoding
 
 
 def none_is_open(files: Sequence[ReadableFile], options: Mapping[str, str]) -> bool:
-    """Whether a look at these files shows that every quote is closed and every byte is text; it does not look at
-    large ones."""
+    """Return whether every quote in these files is closed and every byte is text. Large files are not checked.
+
+    It is false if that is unknown.
+    """
     try:
         if not is_moderate(files):
             return False
@@ -189,9 +192,9 @@ def none_is_open(files: Sequence[ReadableFile], options: Mapping[str, str]) -> b
 
 
 def find_open_quotes(files: Sequence[ReadableFile], options: Mapping[str, str]) -> list[ReadableFile]:
-    """Those of the files in which a quote is opened and not closed before the end.
+    """Return the files in which a quote is opened and not closed before the end.
 
-    In a large file with an even number of quotes none is: to follow every one of them takes too long there.
+    A large file with an even number of quotes counts as closed, because it would take too long to check each quote.
     """
     quote = options.get("quote", '"').encode(encoding_of(options).removesuffix("-sig"))
     if not quote:
@@ -203,16 +206,16 @@ def find_open_quotes(files: Sequence[ReadableFile], options: Mapping[str, str]) 
 
 
 def is_open(line: str, options: Mapping[str, str]) -> str:
-    """SQL that is true for a line on which a quote is opened and not closed. It is never NULL."""
+    """Return SQL that is true for a line on which a quote is opened and not closed. It is never NULL."""
     quote = options.get("quote", '"')
     if not quote:
         return "false"
-    pattern = _pattern(options).replace(r"\Z", r"\z")  # as Java has it
+    pattern = _pattern(options).replace(r"\Z", r"\z")  # Java's syntax
     return f"(contains({line}, {quote_text(quote)}) and {line} rlike {quote_text(pattern)})"
 
 
 def count_fields_sql(line: str, options: Mapping[str, str]) -> str:
-    """SQL for how many fields a line has, of which no quote is left open."""
+    """Return SQL for the number of fields of a line on which every quote is closed."""
     opened, quote, plain, ends = _fields(options)
     field = f"{opened}{quote}(?:(?!{ends}).)*+|{plain}" if quote else f"(?:(?!{ends}).)*+"
     pattern = quote_text(rf"\G(?s:(?:{field}){ends})")
@@ -224,12 +227,12 @@ def is_no_text(line: str, options: Mapping[str, str]) -> str:
 
 
 def is_other_text(options: Mapping[str, str]) -> bool:
-    """Whether bytes that are no text show only by the question marks that are read in their place."""
+    """Return whether bytes that are not text show only as question marks in the text that was read."""
     return encoding_of(options) != "utf-8-sig"
 
 
 def was_no_text(value: str) -> str:
-    """SQL that is true for text in which question marks stand for such bytes."""
+    """Return SQL that is true for text with question marks in place of such bytes."""
     return f"coalesce(contains({value}, '\ufffd'), false)"
 
 
@@ -252,7 +255,7 @@ def leaves_quote_open(content: str, options: Mapping[str, str]) -> bool:
 
 
 def _pattern(options: Mapping[str, str]) -> str:
-    """What fits a line, or a whole file, of which the last field begins with a quote and does not end with one."""
+    """Return a pattern for a line, or a whole file, whose last field begins with a quote and does not end with one."""
     opened, quote, plain, ends = _fields(options)
     comment = re.escape(options.get("comment", ""))
     start = f"(?!{comment})" if comment and not is_whole(options) else ""
@@ -260,7 +263,8 @@ def _pattern(options: Mapping[str, str]) -> str:
 
 
 def _fields(options: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """What fits a field in quotes but for the last of them, that one, a field without, and what ends a field."""
+    """Return patterns for a quoted field without its last quote, for that quote, for a plain field and for a field's
+    end."""
     quote, escape = (re.escape(options.get(name, '"')) for name in ("quote", "escape"))
     separator = re.escape(options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"))
     ends = rf"(?:{separator}|[\r\n])" if is_whole(options) else separator

@@ -1,7 +1,7 @@
-"""A few lines of CSV or text become rows in this process, where each of them surely is the row that Spark would read.
+"""Conversion of a few lines of CSV or text to rows in this process, if Spark would certainly read the same rows.
 
-Only CSV that is written plainly is read here: lines without a quote, of fields that are written as their types are
-usually written. Where one line is anything else, be it bad or only unusual, all of them are Spark's to read.
+Only plain CSV is read here: lines without a quote, whose fields have the usual form of their types. If one line is bad
+or only unusual, Spark reads all of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from origins.files.json_in_process import list_kinds, make_column, make_plain_ar
 from origins.lazy import T, pa
 
 PLAIN_OPTIONS = frozenset({"header", "sep", "delimiter"})
-"""The options with which this process reads files of CSV."""
+"""The options with which this process can read CSV files."""
 _LINE_OPTIONS = frozenset({"sep", "delimiter", "escape", "maxcolumns"})
-"""The options with which this process reads lines; the last two change no plain one."""
+"""The options with which this process can read lines. The last two do not affect plain lines."""
 _ODD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\"\\\ufeff]")
 _NUMBER = r"-?[0-9]{1,15}(?:\.[0-9]{1,9})?"
 _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
@@ -26,13 +26,16 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "double": (_NUMBER, float),
     "decimal": (_NUMBER, Decimal),
 }
-"""How fields are written, and what they are then; others stay the texts that they are."""
+"""The text of a field of each type, and its conversion. Fields of other types remain text."""
 
 
 def parse_csv(
     content: bytes, schema: T.StructType, options: Mapping[str, str], *, header: bool, zone: Callable[[], str]
 ) -> pa.Table | None:
-    """The rows of a file; None where Spark has to read them, as where its header has other columns than the schema."""
+    """Return the rows of a file; None if Spark has to read them.
+
+    Spark has to read them, for example, if the header and the schema have different columns.
+    """
     try:
         lines = [line for line in split_lines(content.decode("utf-8")) if line.strip(" \t")]
         names = lines.pop(0).split(_get_separator(options)) if header and lines else schema.names
@@ -48,8 +51,10 @@ def parse_csv(
 def parse_plain_csv(
     texts: Sequence[str | None], schema: T.StructType, options: Mapping[str, str], zone: Callable[[], str]
 ) -> pa.Table | None:
-    """The rows of lines that are written plainly; None where Spark has to read them. `zone` says in which zone times
-    are that name none."""
+    """Return the rows of plain lines; None if Spark has to read them.
+
+    `zone` returns the time zone of times that have none.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     separator, kinds = _get_separator(options), list_kinds(schema)
@@ -73,7 +78,7 @@ def parse_plain_csv(
 
 
 def parse_text(content: bytes, schema: T.StructType) -> pa.Table | None:
-    """The lines of a file in its only column; None where Spark has to read them."""
+    """Return the lines of a file as its only column; None if Spark has to read them."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
@@ -92,7 +97,7 @@ def _get_separator(options: Mapping[str, str]) -> str:
 
 
 def _parse_fields(texts: Sequence[str], kind: str) -> Sequence[Any]:
-    """What `make_column` takes for the fields of a column. Raises ValueError where one is not written plainly."""
+    """Return the values of a column's fields for `make_column`. Raise ValueError if a field is not plain."""
     pattern, convert = _FIELDS.get(kind, ("(?s).*", str))
     is_plain = re.compile(pattern).fullmatch
     if not all(text == text.strip() and is_plain(text) for text in texts if text):

@@ -1,8 +1,8 @@
-"""How CSV files of one header become rows.
+"""Conversion of CSV files with the same header to rows.
 
-Spark's reader closes open quotes without a word, and makes question marks of bytes that are no text. So where files may
-have such lines, these come once more, refused. A batch that is decided row by row reads every line once, the slower
-way, out of its text. With `multiLine` a file with an open quote is refused as a whole.
+Spark's reader silently closes open quotes, and turns bytes that are not text into question marks. If files may have
+such lines, these lines are read a second time, as refused rows. A batch that is decided row by row reads every line
+once from its text, which is slower. With `multiLine` a file with an open quote is refused as a whole.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _AS_IT_IS = {"ignoreleadingwhitespace": "false", "ignoretrailingwhitespace": "fa
 
 @dataclass(frozen=True, kw_only=True)
 class CsvVerdict:
-    """A line of a file with this header; `typed` says where its fields stand with their types.
+    """A line of a file with this header. `typed` names the column of each typed field.
 
-    `suspect` are other conditions under which a line is none, each with what is said then. Where the `line` itself is
-    not known, Spark keeps only lines with too few or too many fields; any other is written again from its fields.
+    `suspect` has further conditions under which it is not a valid line, each with its message. If `line` is not known,
+    Spark keeps only lines with too few or too many fields. Any other line is written again from its fields.
     """
 
     header: Header
@@ -68,24 +68,24 @@ class CsvVerdict:
 
     @property
     def no_line(self) -> str:
-        """SQL that is true for what is no line of the file.
+        """Return SQL that is true for text that is not a valid line of the file.
 
-        Spark refuses a query that asks for nothing but broken lines. So a field is asked for beside them, in a
-        condition that is never true and that no optimizer sees through.
+        Spark refuses a query that selects only corrupt lines. So the condition also uses a field, in a part that is
+        never true and that no optimizer can remove.
         """
         corrupt = quote_name(CORRUPT)
         also = f"coalesce({quote_name(self.header.columns[0])} is null and char_length({corrupt}) < 0, false)"
         return " or ".join([f"{corrupt} is not null", also, *self.suspect])
 
     def fit_sql(self, column: T.StructField) -> str:
-        """SQL for the column's value; NULL where what stands there does not fit and is rescued."""
+        """Return SQL for the column's value; NULL if its text does not fit and is rescued."""
         name = self.typed[column]
         is_kept = self._lost_sql(column, name, "rescue")
         return name if is_kept == "false" else f"if({is_kept}, null, {name})"
 
     @property
     def rescued_sql(self) -> str:
-        """SQL for what was rescued of a line, as JSON; NULL if there is nothing."""
+        """Return SQL for the rescued values of a line, as JSON; NULL if nothing was rescued."""
         values = dict.fromkeys(self.header.others.values(), "NULL")
         if self.changes.extra == "rescue":
             values = {real: quote_name(name) for name, real in self.header.others.items()}
@@ -125,7 +125,7 @@ class CsvVerdict:
 
     @property
     def _miscount_message(self) -> str:
-        """SQL for the message about a line with too few or too many fields."""
+        """Return SQL for the message about a line with too few or too many fields."""
         expected, found = len(self.header.columns), count_fields_sql(quote_name(CORRUPT), self.options)
         fields = f"{found}, if({found} = 1, ' field', ' fields')"
         has = f"concat('this line has ', {fields}, ', and {expected} were expected')"
@@ -151,7 +151,7 @@ class CsvVerdict:
         return is_lost_field(column, quote_name(column.name), name)
 
     def _lost_sql(self, column: T.StructField, name: str, *policies: str) -> str:
-        """SQL that is true for a field that has not its type, where the policy for that is one of these."""
+        """Return SQL that is true for a field whose text does not fit, if the policy for that is one of these."""
         is_wider = fits_wider_number(column, quote_name(column.name))
         return self.changes.limit_lost(self._is_lost(column, name), is_wider, policies)
 
@@ -159,12 +159,12 @@ class CsvVerdict:
 _PARSED = HIDDEN + "parsed"
 _FIELDS = frozenset({"sep", "delimiter", "quote", "escape"})
 _WHOLE_LINES = {"sep": "\uffff", "quote": "\ufffe", "escape": "\ufffe", "header": "true", "columnpruning": "false"}
-"""Options under which a line of CSV is one field: no text has these two characters."""
+"""The options with which a line of CSV is one field. No text contains these two characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvRows:
-    """CSV files of one header, and the rows that are wanted of them."""
+    """CSV files with the same header, and the rows to read from them."""
 
     files: FileScan
     names: Sequence[str]
@@ -194,7 +194,7 @@ class CsvRows:
         return self.files.options
 
     def _is_seen_closed(self) -> bool:
-        """Whether a look at small files shows that no line has an open quote, or bytes that are no text."""
+        """Return whether a check of small files shows that no line has an open quote, or bytes that are not text."""
         looks = self.files.place.is_read_here and not any(name.endswith(PACKED) for name in self.names)
         return looks and none_is_open([*map(self.files.place.find_file, self.names)], self._options)
 
@@ -210,13 +210,19 @@ class CsvRows:
         return reduce(lambda one, other: one.union(other), frames)
 
     def _read_fields(self, spark: SparkSession, names: Sequence[str], suspect: Mapping[str, str]) -> DataFrame:
-        """Fields are read as text, so that it is cast that decides what has which type."""
+        """Return the rows of the files.
+
+        Fields are read as text, so that a cast decides whether they fit their types.
+        """
         options = {**self._options, "header": str(self.files.has_header).lower(), "columnpruning": "false"}
         frame = self.files.load(spark, names, _make_text_schema([*self.header.columns, CORRUPT]), options, self.places)
         return self._cast_fields(frame, options, suspect)
 
     def _read_out_of_lines(self, spark: SparkSession, clean: bool) -> DataFrame:
-        """Whole lines by Spark's reader, which knows headers and comments, and their fields out of these."""
+        """Return the rows from whole lines.
+
+        Spark's reader handles headers and comments, and fields are parsed from the lines.
+        """
         kept = {"comment", "linesep", "encoding", "charset"} & self._options.keys()
         whole = {**{name: self._options[name] for name in kept}, **_WHOLE_LINES}
         whole["header"] = str(self.files.has_header).lower()
@@ -265,7 +271,7 @@ class CsvRows:
         )
 
     def _refuse_lines(self, spark: SparkSession, names: Sequence[str], condition: str) -> DataFrame:
-        """The lines for which a condition holds, or with `multiLine` whole files, all of them refused or rescued."""
+        """Return the lines that meet a condition, or with `multiLine` whole files, all of them refused or rescued."""
         nothing = [F.lit(None).cast(column.dataType).alias(column.name) for column in self.schema]
         lines = self.files.load_lines(spark, names, self.places).where(condition).select("*", *nothing)
         is_kept = self.files.changes.corrupt == "rescue" and not self.header.wrong

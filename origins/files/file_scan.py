@@ -1,5 +1,4 @@
-"""A scan of files of one format: their rows as Spark reads them, each with its place, its verdict and columns from
-its path."""
+"""A scan of files of one format: their rows as Spark reads them, each with its place, its verdict and path columns."""
 
 from __future__ import annotations
 
@@ -26,32 +25,32 @@ if TYPE_CHECKING:
 
 
 _RAW_FILES = {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-"""Hadoop's file system with checksums cannot open a file that has `:` in its name; the one beneath it can."""
+"""The settings for Hadoop's raw local file system. With checksums, Hadoop cannot open a file with `:` in its name."""
 _ROW = "monotonically_increasing_id()"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileScan:
-    """Files of one format, and how they are read."""
+    """Files of one format, and the options to read them."""
 
     format: str
     place: FilePattern
     options: Mapping[str, str]
-    """As `origins.files.options.complete_options` gives them."""
+    """The options as `origins.files.options.complete_options` returns them."""
     changes: Changes = Changes()
     metadata: Sequence[str] = ()
-    """The columns that say what is known of the file."""
+    """The columns with facts about the file."""
     added: Mapping[str, str] = field(default_factory=dict)
-    """The columns that are in no line: for each, SQL over `FILE`."""
+    """The columns that are not in the lines, each with SQL over `FILE`."""
     name: str = ""
-    """The only file that is read, if there is only one: its rows need not be asked where they come from."""
+    """The name of the file if only one is read. Its rows then need no query for their file."""
 
     @property
     def has_header(self) -> bool:
         return self.format == "csv" and self.options.get("header", "true") == "true"
 
     def load_lines(self, spark: SparkSession, names: Sequence[str], places: bool) -> DataFrame:
-        """The text of JSON in the column `LINE`: lines, or whole files with `multiLine`."""
+        """Return the text of JSON in the column `LINE`: lines, or whole files with `multiLine`."""
         options = {name: self.options[name] for name in ("linesep", "encoding") if name in self.options}
         whole = {"wholetext": "true"} if is_whole(self.options) else {}
         rows = replace(self, format="text")
@@ -62,7 +61,7 @@ class FileScan:
         if encoding.lower() in ("utf-8", "utf8") or encoding.upper() not in ENCODINGS:
             return frame
         if encoding.upper() == "US-ASCII":
-            encoding = "ISO-8859-1"  # Other bytes raise in the one, and are characters that show in the other.
+            encoding = "ISO-8859-1"  # US-ASCII raises for other bytes. In ISO-8859-1 they become visible characters.
         return frame.withColumn(LINE, F.decode(F.col(LINE).cast("binary"), encoding))
 
     def load(
@@ -85,7 +84,7 @@ class FileScan:
     def select_columns(
         self, frame: DataFrame, columns: Mapping[str, str], verdict: Verdict | None, places: bool
     ) -> DataFrame:
-        """The columns under their names, beside them the verdict and the place."""
+        """Return the columns under their names, with the verdict and the place."""
         path = quote_text(self.name) if self.name else relative_name_sql(self.place.root, f"{FILE}.file_path")
         chosen = [f"{quote_name(given)} as {quote_name(name)}" for name, given in columns.items()]
         chosen += [f"{value} as {quote_name(name)}" for name, value in self.added.items()]
@@ -108,7 +107,7 @@ class FileScan:
 
 
 FILE = HIDDEN + "file"
-"""The column with Spark's own `_metadata`."""
+"""The column with Spark's `_metadata`."""
 _PATH = file_path_sql(f"{FILE}.file_path")
 METADATA: Mapping[str, tuple[str, str]] = {
     "file_path": ("string", _PATH),
@@ -116,13 +115,13 @@ METADATA: Mapping[str, tuple[str, str]] = {
     "file_size": ("long", f"{FILE}.file_size"),
     "file_modification_time": ("timestamp", f"{FILE}.file_modification_time"),
 }
-"""What may be asked of a file: the type, and how it is got."""
+"""The facts about a file that can be columns: the type of each, and SQL for it."""
 _NOTHING = "__HIVE_DEFAULT_PARTITION__"
-"""How a folder is called in which the column is NULL."""
+"""The name of a folder for which the column is NULL."""
 
 
 def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.StructType | None:
-    """The schema that was found in files, with text columns for values in their folders."""
+    """Return the schema that was found in files, with text columns for the values in their folders."""
     if schema is None:
         return None
     known = {name.lower() for name in schema.names}
@@ -132,7 +131,7 @@ def with_folders(schema: T.StructType | None, folders: Sequence[str]) -> T.Struc
 
 
 def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:
-    """The schema with columns of what is known of a file."""
+    """Return the schema with columns for facts about a file."""
     whole = T.StructType([*schema.fields])
     for name in names:
         whole.add(name, METADATA[name][0])
@@ -140,12 +139,12 @@ def with_metadata(schema: T.StructType, names: Sequence[str]) -> T.StructType:
 
 
 def read_folder_columns(name: str) -> dict[str, str | None]:
-    """The columns that the folders of a file give, by their names in small letters, with their values."""
+    """Return the columns that the folders of a file give, by their names in lower case, with their values."""
     return {key.lower(): None if value == _NOTHING else unquote(value) for key, value in _split_folders(name)}
 
 
 def list_folder_columns(names: Iterable[str]) -> list[str]:
-    """The columns that the folders of these files give, as they are written there first."""
+    """Return the columns that the folders of these files give, each with its first spelling."""
     found: dict[str, str] = {}
     for name in names:
         for key, _ in _split_folders(name) if "=" in name else ():
@@ -161,7 +160,7 @@ def _split_folders(name: str) -> Iterator[tuple[str, str]]:
 
 
 def from_folder(root: str, column: T.StructField) -> str:
-    """SQL for the value that the folders above a file give for a column."""
+    """Return SQL for the value that the folders of a file give for a column."""
     key = re.sub(r"([^\w])", r"\\\1", column.name)
     found = (
         f"regexp_extract({relative_name_sql(root, f'{FILE}.file_path')}, "
@@ -172,7 +171,7 @@ def from_folder(root: str, column: T.StructField) -> str:
 
 
 def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
-    """SQL for the place, from 0, of the group that a file is in; raises if it is in none."""
+    """Return SQL for the index, from 0, of the group that a file is in. It raises an error if no group has the file."""
     path = relative_name_sql(root, f"{FILE}.file_path")
     cases = [
         f"when {path} in ({', '.join(map(quote_text, names))}) then {at}" for at, names in enumerate(groups) if names
@@ -184,7 +183,7 @@ def index_of(root: str, groups: Sequence[Sequence[str]]) -> str:
 def check_folders(
     spark: SparkSession, place: FilePattern, names: Sequence[str], columns: Sequence[T.StructField]
 ) -> None:
-    """Raises `OriginError` for the first file whose folders give a value that is none of the column's type."""
+    """Raise `OriginError` for the first file whose folders give a value that does not fit the column's type."""
     typed = {column.name.lower(): column for column in columns if column.dataType.typeName() != "string"}
     first: dict[tuple[str, str], str] = {}
     for name in names if typed else ():

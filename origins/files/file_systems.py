@@ -1,4 +1,7 @@
-"""Where files are: on this machine, or where Spark can look. Object stores are in `stored_files`."""
+"""The file systems that hold files: this machine's, and those that Spark can list.
+
+Object stores are in `stored_files`.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,11 @@ if TYPE_CHECKING:
 
 
 WILD = re.compile(r"[*?\[]")
-"""What a name has in it that is a pattern."""
+"""The characters that make a name a pattern."""
 
 
 class File(NamedTuple):
-    """One file as it was found. Files are carried in this order: by time, then by name."""
+    """A file at the moment of a listing. Files are carried in this order: by time, then by name."""
 
     modified: int
     """Milliseconds since 1970."""
@@ -41,7 +44,7 @@ class File(NamedTuple):
 
 
 class ReadableFile(Protocol):
-    """A file that this process reads: a path of this machine, or what is opened and read as one."""
+    """A file that this process reads: a path of this machine, or an object that is opened and read like one."""
 
     @property
     def name(self) -> str: ...
@@ -54,28 +57,28 @@ class ReadableFile(Protocol):
 
 
 PassOver = Callable[[str, str], None]
-"""Gets the name of what fits a pattern and cannot be read as a file, and why."""
+"""A callback that gets the name of an entry that fits a pattern but cannot be read as a file, and the reason."""
 
 
 class FileSystem(ABC):
-    """Where files are. A root is a place without wildcards; names are relative to it."""
+    """A file system. A root is a place without wildcards, and names are relative to it."""
 
     @abstractmethod
     def list_files(
         self, root: str, segments: Sequence[str], known: Mapping[str, File], pass_over: PassOver, *, may_be_gone: bool
     ) -> Iterable[File]:
-        """The files that fit a pattern, in any order, each at least once. One that is `known` need not be looked at.
+        """Return the files that fit a pattern, in any order, each at least once. A `known` file need not be examined.
 
-        Raises `OriginError` when the root is not there, or cannot be listed. With `may_be_gone` a root may be gone with
-        its last file, where folders are no things of their own.
+        Raise `OriginError` if the root is missing or cannot be listed. With `may_be_gone`, the root may be missing if
+        it disappears with its last file, on systems where a folder exists only with files.
         """
 
     @abstractmethod
     def stat(self, root: str, names: Sequence[str]) -> Iterable[File]:
-        """The files of these names as they are now, without missing ones."""
+        """Return the current state of the files with these names, without missing ones."""
 
     def now(self) -> float:
-        """The time in seconds by the clock that gives files their times."""
+        """Return the time in seconds by the clock that sets the times of files."""
         return time.time()
 
 
@@ -84,7 +87,7 @@ class OpenFileSystem(FileSystem):
 
     @abstractmethod
     def find_file(self, path: str, size: int | None, content: bytes | None = None) -> ReadableFile:
-        """One file, of which it may be known how large it is, and what is in it."""
+        """Return a file object for this path. Its size and its content are given if known."""
 
     @abstractmethod
     def read(self, root: str, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]]:
@@ -95,16 +98,19 @@ class OpenFileSystem(FileSystem):
 
     @abstractmethod
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete files. One that is gone is deleted."""
+        """Delete files. A missing file counts as deleted."""
 
     @abstractmethod
     def move(self, paths: Mapping[str, str]) -> None:
-        """Give each file its new place, under a name that no other file has there. At every moment it is whole in one
-        of the two; one that is in both, since a process died in between, is moved by moving it again."""
+        """Move each file to a new place, under a name that no other file has there.
+
+        At every moment one of the two places has the complete file. If a process died and both have it, another move
+        completes the first.
+        """
 
 
 class LocalDisk(OpenFileSystem):
-    """This machine's own file system. No Spark job is needed."""
+    """This machine's file system. It needs no Spark job."""
 
     def list_files(
         self, root: str, segments: Sequence[str], known: Mapping[str, File], pass_over: PassOver, *, may_be_gone: bool
@@ -151,7 +157,7 @@ class LocalDisk(OpenFileSystem):
 
 
 class SparkFiles(FileSystem):
-    """Files that Spark lists. It neither moves nor deletes any."""
+    """Files that Spark lists. They are neither moved nor deleted."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -181,22 +187,22 @@ class SparkFiles(FileSystem):
 
 
 def join_path(root: str, name: str) -> str:
-    """The path of a file of this name."""
+    """Return the path of the file with this name."""
     return f"{root.rstrip('/')}/{name}"
 
 
 def escape_pattern(path: str) -> str:
-    """A pattern for Spark that fits only this path, with all characters escaped."""
+    """Return a pattern for Spark that fits only this path, with all special characters escaped."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def is_local(path: str) -> bool:
-    """Whether this machine's own file system has it."""
+    """Return whether the path is on this machine's file system."""
     return not SCHEME.match(path) or path.startswith("file:")
 
 
 def without_scheme(path: str) -> str:
-    """A path of this machine as the operating system takes it."""
+    """Return a path of this machine in the form of the operating system."""
     return re.sub(r"^file:/+", "/", path)
 
 
@@ -216,7 +222,7 @@ def _find_files(
     known: Mapping[str, File],
     pass_over: Callable[[str, str], None],
 ) -> Iterator[File]:
-    """The files under a folder that fit what is left of the pattern."""
+    """Yield the files under a folder that fit the rest of the pattern."""
     head, rest = segments[0], segments[1:]
     if head == "**":
         yield from _find_files(folder, rest or ("*",), prefix, known, pass_over)
@@ -246,7 +252,7 @@ def _find_files(
 
 
 def _leads_back(link: str) -> bool:
-    """Whether a link leads to a folder that it lies in, so that there would be no end below it."""
+    """Return whether a link leads to a folder above it. A search below such a link would never end."""
     target, folder = os.path.realpath(link), os.path.dirname(link)
     while os.path.realpath(folder) != target:
         folder, below = os.path.dirname(folder), folder
@@ -256,7 +262,7 @@ def _leads_back(link: str) -> bool:
 
 
 def _scan_folder(folder: str, prefix: str, pass_over: Callable[[str, str], None]) -> Iterable[os.DirEntry[str]]:
-    """What is in a folder. Raises `OriginError` when the root, which has no prefix, cannot be listed."""
+    """Return the entries of a folder. Raise `OriginError` if the root, which has no prefix, cannot be listed."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
@@ -273,7 +279,10 @@ def _scan_folder(folder: str, prefix: str, pass_over: Callable[[str, str], None]
 
 
 def _stat_file(path: str, name: str) -> File | str | None:
-    """The file as it is at this moment; what is there instead, where that is no regular file; None when it is gone."""
+    """Return the file as it is at this moment; None if it is missing.
+
+    If the entry is not a regular file, return the name of its kind.
+    """
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -284,7 +293,7 @@ def _stat_file(path: str, name: str) -> File | str | None:
 
 
 def fits(name: str, segments: Sequence[str]) -> bool:
-    """Whether a file below the root fits the pattern, and is not hidden."""
+    """Return whether a file below the root fits the pattern and is not hidden."""
     parts = name.split("/")
     if any(is_hidden(part) for part in parts):
         return False
@@ -303,7 +312,7 @@ def _match(parts: Sequence[str], segments: Sequence[str]) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark would not read a file of this name either."""
+    """Return whether Spark too ignores a file of this name."""
     return name[0] in "_." or name.endswith("._COPYING_")
 
 
@@ -316,7 +325,7 @@ def make_missing_error(path: str) -> OriginError:
 
 
 def make_one_file_error(url: str) -> OriginError:
-    """The path is a URL, and that is one file's."""
+    """Return the error for a path that is the URL of a single file."""
     folder, _, name = url.rpartition("/")
     return OriginError(
         f"{url} is a file, and a URL names a folder or a pattern.",
@@ -334,18 +343,21 @@ def _find_similar(path: str) -> str:
 
 
 _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-"""How a file system says that a file cannot have a second name there."""
+"""The error codes of a file system on which a file cannot have a second name."""
 
 
 def delete(path: str) -> None:
-    """Delete the file. One that is gone is deleted."""
+    """Delete the file. A missing file counts as deleted."""
     with _wrap_os_errors(path, "deleted"):
         os.unlink(path)
 
 
 def move(path: str, target: str) -> None:
-    """Give the file another place, under a name that no other file has there. At every moment it is whole in one of
-    the two; one that is in both, since a process died in between, is moved by moving it again."""
+    """Move the file to another place, under a name that no other file has there.
+
+    At every moment one of the two places has the complete file. If a process died and both have it, another move
+    completes the first.
+    """
     with _wrap_os_errors(path, f"moved to {target}"):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         for name in itertools.chain([target], (f"{target}~{number}" for number in itertools.count(2))):
@@ -373,7 +385,7 @@ def _link_or_copy(path: str, target: str) -> None:
 
 @contextlib.contextmanager
 def _wrap_os_errors(path: str, what: str) -> Iterator[None]:
-    """Raise `OriginError` for what the operating system refuses; a file that is gone is done with."""
+    """Raise `OriginError` if the operating system refuses something. A missing file is no error."""
     try:
         yield
     except OSError as error:

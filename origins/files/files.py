@@ -1,4 +1,4 @@
-"""`files`: rows out of files, each file read once."""
+"""`files`: rows of files, each file read once."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 256
-"""The most files of several batches in one query."""
+"""The most files that one query reads for several batches."""
 _LENIENT = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
-"""The settings by which Spark may read fewer rows than there are."""
+"""The settings with which Spark may silently skip rows."""
 
 
 _PART, _ROW = HIDDEN + "part", HIDDEN + "row"
-"""Columns for the file of a row that was read in this process, and for its number there from 0."""
+"""The columns for the file of a row that was read in this process, and for the row's number in it, from 0."""
 _RUN_AGAIN = "Run again: if no destination has the batch yet, Wherry plans it again from the current files."
 
 
@@ -251,7 +251,7 @@ class Files(Origin):
         return os.path.abspath(without_scheme(folder)) if place.local else canonicalise(folder)
 
     def _check_archive(self, waiting: FileBacklog) -> None:
-        """Raises `OriginError` when a file that is moved would be found again, and read twice."""
+        """Raise `OriginError` if a moved file would be found again, and so be read twice."""
         archive = self._archive_folder(waiting.place)
         if any(waiting.place.matches(f"{archive}/{file.name}") for file in waiting.files):
             raise OriginError(
@@ -261,7 +261,7 @@ class Files(Origin):
 
     @property
     def changes(self) -> Changes:
-        """What is done when files are not as the schema says."""
+        """The policies for files that do not match the schema."""
         return Changes.of(self.format, self.on_change, given=self.schema is not None)
 
     def _make_schema_reader(self, place: FilePattern) -> FileSchema:
@@ -301,7 +301,7 @@ class Files(Origin):
 
 @dataclass(frozen=True)
 class _FilesRows(BatchRows):
-    """The rows of the files of some batches. Every form raises `OriginError` when a file is not what was planned."""
+    """The rows of the files of some batches. Every form raises `OriginError` if a file no longer matches the plan."""
 
     origin: Files
     spark: SparkSession
@@ -349,7 +349,7 @@ class _FilesRows(BatchRows):
         return rows.read(self.spark, self._names, self.schema, places=self.places)
 
     def _make_frame(self, tables: Mapping[str, pa.Table]) -> DataFrame:
-        """The rows that were read in this process, as Spark takes them in one task."""
+        """Return a frame of the rows that were read in this process, which Spark reads in one task."""
         rows, columns = pa.concat_tables(tables.values()), T.StructType([*self.schema.fields])
         if not self.places:
             return TableRows(self.spark, rows, columns).frame()
@@ -367,7 +367,7 @@ class _FilesRows(BatchRows):
 
     @cached_property
     def _tables(self) -> Mapping[str, pa.Table] | None:
-        """The rows of each file, read in this process; None where Spark has to read one of them."""
+        """Return the rows of each file, read in this process; None if Spark has to read one of the files."""
         batch, *others = self.batches
         planned, reader = list_files(batch.span.parts), self.origin.make_reader(self._place)
         few = not others and sum(file.size for file in planned) <= SMALL
@@ -406,7 +406,7 @@ class _FilesRows(BatchRows):
     @cached_property
     def _place(self) -> FilePattern:
         planned = [file for batch in self.batches for file in list_files(batch.span.parts)]
-        return replace(self.origin._parse_path(), sizes={file.name: file.size for file in planned})  # noqa: SLF001 -- its rows
+        return replace(self.origin._parse_path(), sizes={file.name: file.size for file in planned})  # noqa: SLF001 -- the rows belong to the origin
 
     @cached_property
     def _names(self) -> Sequence[str]:
@@ -422,7 +422,7 @@ def _get_bucket(url: str) -> str:
 
 
 def _check_same(place: FilePattern, planned: Sequence[File], now: Mapping[str, File]) -> None:
-    """Raises `OriginError` at the first file that is not what was planned."""
+    """Raise `OriginError` for the first file that no longer matches the plan."""
     for file in planned:
         found = now.get(file.name)
         if not place.is_same(found, file):
@@ -434,7 +434,7 @@ def _check_same(place: FilePattern, planned: Sequence[File], now: Mapping[str, F
 
 
 def _describe_difference(then: File, now: File) -> str:
-    """In what a file differs from what it was: its size, or else the time when it was written."""
+    """Return how a file differs from its earlier state: in its size, or else in its time of writing."""
     if then.size != now.size:
         return f"it had {then.size:,} bytes and now has {now.size:,}"
     return (
