@@ -1,4 +1,4 @@
-"""What is done to rows on their way. `stage.py` is the contract; `KINDS` says in which file each kind is."""
+"""Stages: the changes to rows between origin and destination. `stage.py` has the contract; `KINDS` lists the kinds."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Finding the rows at which something raises, by halving."""
+"""A search by halves for the rows at which a function raises."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TypeVar
 T = TypeVar("T")
 
 FAILS = "WHERRY_FAILS "
-"""How an error begins that Wherry raises in a query to fail the whole batch."""
+"""The beginning of an error that Wherry raises in a query to fail the whole batch."""
 MARK = "WHERRY_REFUSED"
-"""What the error of a straight batch says when a stage refused a row."""
+"""The text of the error of a straight batch when a stage refused a row."""
 LARGE = "WHERRY_LARGE"
-"""What the error of a batch says that met a large value, or a reference to one, without `Rows.claims`."""
+"""The text of the error of a batch with a large value, or a reference to one, if `Rows.claims` is false."""
 EXPRESSION_CODE = "EXPRESSION"
-"""Of a row at which Spark raises and has no name for it."""
+"""The code of a row for which Spark raises an error without a condition."""
 
 
 class AttemptRaised(Exception):
-    """An attempt went wrong, perhaps because of one of its rows."""
+    """An attempt failed, perhaps because of one of its rows."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message)
@@ -27,11 +27,11 @@ class AttemptRaised(Exception):
 
 
 def bisect_rows(rows: int, attempt: Callable[[int, int], T]) -> Iterator[tuple[int, int, T | AttemptRaised]]:
-    """The rows from 0 on, in order and in pieces: what `attempt(first, end)` gave for a piece, `end` exclusive, or what
-    it raised (`AttemptRaised`) for a row that stands alone.
+    """Yield pieces of the rows from 0 on, in order: `first`, `end` (exclusive) and the result of `attempt(first, end)`.
 
-    No row is attempted again once it was in a piece that went well. For k rows that raise among n there are at most
-    1 + 2·k·⌈log2 n⌉ attempts. What raises only while rows are together is attempted apart.
+    For a single row, the result may be the `AttemptRaised` that the attempt raised. No row is attempted again after an
+    attempt with it succeeded. If k of n rows raise, there are at most 1 + 2·k·⌈log2 n⌉ attempts. Rows that raise only
+    together are attempted separately.
     """
     waiting = [(0, rows)] if rows else []
     while waiting:

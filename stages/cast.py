@@ -1,4 +1,4 @@
-"""`cast`: gives columns another type, and refuses rows whose values cannot have it."""
+"""`cast`: converts columns to other types, and refuses rows whose values cannot be converted."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def _make_message(name: str, kind: str, value: str) -> str:
 
 
 def _cast_column(before: str, old: T.DataType, kind: str, *, exactly: bool) -> str:
-    """The column with the type; NULL where it cannot have it, or `exactly` where a cast would make another value."""
+    """Return SQL for the column with the type; NULL if the value cannot be converted.
+
+    With `exactly`, it is also NULL if a cast would change the value.
+    """
     after = f"try_cast({before} AS {kind})"
     if not exactly:
         return f"try_validate_utf8({after})" if _is_bytes_to_text(old, kind) else after
@@ -78,23 +81,25 @@ def _is_bytes_to_text(old: T.DataType, kind: str) -> bool:
 
 
 def _is_lost(before: str, old: T.DataType, kind: str, after: str) -> str:
-    """SQL that is true where the cast made NULL of a value, or NULL or another value of one inside it."""
+    """Return SQL that is true if the cast made NULL of a value, or made NULL or another value of a part inside it."""
     if "<" not in kind:
         return _is_other(before, old, after, kind)
     return _is_lost_inside(before, old, after, T.DataType.fromDDL(kind))
 
 
 def _is_other(before: str, old: T.DataType, after: str, kind: str) -> str:
-    """SQL that is true where a cast of a value without parts made NULL or another value of it."""
+    """Return SQL that is true if a cast made NULL or another value of a value without parts."""
     changed = _is_changed(before, old, after, kind)
     also = "" if changed == "false" else f" OR coalesce({changed}, false)"
     return f"({before} IS NOT NULL AND {after} IS NULL{also})"
 
 
 def _is_changed(before: str, old: T.DataType, after: str, kind: str) -> str:
-    """SQL that is true where a cast of a value without parts makes another value of it: a number too large for a float
-    becomes infinite, casts from text cut off control characters, and bytes become text whatever they are. "false" where
-    it never does."""
+    """Return SQL that is true if a cast changes a value without parts; "false" if it never does.
+
+    A number that is too large for a float becomes infinite. Casts from text drop control characters. Bytes become text
+    even if they are not UTF-8.
+    """
     name, source = kind.lower().partition("(")[0].strip(), old.typeName()
     if _is_bytes_to_text(old, kind):
         return f"NOT is_valid_utf8({after})"

@@ -1,4 +1,4 @@
-"""`claim` and `unclaim`: large values go to a store while a reference travels in their place, and come back."""
+"""`claim` and `unclaim`: large values go to a store, and rows have references until the values are put back."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 _ANSWER = HIDDEN + "answer"
 _SENT = ("stages.bisection", "stages.python_call", "stages.claim_store", "stages.claim_worker")
-"""What Spark's workers get from here; they need not have Wherry."""
+"""The modules that are sent to Spark's workers, which need not have Wherry."""
 Format: TypeAlias = Literal["files", "delta"]
 _LEAST = 1_024
-"""The smallest limit. A reference has up to 130 bytes, and must be shorter than what it stands for."""
+"""The smallest limit. A reference has up to 130 bytes, and must be shorter than the value that it replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Claim(Stage):
         return rows.nbytes <= parse_size(self.over) and not _has_references(rows)
 
     def _store_values(self, rows: Rows, kinds: Mapping[str, T.DataType]) -> Rows:
-        """The rows with references. Before the first stage they are what the DLQ keeps as the rows that were read."""
+        """Return the rows with references. Before the first stage, the DLQ keeps these as the rows that were read."""
         from stages.claim_worker import make_claim_function
 
         kind = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
@@ -156,7 +156,7 @@ class Unclaim(Stage):
 
 
 def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002 -- the option's name
-    """The store at a place."""
+    """Return the store at a place."""
     files: ValueStore
     if is_store_url(path):
         place, files = canonicalise(path), ObjectValues(str(path), make_client_arguments(path))
@@ -169,7 +169,7 @@ def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002
 
 
 def list_worker_packages(stage: Claim | Unclaim) -> set[str]:
-    """The packages that the stage needs in Spark's workers."""
+    """Return the packages that the stage needs in Spark's workers."""
     store = {"obstore"} if is_store_url(stage.path) else set()
     return {"pyarrow", *store, *({"deltalake"} if stage.format == "delta" else ())}
 
@@ -177,7 +177,7 @@ def list_worker_packages(stage: Claim | Unclaim) -> set[str]:
 def _ask_workers(
     rows: Rows, kinds: Mapping[str, T.DataType], function: Callable[..., Iterator[pa.Array]], kind: T.StructType
 ) -> Column:
-    """What the function in Spark's workers makes of these columns of the live rows."""
+    """Return the result of the function in Spark's workers for these columns of the live rows."""
     from pyspark.sql.pandas.functions import arrow_udf
 
     ship_modules(sys.modules[name] for name in _SENT)
@@ -188,7 +188,10 @@ def _ask_workers(
 
 
 def _find_columns(columns: Sequence[str], rows: Rows) -> Mapping[str, T.DataType]:
-    """The columns that hold texts or bytes, with their types. Raises ValueError for a chosen one that holds none."""
+    """Return the columns that contain texts or bytes, with their types.
+
+    Raise ValueError for a chosen column that contains none.
+    """
     check_columns(columns, rows)
     kinds = {each.name: each.dataType for each in rows.schema}
     if not columns:
@@ -201,7 +204,7 @@ def _find_columns(columns: Sequence[str], rows: Rows) -> Mapping[str, T.DataType
 
 
 def _find_problem(kind: T.DataType) -> str:
-    """Why values of this type are not looked at; nothing if they are."""
+    """Return why values of this type are not searched; empty if they are."""
     inner = [each for _, each in walk_types(kind)]
     if any(isinstance(each, T.VariantType) for each in inner):
         return "which has a VARIANT; turn it into text before, with to_json"
@@ -215,7 +218,7 @@ def _is_leaf(kind: T.DataType) -> bool:
 
 
 def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.DataType], Column]) -> Column:
-    """The highest measure of the texts and bytes in a value; NULL where it has none."""
+    """Return the highest measure of the texts and bytes in a value; NULL if it has none."""
     if _is_leaf(kind):
         return measure(value, kind)
     if isinstance(kind, T.StructType):
@@ -231,7 +234,7 @@ def _find_largest(value: Column, kind: T.DataType, measure: Callable[[Column, T.
 
 
 def _measure(value: Column, kind: T.DataType) -> Column:
-    """The bytes of a value; of a reference those for which it stands."""
+    """Return the size of a value in bytes; for a reference, the size of the value that it stands for."""
     meant = F.try_element_at(F.split(value.cast("string"), ":"), F.lit(3)).try_cast("bigint")
     own = F.octet_length(value).cast("bigint")
     return F.when(_begins_like_reference(value, kind), F.coalesce(meant, own)).otherwise(own)
@@ -242,8 +245,11 @@ def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
 
 
 def _make_condition(kinds: Mapping[str, T.DataType], other: str = "") -> str:
-    """SQL that is true where texts or bytes in these columns begin like a reference, or where `other` is true for them.
-    It is one text, since in a small batch every call to the JVM counts."""
+    """Return SQL that is true if texts or bytes in these columns begin like a reference, or if `other` is true for
+    them.
+
+    It is a single text, because each call to the JVM takes time that matters in a small batch.
+    """
     return " OR ".join(_find_any(quote_name(name), kind, other) for name, kind in kinds.items())
 
 
@@ -264,7 +270,7 @@ def _find_any(value: str, kind: T.DataType, other: str, depth: int = 0) -> str:
 
 
 def _has_references(rows: pa.Table) -> bool:
-    """Whether anything in the table may look like a reference."""
+    """Return whether any bytes in the table look like a reference."""
     chunks = [chunk for column in rows.columns for chunk in column.chunks]
     buffers = (buffer for chunk in chunks for buffer in chunk.buffers() if buffer is not None)
     return any(PREFIX.encode() in buffer.to_pybytes() for buffer in buffers)

@@ -1,6 +1,6 @@
-"""A store of large values, each under the hash of its bytes, and the references that stand for them in rows.
+"""A store of large values, each under the hash of its bytes, and the references that replace them in rows.
 
-This runs in Spark's Python workers too, where it is sent by value.
+This code also runs in Spark's Python workers, and is sent there by value.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from stages.python_call import FunctionCannotRun
 
 PREFIX = "wherry-claim:"
-"""How a reference begins: `wherry-claim:<SHA-256>:<bytes>:<seal>`. No data has the key with which it is sealed."""
+"""The beginning of a reference: `wherry-claim:<SHA-256>:<bytes>:<seal>`. Data never contains the key of the seal."""
 REFERENCE = re.compile(rf"{PREFIX}([0-9a-f]{{64}}):")
 KEY, VALUES, TABLE, USERS, KEEPERS, SWEPT = "key", "values", "table", "users", "keepers", "swept"
-"""The parts of a store. Its values are files or in a table. `users` names the pipelines that use it, `keepers` those
-whose destinations keep references."""
+"""The parts of a store. Its values are files or in a table. `users` names the pipelines that use it. `keepers` names
+those whose destinations keep references."""
 _SCHEMA = json.dumps(
     {
         "type": "struct",
@@ -39,10 +39,10 @@ _SCHEMA = json.dumps(
     }
 )
 _FRESH = 86_400.0
-"""For so many seconds a value counts as new, once it was stored or named again."""
+"""The seconds for which a value counts as new after it was stored or referenced again."""
 _PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""The seconds between two tries of a commit that fails though no other one landed: a store answers 409 while another
-writer asks for the same name."""
+"""The seconds between two attempts of a commit that fails although no other commit landed. A store answers 409 while
+another writer requests the same name."""
 
 
 @dataclass(frozen=True)
@@ -51,67 +51,67 @@ class StoredValue:
 
     name: str
     modified: float
-    """When it was stored or last named, in seconds since 1970."""
+    """When it was stored or last referenced, in seconds since 1970."""
 
 
 class ValueStore(ABC):
-    """Files or objects below one place, and perhaps a table. What is there was written whole."""
+    """Files or objects below a place, and perhaps a table. Each is complete, even after a crash."""
 
     place: str
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """What is under this name; None where nothing is."""
+        """Return the content with this name; None if nothing has it."""
 
     @abstractmethod
     def create(self, name: str, content: bytes) -> None:
-        """Store it, unless something has this name."""
+        """Store the content, unless the name is used."""
 
     @abstractmethod
     def write(self, name: str, content: bytes) -> None:
-        """Store it in the place of what has this name."""
+        """Store the content. Replace the content that has this name."""
 
     @abstractmethod
     def keep(self, name: str, content: bytes) -> None:
-        """Store it, or note that what has this name is as good as new."""
+        """Store the content, or mark the content that has this name as new."""
 
     @abstractmethod
     def list_names(self, folder: str) -> Iterator[StoredValue]:
-        """What is in a folder, at any depth, by its last name."""
+        """Yield the contents in a folder, at any depth, by the last part of the name."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove it. Twice is once."""
+        """Remove the content with this name. A missing one is no error."""
 
     def keep_value(self, name: str, content: bytes) -> None:
-        """Store the value with this hash, or note that it is as good as new. It is safe after `settle`."""
+        """Store the value with this hash, or mark it as new. It is safe after `settle`."""
         self.keep(find_value(name), content)
 
     def settle(self) -> None:
         """Finish storing all values that were kept."""
 
     def clear_unfinished(self, before: float) -> None:
-        """Remove what writers that were killed before this time had not finished, where it stays."""
+        """Remove unfinished files of writers that were killed before this time, if the place keeps such files."""
 
     def sync(self, name: str) -> None:
-        """Bring what another program wrote under this name to the disk, where there is one."""
+        """Write the content that another program stored under this name to the disk, if the place has a disk."""
 
     def read_value(self, name: str) -> bytes | None:
-        """The value with this hash; None where there is none. What changed has another hash."""
+        """Return the value with this hash; None if it is missing. Changed content has another hash."""
         return self.read(find_value(name))
 
     def list_values(self) -> Iterator[StoredValue]:
-        """All values that are there."""
+        """Yield all values."""
         return self.list_names(VALUES)
 
     def delete_values(self, names: Iterable[str]) -> None:
-        """Remove the values with these hashes, and what is left of earlier ones."""
+        """Remove the values with these hashes, and remains of earlier ones."""
         for name in names:
             self.delete(find_value(name))
 
     @contextlib.contextmanager
     def name_errors(self) -> Iterator[None]:
-        """An error of the place is no row's fault."""
+        """Raise an error of the place as `FunctionCannotRun`, since it is not a row's fault."""
         try:
             yield
         except OSError as error:
@@ -121,7 +121,7 @@ class ValueStore(ABC):
 
 @dataclass(frozen=True)
 class FolderValues(ValueStore):
-    """A folder that all of Spark's workers see."""
+    """A folder that all of Spark's workers can access."""
 
     place: str
 
@@ -150,7 +150,7 @@ class FolderValues(ValueStore):
                 self._write(name, content, os.replace)
 
     def _write(self, name: str, content: bytes, publish: Callable[[str, str], None]) -> None:
-        """Write a file beside, which is on the disk before it has its name."""
+        """Write a file under a temporary name. It is on the disk before it gets its name."""
         file = os.path.join(self.place, name)
         folder = os.path.dirname(file)
         os.makedirs(self.place, mode=0o700, exist_ok=True)
@@ -196,11 +196,11 @@ class FolderValues(ValueStore):
 
 
 _UNFINISHED = re.compile(r"\.[0-9a-f]{32}|\d{20}\.json#\d+")
-"""The names of files that are not whole yet: those from here, and those of `deltalake` in a table's log."""
+"""The names of unfinished files: Wherry's, and those that `deltalake` writes in a table's log."""
 
 
 def _sync(path: str) -> None:
-    """Bring a file or a folder to the disk."""
+    """Write a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -214,7 +214,7 @@ class ObjectValues(ValueStore):
 
     place: str
     arguments: Mapping[str, Any] = field(repr=False)
-    """What `obstore.store.from_url` takes."""
+    """The arguments of `obstore.store.from_url`."""
     _opened: Any = field(default=None, init=False, repr=False, compare=False)
 
     def read(self, name: str) -> bytes | None:
@@ -255,12 +255,12 @@ class ObjectValues(ValueStore):
 
     @contextlib.contextmanager
     def name_errors(self) -> Iterator[None]:
-        """A store that does not answer is tried again later. A store that refuses is not."""
+        """Raise an error of the store so that it is tried again later, unless the store refuses the request."""
         from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
         try:
             yield
-        except Exception as error:  # its errors have no type of their own
+        except Exception as error:  # the library's errors have no common type
             why = str(error).strip().partition("\n")[0][:500]
             refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
             kind = FunctionCannotRun if refused else ConnectionError
@@ -284,15 +284,15 @@ class _ValueFile(NamedTuple):
 
 @dataclass
 class TableValues(ValueStore):
-    """A Delta table of values, each in a file of its own. The key and the notes are files beside it.
+    """A Delta table of values, each in a separate file. The key and the notes are files beside the table.
 
-    The table's log says in which file a value is. A commit lands only where no other one came between since the log
-    was read, so that each value is in the table once.
+    The table's log records the file of each value. A commit succeeds only if no other commit came after the log was
+    read. So each value is in the table once.
     """
 
     files: ValueStore
     arguments: Mapping[str, Any] = field(repr=False)
-    """What `deltalake.DeltaTable` takes."""
+    """The arguments of `deltalake.DeltaTable`."""
     _table: Any = field(default=None, init=False, repr=False, compare=False)
     _version: int = field(default=-1, init=False, repr=False, compare=False)
     _known: dict[str, _ValueFile] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -328,7 +328,7 @@ class TableValues(ValueStore):
         self._kept[name] = content
 
     def settle(self) -> None:
-        """One commit adds the values that the table lacks, and adds a file again whose value is not new any more."""
+        """Commit the missing values, and add the file of a value again if the value is no longer new."""
         written: dict[str, _ValueFile] = {}
         added = not self._kept
         while not added:
@@ -359,7 +359,7 @@ class TableValues(ValueStore):
         return (StoredValue(name, file.modified) for name, file in self._known.items())
 
     def delete_values(self, names: Iterable[str]) -> None:
-        """The table forgets the values at once. Their files go with a later call, once `deltalake` calls them old."""
+        """Remove the values from the table. A later call removes their files, once `deltalake` considers them old."""
         self._read_log()
         chosen = ", ".join(f"'{name}'" for name in names)
         with self.name_errors():
@@ -370,7 +370,7 @@ class TableValues(ValueStore):
 
     @contextlib.contextmanager
     def name_errors(self) -> Iterator[None]:
-        """What `deltalake` raises is an error of the place, too."""
+        """Raise the errors of `deltalake` too as errors of the place."""
         from deltalake.exceptions import DeltaError
 
         with self.files.name_errors():
@@ -385,7 +385,7 @@ class TableValues(ValueStore):
         return _ValueFile(path, len(packed), time.time())
 
     def _read_log(self, *, create: bool = False) -> None:
-        """Read which values the newest version has. Where there is no table there are none."""
+        """Read which values the newest version has. Without a table there are none."""
         from deltalake import DeltaTable
         from deltalake.exceptions import TableNotFoundError
 
@@ -424,7 +424,7 @@ class TableValues(ValueStore):
         return DeltaTable(**self.arguments)
 
     def _add_files(self, files: Mapping[str, _ValueFile]) -> bool:
-        """Add them to the version that was read; false if another commit came between."""
+        """Add the files to the version that was read. Return false if another commit came between."""
         from deltalake import Schema
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, CommitProperties
@@ -472,7 +472,7 @@ def _pack_value(content: bytes) -> bytes:
 
 
 def _unpack_value(packed: bytes) -> bytes:
-    """The value in a file; the file itself where it is none."""
+    """Return the value in a file. If the file is not such a file, return its content."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -485,14 +485,14 @@ def _unpack_value(packed: bytes) -> bytes:
 
 @dataclass
 class ValueClaims:
-    """What stores large values, and gives them back."""
+    """An object that stores large values and finds them by their references."""
 
     store: ValueStore
     _key: bytes | None = field(default=None, repr=False)
     """The key of the store, once it is known. It never changes."""
 
     def store_value(self, content: bytes) -> str:
-        """The reference to these bytes, which are safe once the store has settled."""
+        """Return the reference to these bytes. They are safe once the store has settled."""
         name = hashlib.sha256(content).hexdigest()
         self.store.keep_value(name, content)
         if self._stored_key is None:
@@ -500,12 +500,12 @@ class ValueClaims:
         return self._make_reference(name, len(content))
 
     def is_reference(self, text: bytes) -> bool:
-        """Whether it stands for a value of this store."""
+        """Return whether the text is a reference to a value of this store."""
         name, length = _read_reference(text)
         return bool(name) and self._stored_key is not None and text.decode() == self._make_reference(name, length)
 
     def find_value(self, text: bytes) -> bytes | str:
-        """The bytes for which a reference stands; or why there are none."""
+        """Return the bytes of a reference, or why they cannot be returned."""
         if self._stored_key is None:
             raise FunctionCannotRun(f"{self.store.place} is not a store of large values")
         if not self.is_reference(text):
@@ -531,12 +531,12 @@ class ValueClaims:
 
 
 def find_value(name: str) -> str:
-    """Where in a store the value with this hash is."""
+    """Return the name of the value with this hash in a store."""
     return f"{VALUES}/{name[:2]}/{name}"
 
 
 def refers_to(reference: str, value: str) -> bool:
-    """Whether a reference stands for this value. Both may be in base64, as JSON has bytes."""
+    """Return whether a reference stands for this value. Both may be in base64, as JSON has bytes."""
     known, content = REFERENCE.match(reference), value.encode("utf-8", "surrogatepass")
     if known is None:
         try:
@@ -548,7 +548,7 @@ def refers_to(reference: str, value: str) -> bool:
 
 
 def _read_reference(text: bytes) -> tuple[str, int]:
-    """The hash and the length in a reference; nothing where it is none."""
+    """Return the hash and the length in a reference; empty and 0 if the text is no reference."""
     parts = text.decode("utf-8", "replace").removeprefix(PREFIX).split(":")
     whole = len(parts) == 3 and len(parts[0]) == 64 and set(parts[0]) <= set("0123456789abcdef")
     return (parts[0], int(parts[1])) if whole and parts[1].isascii() and parts[1].isdigit() else ("", 0)

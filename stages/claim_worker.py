@@ -1,6 +1,6 @@
-"""Rows with large values, of which references take the place, and which get them back.
+"""Replacement of large values in rows by references, and of references by their values.
 
-This runs in Spark's Python workers. Like `claim_store.py` it is sent there by value.
+This code runs in Spark's Python workers. Like `claim_store.py` it is sent there by value.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import pyarrow.compute as pc
 from stages.claim_store import PREFIX, ValueClaims
 
 _RESTORED_ROWS = 16
-"""So many rows come back at a time."""
+"""The number of rows that are restored at a time."""
 
 
 def claim_rows(claims: ValueClaims, over: int, rows: pa.StructArray) -> pa.StructArray:
-    """The rows, with a reference in the place of each value of more than `over` bytes. A value that only looks like a
-    reference is stored as well, so that what begins like one behind this is one."""
+    """Return the rows, with a reference in place of each value of more than `over` bytes.
+
+    A value that only looks like a reference is stored too. So every value that begins like a reference afterwards is
+    one.
+    """
 
     def claim(value: bytes, _: int) -> bytes:
         if len(value) <= over and claims.is_reference(value):
@@ -32,8 +35,11 @@ def claim_rows(claims: ValueClaims, over: int, rows: pa.StructArray) -> pa.Struc
 
 
 def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.StructArray]:
-    """The rows as `values`, with the values for which references stand; beside them as `problem` why a reference stands
-    for nothing. A few rows at a time, since they may be large."""
+    """Yield the rows as `values`, with references replaced by their values, and as `problem` why a reference has no
+    value.
+
+    A piece has only a few rows, since they may be large.
+    """
     marked = [False] * len(rows)
 
     def mark(value: bytes, row: int) -> bytes:
@@ -59,12 +65,15 @@ def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.Struc
 
 
 Replace = Callable[[bytes, int], bytes]
-"""What takes the place of a value, which is in the row of this number."""
+"""A function that returns the replacement of a value, given the value and the number of its row."""
 
 
 def replace_leaves(rows: pa.StructArray, over: int | None, replace: Replace) -> pa.StructArray:
-    """The rows, with another value for each text and each binary, at any depth, that begins like a reference or has
-    more than `over` bytes. Keys of maps stay."""
+    """Return the rows with texts and binaries replaced, at any depth, that begin like a reference or exceed `over`
+    bytes.
+
+    Keys of maps are not replaced.
+    """
     return _replace(rows, pa.array(range(len(rows)), pa.int64()), over, replace)
 
 
@@ -97,7 +106,7 @@ def _replace_values(array: pa.Array, owners: pa.Array, over: int | None, replace
     wanted = pc.starts_with(raw, PREFIX.encode())
     if over is not None:
         wanted = pc.or_(wanted, pc.greater(pc.binary_length(raw), over))
-    wanted = wanted.fill_null(False)  # noqa: FBT003 -- it takes no name
+    wanted = wanted.fill_null(False)  # noqa: FBT003 -- the parameter has no name
     places = pc.indices_nonzero(wanted).to_pylist()
     if not places:
         return array
@@ -107,7 +116,7 @@ def _replace_values(array: pa.Array, owners: pa.Array, over: int | None, replace
 
 
 def _as_list(array: pa.Array) -> pa.ListArray:
-    """A map as the list of its entries; a list as it is."""
+    """Return a map as the list of its entries; a list is returned unchanged."""
     if not pa.types.is_map(array.type):
         return array
     entries = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
@@ -130,7 +139,7 @@ def _has_leaves(kind: pa.DataType) -> bool:
 
 
 def make_claim_function(claims: ValueClaims, over: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """`claim_rows` as a function, whose hints tell Spark how to call it."""
+    """Return `claim_rows` as a function whose hints show Spark how to call it."""
 
     def claim(batches: Iterator[Any]) -> Iterator[Any]:
         return (claim_rows(claims, over, rows) for rows in batches)
@@ -139,7 +148,7 @@ def make_claim_function(claims: ValueClaims, over: int) -> Callable[[Iterator[An
 
 
 def make_restore_function(claims: ValueClaims) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """`restore_rows` in the same way."""
+    """Return `restore_rows` as such a function."""
 
     def restore(batches: Iterator[Any]) -> Iterator[Any]:
         return (piece for rows in batches for piece in restore_rows(claims, rows))

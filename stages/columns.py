@@ -1,4 +1,4 @@
-"""The stages that decide which columns a row has: `with_columns`, `select`, `rename`, `drop` and `flatten`."""
+"""The stages that change the columns of a row: `with_columns`, `select`, `rename`, `drop` and `flatten`."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Select(Stage):
 
     @property
     def expressions(self) -> Mapping[str, str]:
-        """From each column's name to the expression that gives it."""
+        """Return the expression of each column, by the column's name."""
         return self.columns if isinstance(self.columns, Mapping) else dict(map(_split_alias, self.columns))
 
     @property
@@ -95,7 +95,7 @@ class Select(Stage):
 
 
 def _split_alias(column: str) -> tuple[str, str]:
-    """A column's name, and the expression that gives it."""
+    """Return a column's name and its expression."""
     column = column.strip()
     aliased = _ALIASED.fullmatch(column)
     if aliased:
@@ -208,7 +208,8 @@ class Flatten(Stage):
     def _split_column(
         self, name: str, value: Column, kind: T.DataType, depth: int | None
     ) -> Iterator[tuple[str, Column]]:
-        """The columns that come of one, by name; itself where there is nothing to take apart any more."""
+        """Yield the columns that replace a column, by name; the column itself if it is no struct or the depth is
+        reached."""
         if not isinstance(kind, T.StructType) or not kind.fields or depth == 0:
             yield name, value
             return

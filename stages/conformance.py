@@ -1,4 +1,4 @@
-"""What every stage must keep to, as tests: subclass `StageConformance`, and say which stage and which rows.
+"""Tests that every stage must pass: subclass `StageConformance`, and define the stage and the rows.
 
 class TestMine(StageConformance):
     schema = "a int"
@@ -44,7 +44,7 @@ LABELS: Mapping[str, str | int | datetime] = {
 
 
 class StageConformance:
-    """The same rows through a stage in both ways; they must agree row by row."""
+    """Tests that send the same rows through a stage in both ways. The results must agree row by row."""
 
     schema: ClassVar[str]
     rows: ClassVar[Sequence[tuple[Any, ...]]]
@@ -53,12 +53,14 @@ class StageConformance:
     """Rows on which the stage's own expressions raise."""
 
     def stage(self) -> Stage:
-        """A new instance of the stage."""
+        """Return a new instance of the stage."""
         raise AssertionError("a suite says which stage it is for")
 
     def test_both_ways_keep_the_same_rows(self, spark: SparkSession) -> None:
-        """A batch that is decided and a batch that goes straight keep the same rows, columns and types. The rows that
-        the first one refuses are left out of both. A stage that needs places has only one way."""
+        """A batch that is decided and a straight batch keep the same rows, columns and types.
+
+        The rows that the first one refuses are left out of both. A stage that needs places has only one way.
+        """
         marked = self._run_marked(spark, self.rows)
         kept, refused, _ = collect_decided(marked)
         straight = self._run_straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
@@ -67,7 +69,7 @@ class StageConformance:
         assert straight.schema.simpleString() == marked.schema.simpleString()
 
     def test_a_straight_batch_raises_at_a_row_that_is_refused(self, spark: SparkSession) -> None:
-        """Though a later filter lets no row pass: the write that follows proves that nothing was refused."""
+        """It raises even if a later filter keeps no row. A successful write thus proves that no row was refused."""
         _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
             straight = self._run_straight(spark, [self.rows[index]])
@@ -75,19 +77,19 @@ class StageConformance:
             assert does_raise_mark(straight.filter(F.lit(False)).frame)
 
     def test_every_row_is_kept_filtered_or_refused(self, spark: SparkSession) -> None:
-        """None vanishes, unless the stage gives other rows than it gets."""
+        """No row vanishes, unless the stage returns other rows than it gets."""
         kept, refused, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert self.stage().changes_rows or len(kept) + len(refused) + filtered == len(self.rows)
 
     def test_nothing_is_evaluated_on_a_row_that_is_gone(self, spark: SparkSession) -> None:
-        """A row that was refused before stays as it was decided."""
+        """A row that was refused before keeps its state."""
         marked = self._run_marked(spark, [*self.rows, *self.raising], dead=True)
         states = {row[STATE] for row in marked.frame.select(STATE).collect()}
         assert states <= {-1}
         assert self.stage().changes_rows or states == {-1}
 
     def test_a_refused_row_is_kept_as_it_came(self, spark: SparkSession) -> None:
-        """With the stage's name, a code and a message; the row can be had back exactly."""
+        """The nack has the stage's name, a code and a message, and the row can be restored exactly."""
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = F.expr(restore("row", came.schema)).alias("back")
         nacks = self._run_marked(spark, self.rows).frame.where(F.col(VERDICT).isNotNull())
@@ -101,18 +103,18 @@ class StageConformance:
             assert nack["original"] == nack["row"]
 
     def test_what_it_calls_repeatable_gives_the_same_again(self, spark: SparkSession) -> None:
-        """A batch may be computed twice then."""
+        """Wherry may compute the batch of a repeatable stage twice."""
         first, second = (collect_decided(self._run_marked(spark, self.rows)) for _ in range(2))
         assert str(first) == str(second) or not self.stage().repeatable
 
     def test_it_starts_no_spark_job(self, spark: SparkSession) -> None:
-        """It says what would be done with rows, before there is one."""
+        """The stage is applied lazily, before any row is read."""
         begun = self._begin_straight(spark, self.rows)
         broken = begun.frame.where("raise_error('a Spark job was started') is null")
         assert self._apply_stage(replace(begun, frame=broken)).names == self._run_straight(spark, []).names
 
     def test_no_row_gives_no_row(self, spark: SparkSession) -> None:
-        """An empty batch passes; a stage that counts rows may give zero."""
+        """An empty batch gives no rows, unless the stage has `changes_rows` and counts rows, for example."""
         left = self._run_straight(spark, []).frame.count()
         assert left == 0 or self.stage().changes_rows
 
@@ -132,7 +134,7 @@ class StageConformance:
 
 
 def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
-    """Rows with a verdict each, every one of them refused already if `dead`."""
+    """Return rows with a verdict each. With `dead`, every row is refused already."""
 
     def live(rows: MarkedRows) -> DataFrame:
         return rows.frame.where(F.col(STATE) == 0).select(*[rows.column(name) for name in rows.names])
@@ -143,7 +145,7 @@ def begin(frame: DataFrame, *, dead: bool = False) -> MarkedRows:
 
 
 def collect_decided(rows: MarkedRows) -> tuple[list[Any], list[int], int]:
-    """The rows that are kept, the places of those that are refused, and how many are filtered."""
+    """Return the kept rows, the places of the refused rows, and the number of filtered rows."""
     found = rows.frame.collect()
     kept = [tuple(row[name] for name in rows.names) for row in found if row[STATE] == 0]
     refused = [int(row[PLACE]["row"]) for row in found if row[STATE] < 0]
@@ -152,7 +154,7 @@ def collect_decided(rows: MarkedRows) -> tuple[list[Any], list[int], int]:
 
 
 def does_raise_mark(frame: DataFrame) -> bool:
-    """Whether computing the frame raises as a straight batch does at a refused row."""
+    """Return whether the frame raises the error of a straight batch at a refused row."""
     try:
         frame.collect()
     except PySparkException as error:

@@ -73,7 +73,7 @@ _IS_THERE = HIDDEN + "is_there"
 
 
 def _exclude_known(against: PinnedTable, rows: Rows, keys: Sequence[str]) -> Rows:
-    """The rows whose keys are not in the table. One that a destination has yet to make has none."""
+    """Return the rows whose keys are not in the table. A table that a destination has not made yet has no keys."""
     table = against.read_rows(rows.frame.sparkSession, rows.pin)
     if table is None:
         return rows

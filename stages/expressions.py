@@ -1,4 +1,4 @@
-"""SQL expressions as a definition holds them: with labels of the batch in them, and not always repeatable."""
+"""SQL expressions in a definition. They may contain labels of the batch, and may not be repeatable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from origins.names import HIDDEN, quote_name, quote_text, unquote_name
 
 LABELS = ("origin", "lane", "number", "run", "batch_time")
-"""What an expression may ask of its batch, as `:lane`."""
+"""The labels of a batch that an expression may use, for example `:lane`."""
 
 _TOKEN = re.compile(
     r"""(?P<string>\b[rR](?:'[^']*'|"[^"]*")|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")"""
@@ -29,7 +29,7 @@ _BEFORE_A_VALUE = re.compile(
     r"|set|similar|some|then|union|using|values|when|where",
     re.IGNORECASE,
 )
-"""Words after which a value begins; after any other word, `:` asks for a part of the value before it."""
+"""Words before a value. After any other word, `:` accesses a part of the value before it."""
 _CHANGING = re.compile(
     r"\b(?:current_(?:timestamp|date|time|user)|session_user|localtimestamp|_metadata)\b"
     r"|\b(?:rand|randn|random|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id|now|curdate"
@@ -41,20 +41,20 @@ _CHANGING = re.compile(
     r"|\w\s*\.\s*\w+\s*\(",
     re.IGNORECASE,
 )
-"""Functions whose answer depends on the time, on chance or on the order of rows, and those of a schema, which
-may be anything."""
+"""Functions that depend on the time, on chance or on the order of rows, and a schema's functions, which may do
+anything."""
 _WINDOW = re.compile(r"\)\s*over\b", re.IGNORECASE)
 _CLAUSES = re.compile("select|where|group|having|order|sort|cluster|distribute|limit|window|qualify|union")
 _UNFOLDING = re.compile("view|(?:pos)?explode(?:_outer)?|inline(?:_outer)?|stack|range")
-"""What stands where a table would, and gives the same for the same row."""
+"""Names in the place of a table that give the same result for the same row."""
 _SILENT = ("space", "comment")
 _QUERY = re.compile(r"\(\s*(?:select|with|values|table|from)\s", re.IGNORECASE)
 
 
 def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
-    """The expression with its labels as literals.
+    """Return the expression with its labels replaced by literals.
 
-    Strings, quoted names, comments, casts (`x::date`) and parts of a value (`payload:lane`) stay as they are.
+    Strings, quoted names, comments, casts (`x::date`) and parts of a value (`payload:lane`) are not changed.
     """
     tokens, value_before = [], False
     for kind, token in _tokenize(sql):
@@ -71,46 +71,52 @@ def put_in(sql: str, labels: Mapping[str, str | int | datetime]) -> str:
 
 
 class SqlText(str):
-    """An expression as SQL. A select of texts is one call to Spark; of a Column every part is a call of its own, and
-    takes longer in a small batch than the rows do."""
+    """An expression as SQL text.
+
+    A select of texts is one call to Spark. Each part of a Column is a separate call, which takes longer than the rows
+    in a small batch.
+    """
 
     def name(self, name: str) -> SqlText:
-        """The expression under a name."""
+        """Return the expression under a name."""
         return SqlText(f"{self} AS {quote_name(name)}")
 
 
 def enclose(sql: str) -> SqlText | None:
-    """The expression in brackets, so that it can stand in any other; None where it does not end as it begins, and Spark
-    has to say what is wrong with it."""
+    """Return the expression in brackets, for use inside another; None if its brackets or quotes do not match.
+
+    In that case Spark has to report the error.
+    """
     depth = 0
     for mark in (piece for kind, piece in _tokenize(sql) if kind == "mark"):
         depth += (mark in "([{") - (mark in ")]}")
         if depth < 0 or mark in "'\"`":
             return None
-    goes_on = sql.endswith("\\")  # a comment that ends so takes the next line too
+    goes_on = sql.endswith("\\")  # the comment would continue on the next line
     return None if depth or goes_on else SqlText(f"({sql}\n)")
 
 
 def list_columns(sql: str) -> list[str]:
-    """What may be columns in an expression, in small letters. Errs towards too many: a word of SQL counts as one."""
+    """Return the possible columns of an expression, in lower case. Words of SQL may be among them."""
     return list(dict.fromkeys(name for _, name in _scan_names(sql) if name is not None))
 
 
 def put_for(sql: str, columns: Mapping[str, str]) -> str:
-    """The expression with other expressions in the place of columns, which are named in small letters."""
+    """Return the expression with columns, given in lower case, replaced by other expressions."""
     return "".join(columns.get(name or "", token) for token, name in _scan_names(sql))
 
 
 def is_repeatable_sql(sql: str) -> bool:
-    """Whether the expression surely gives the same answer for the same rows.
+    """Return whether the expression certainly gives the same result for the same rows.
 
-    Errs towards no: a name that is written like a call of a changing function makes batches take the longer way.
+    It may be false for a repeatable expression: a name that looks like a call of a changing function makes batches
+    slower.
     """
     return _CHANGING.search(_strip_tokens(sql, "string", "comment")) is None
 
 
 def list_tables(sql: str) -> set[str]:
-    """The tables that a query asks, in small letters. Errs towards too many: a function counts as a table."""
+    """Return the tables that a query reads, in lower case. Functions may be among them."""
     words = [piece.strip("`").lower() for kind, piece in _tokenize(sql) if kind not in ("space", "comment")]
     found: set[str] = set()
     given: set[str] = set()
@@ -135,14 +141,17 @@ def list_tables(sql: str) -> set[str]:
 
 
 def is_plain_select(sql: str) -> bool:
-    """Whether this is one `select` that surely has no other query within it. Errs towards no."""
+    """Return whether this is a single `select` that certainly contains no other query.
+
+    It may be false for such a select.
+    """
     words = [token.lower() for kind, token in _tokenize(sql) if kind == "word"]
     alone = words.count("select") == 1 and words.count("from") <= 1 and not {"table", "values"} & set(words)
     return alone and not _QUERY.search(_strip_tokens(sql, "string", "comment", "quoted"))
 
 
 def add_to_select(sql: str, columns: str) -> str:
-    """The query with these columns before those that it selects. Raises ValueError unless it is a SELECT."""
+    """Return the query with these columns before its selected columns. Raise ValueError unless it is a SELECT."""
     pieces, depth, done = [], 0, False
     for kind, piece in _tokenize(sql):
         pieces.append(piece)
@@ -156,7 +165,7 @@ def add_to_select(sql: str, columns: str) -> str:
 
 
 def check_expression(field: str, value: object) -> None:
-    """Raises ValueError unless the value is text that can be SQL."""
+    """Raise ValueError unless the value is text that can be SQL."""
     if value is None:
         raise ValueError(f"{field}: expected an expression, got nothing; for NULL, quote it: 'null'")
     if not isinstance(value, str) or not value.strip():
@@ -164,7 +173,7 @@ def check_expression(field: str, value: object) -> None:
 
 
 def check_row_expression(field: str, value: object) -> None:
-    """Raises ValueError unless the value is an expression over one row, which looks at no other."""
+    """Raise ValueError unless the value is an expression over a single row."""
     check_expression(field, value)
     bare = _strip_tokens(str(value), "string", "comment", "quoted")
     for pattern, what in ((_WINDOW, "a window"), (_QUERY, "a query")):
@@ -173,7 +182,7 @@ def check_row_expression(field: str, value: object) -> None:
 
 
 def check_row_expressions(field: str, value: object) -> None:
-    """Raises ValueError unless the value is a mapping from names of columns to such expressions."""
+    """Raise ValueError unless the value is a mapping from names of columns to such expressions."""
     if not isinstance(value, Mapping) or not value:
         raise ValueError(f"{field}: expected a mapping from names to expressions, got {value!r}")
     for name, expression in value.items():
@@ -182,7 +191,7 @@ def check_row_expressions(field: str, value: object) -> None:
 
 
 def check_condition(field: str, value: object) -> None:
-    """Raises ValueError unless the value is a condition on a row that is the same for it in every batch."""
+    """Raise ValueError unless the value is a condition that gives the same result for a row in every batch."""
     check_row_expression(field, value)
     if not is_repeatable_sql(str(value)):
         raise ValueError(f"{field}: expected a condition with the same result each time, got {value!r}")
@@ -191,7 +200,7 @@ def check_condition(field: str, value: object) -> None:
 
 
 def check_names(field: str, names: Iterable[object]) -> None:
-    """Raises ValueError unless columns may have these names, side by side."""
+    """Raise ValueError unless columns may have these names together."""
     seen: set[str] = set()
     for name in names:
         if not isinstance(name, str) or not name.strip():
@@ -204,14 +213,14 @@ def check_names(field: str, names: Iterable[object]) -> None:
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """What a person may have meant by a name that is none of these, or all of them."""
+    """Return a suggestion for an unknown name: the nearest known name, or all known names."""
     names = {own.lower(): own for own in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     return f"did you mean '{names[near[0]]}'?" if near else f"there are: {', '.join(names.values())}"
 
 
 def _scan_names(sql: str) -> Iterator[tuple[str, str | None]]:
-    """The pieces of the text; beside each with which the name of a column begins, that name in small letters."""
+    """Yield the tokens of the text, each with the column's name in lower case if it begins such a name, else None."""
     held, before = list(_tokenize(sql)), ""
     for index, (kind, token) in enumerate(held):
         after = next((next_token for next_kind, next_token in held[index + 1 :] if next_kind not in _SILENT), "")
@@ -230,7 +239,7 @@ def _tokenize(sql: str) -> Iterator[tuple[str, str]]:
 
 
 def _end_of_comment(sql: str, at: int) -> int:
-    """Where a comment ends that began before `at`; comments may stand in comments."""
+    """Return the end of a comment that began before `at`. Comments may be nested."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(sql, at):
         depth += 1 if edge.group() == "/*" else -1
@@ -240,7 +249,7 @@ def _end_of_comment(sql: str, at: int) -> int:
 
 
 def _strip_tokens(sql: str, *left_out: str) -> str:
-    """The text without some kinds of tokens; names that were quoted stand there without their quotes."""
+    """Return the text without some kinds of tokens. Quoted names appear without their quotes."""
     return "".join(" " if kind in left_out else token.strip("`") for kind, token in _tokenize(sql))
 
 

@@ -1,4 +1,4 @@
-"""`lookup`: columns out of a table or a file, from the one row there that belongs to each row here."""
+"""`lookup`: adds columns from the matching row of a table or a file."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["csv", "json", "parquet"]
 FORMATS: tuple[str, ...] = get_args(Format)
 _FIXED = {"mode": "FAILFAST", "columnpruning": "false", "enforceschema": "false"}
-"""A line that cannot be read is an error, for all columns; a header must fit the schema."""
+"""The fixed options of the reader. A line that cannot be read is an error for all columns, and a header must match
+the schema."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookupFile:
-    """A file, or a folder of files, with the columns that are in it."""
+    """A file, or a folder of files, and its columns."""
 
     path: str
     format: str
@@ -54,7 +55,7 @@ class LookupFile:
         return self.path
 
     def read_rows(self, spark: SparkSession) -> DataFrame:
-        """What is in it. Raises `TableError` when it is not there or cannot be read."""
+        """Return its rows. Raise `TableError` if it is missing or cannot be read."""
         options = {**complete_options(self.format, self.options), **_FIXED}
         reader = spark.read.format(self.format).options(**options)
         if self.format == "csv":
@@ -78,9 +79,9 @@ _ADVICE = "Set `schema`, or the right `format`."
 
 
 FOUND = HIDDEN + "found"
-"""True, so that NULL beside a row says that nothing met it."""
+"""The column that is true in a matching row, so that NULL means no match."""
 TWICE = HIDDEN + "twice"
-"""Whether the table has more rows with this key."""
+"""The column that shows whether the table has further rows with this key."""
 _NUMBER = HIDDEN + "number"
 _ORDER = re.compile(r"(?P<sql>.+?)(?:\s+(?P<way>asc|desc))?\s*", re.IGNORECASE | re.DOTALL)
 
@@ -192,7 +193,7 @@ class Lookup(Stage):
         for name in ("format", "schema", "options"):
             if not self.file and getattr(self, name):
                 raise ValueError(f"{name}: expected it with `file` only; a Delta table knows its own schema")
-        self._place  # noqa: B018 -- it checks what it is made of
+        self._place  # noqa: B018 -- the property checks its options
 
     @property
     def _place(self) -> PinnedTable | LookupFile:
@@ -212,7 +213,7 @@ class Lookup(Stage):
 
     @property
     def repeatable(self) -> bool:
-        """A file may change between two tries; a table's version is pinned."""
+        """Whether the result is repeatable. A table's version is pinned, but a file may change between two attempts."""
         return self.file is None and all(map(is_repeatable_sql, self._orders))
 
     def pin(self, spark: SparkSession) -> JSON:
@@ -256,7 +257,10 @@ class Lookup(Stage):
         return table
 
     def _make_reason(self, rows: Rows, met: Mapping[str, str], place: str) -> Column:
-        """Why a row is refused, if it is; raises where its key is there twice and must not be."""
+        """Return why a row is refused, if it is.
+
+        The query raises if the table has its key twice and `duplicates` is `error`.
+        """
         keys = F.concat_ws(", ", *[F.concat(F.lit(f"{met[own]} = "), _show_value(rows.column(own))) for own in met])
         why = F.lit(None).cast(REASON)
         if self.unmatched == "nack":
@@ -277,5 +281,5 @@ def _show_value(value: Column) -> Column:
 
 
 def _to_mapping(given: Sequence[str] | Mapping[str, str]) -> Mapping[str, str]:
-    """From the names here to those there."""
+    """Return a mapping from the names of the rows' columns to the names of the table's."""
     return given if isinstance(given, Mapping) else {name: name for name in given}

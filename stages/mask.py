@@ -1,4 +1,4 @@
-"""`mask`: makes values unreadable."""
+"""`mask`: makes values of columns unreadable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARTLY = ("keep_last", "truncate")
 _REDACTED = "***"
 _INNER, _OUTER = f"{HIDDEN}inner", f"{HIDDEN}outer"
 _BLOCK = 64
-"""The bytes that SHA-256 takes at a time."""
+"""The bytes in a block of SHA-256."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,9 @@ class Mask(Stage):
 
 
 def _hash_columns(rows: Rows, names: list[str], salt: str) -> Rows:
-    """The rows with HMAC-SHA-256 in the place of these columns.
+    """Return the rows with these columns replaced by HMAC-SHA-256.
 
-    What is made of the salt lies in a row beside the rows: Spark shows expressions in plans and messages, and no rows.
+    The pads of the salt are in a row of a joined table. Spark shows expressions in plans and messages, but not rows.
     """
     if not names:
         return rows
@@ -79,7 +79,7 @@ def _hash_columns(rows: Rows, names: list[str], salt: str) -> Rows:
 
 
 def _make_pads(spark: SparkSession, salt: str) -> DataFrame:
-    """One row: the salt as HMAC puts it before what is hashed, inside and outside."""
+    """Return one row with the two pads of the salt that HMAC puts before the hashed values."""
     key = salt.encode()
     key = (hashlib.sha256(key).digest() if len(key) > _BLOCK else key).ljust(_BLOCK, b"\0")
     pads = tuple(bytearray(byte ^ pad for byte in key) for pad in (0x36, 0x5C))
@@ -101,7 +101,7 @@ def _mask_column(rows: Rows, name: str, how: str | Mapping[str, int]) -> Column:
 
 
 def _to_text(rows: Rows, name: str) -> Column:
-    """The column as text. Raises ValueError where a value is more than one, or bytes."""
+    """Return the column as text. Raise ValueError if a value has several parts, or is bytes."""
     kind = rows.schema[rows.spell_name(name)].dataType
     if isinstance(kind, T.ArrayType | T.BinaryType | T.MapType | T.StructType | T.VariantType):
         raise ValueError(f"column {name} is {kind.simpleString()}, not text; redact or erase it, or cast it before")

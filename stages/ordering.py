@@ -1,4 +1,4 @@
-"""An order of rows by what is in them, so that the same rows always stand in the same order."""
+"""An order of rows by their content, so that the same rows always have the same order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def order_by_content(schema: T.StructType) -> list[Column]:
-    """What to order rows of this schema by: only rows that are the same in everything stand side by side by chance."""
+    """Return the columns to order rows of this schema by. Only identical rows have an undefined order."""
     order = []
     for field in schema:
         value = F.col(quote_name(field.name))
@@ -25,6 +25,6 @@ def order_by_content(schema: T.StructType) -> list[Column]:
 
 
 def can_be_ordered(kind: T.DataType) -> bool:
-    """Whether Spark can say of two values of this type which is the higher one, and whether they are the same."""
+    """Return whether Spark can compare two values of this type, and test them for equality."""
     unordered = (T.MapType, T.VariantType, T.CalendarIntervalType)
     return not any(isinstance(inner, unordered) for _, inner in walk_types(kind))

@@ -1,4 +1,4 @@
-"""A Delta table that a stage asks, as it was when the batch was planned, and the keys by which its rows are found."""
+"""A Delta table that a stage reads at the version of the batch's plan, and the keys that find its rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 _NO_DELTA = ("DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND")
-"""How Spark says that what is there is no Delta table, or that files of it are gone."""
+"""Spark's conditions for a place that is not a Delta table, or whose files are missing."""
 
 
 class TableError(WherryError):
-    """A table that a stage asks is not there, or is none that can be asked."""
+    """A table that a stage reads is missing, or cannot be read."""
 
     code = "TABLE"
 
@@ -49,7 +49,7 @@ class PinnedTable:
 
     @property
     def place(self) -> str:
-        """The table as a person would name it."""
+        """Return the table's name for a person."""
         return self.table or self.path or ""
 
     @property
@@ -59,7 +59,7 @@ class PinnedTable:
         return f"delta.{quote_name(make_absolute(self.path))}"
 
     def find_version(self, spark: SparkSession) -> JSON:
-        """Its newest version. Raises `TableError` when there is no such table."""
+        """Return its newest version. Raise `TableError` if the table does not exist."""
         try:
             newest = spark.sql(f"DESCRIBE HISTORY {self._sql_name} LIMIT 1").select("version").collect()
         except spark_errors.AnalysisException as error:
@@ -67,12 +67,14 @@ class PinnedTable:
         return {"version": newest[0]["version"]} if newest else None
 
     def read_rows(self, spark: SparkSession, pin: JSON) -> DataFrame | None:
-        """Its rows at the version that was pinned, or as it is now; None when there is no such table and nothing was
-        pinned."""
+        """Return its rows at the pinned version, or now without a pin.
+
+        Return None without a pin if the table does not exist.
+        """
         at = f" VERSION AS OF {int(pin['version'])}" if pin else ""
         try:
             rows = spark.sql(f"SELECT * FROM {self._sql_name}{at}")
-            rows.schema  # noqa: B018 -- on Spark Connect it is the schema that analyses
+            rows.schema  # noqa: B018 -- on Spark Connect the query is analysed only when its schema is read
         except spark_errors.AnalysisException as error:
             if not pin and _is_unusable(error):
                 return None
@@ -80,7 +82,7 @@ class PinnedTable:
         return rows
 
     def make_missing_error(self) -> TableError:
-        """What to say where the table is needed and is not there."""
+        """Return the error for a table that is needed and missing."""
         return TableError(f"The Delta table {self.place} was not found.", hint="Put it back, or correct the name.")
 
     def _unusable_error(self, error: Exception, at: str = "") -> TableError:
@@ -98,7 +100,7 @@ def _is_unusable(error: Exception) -> bool:
 
 
 def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
-    """The keys as the rows spell them. Raises ValueError for a column that is none."""
+    """Return the keys as the rows spell them. Raise ValueError for a name that is not a column."""
     keys = list(keys)
     check_columns(keys, rows)
     spelled = [rows.spell_name(key) for key in keys]
@@ -112,7 +114,7 @@ def spell_keys(keys: Iterable[str], rows: Rows) -> list[str]:
 
 
 def find_column(name: str, table: T.StructType, place: str) -> str:
-    """The column as the table spells it. Raises ValueError, with the nearest, when it has none."""
+    """Return the column as the table spells it. Raise ValueError, with the nearest name, if the table has none."""
     names = {own.lower(): own for own in table.names}
     if name.lower() not in names:
         raise ValueError(f"{place} has no column '{name}'; {suggest_name(name, table.names)}")
@@ -120,8 +122,10 @@ def find_column(name: str, table: T.StructType, place: str) -> str:
 
 
 def match_keys(on: Mapping[str, str], rows: Rows, table: T.StructType, place: str) -> Mapping[str, str]:
-    """The keys as the rows spell them, each with the column of the table that it meets. Raises ValueError for two
-    that cannot meet."""
+    """Return the keys as the rows spell them, each with the matching column of the table.
+
+    Raise ValueError for two columns whose types cannot be compared.
+    """
     met = dict(zip(spell_keys(on, rows), [find_column(theirs, table, place) for theirs in on.values()], strict=True))
     for own, theirs in met.items():
         one, other = rows.schema[own].dataType, table[theirs].dataType

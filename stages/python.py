@@ -1,4 +1,4 @@
-"""`python`: a Python function answers for each row."""
+"""`python`: a Python function decides about each row."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _TYPES: Mapping[Any, str] = {
 
 
 _WRITTEN = {"DataFrame": "pandas.DataFrame", "Table": "pyarrow.Table"}
-"""Hints that cannot be looked up, because their module is imported for readers only."""
+"""Hints that cannot be resolved, because their module is imported only for type checkers."""
 
 
 def find_takes(function: Callable[..., Any], name: str) -> Takes:
-    """In what the function takes rows. Raises ValueError for one that takes them in nothing that there is."""
+    """Return the form in which the function takes rows. Raise ValueError if the form is not supported."""
     given = _get_first_hint(function)
     if is_async(function):
         if given in (None, Any, dict, Mapping) or get_origin(given) in (dict, Mapping) or is_typeddict(given):
@@ -59,8 +59,10 @@ def find_takes(function: Callable[..., Any], name: str) -> Takes:
 
 
 def find_columns(function: Callable[..., Any], name: str) -> Mapping[str, str]:
-    """The columns that the function gives, with their types: the fields of the TypedDict or the dataclass that it says
-    to return, or a list of; none where it says nothing of the kind."""
+    """Return the columns that the function returns, with their types; none if its hints do not declare them.
+
+    They are the fields of the TypedDict or dataclass in the return hint, alone or in a list.
+    """
     gives = _get_hints(function).get("return")
     inner = get_args(gives)[0] if get_origin(gives) is not None and get_args(gives) else gives
     if not (is_typeddict(inner) or dataclasses.is_dataclass(inner)):
@@ -69,7 +71,7 @@ def find_columns(function: Callable[..., Any], name: str) -> Mapping[str, str]:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    called = getattr(function, "__call__", None)  # noqa: B004 -- what an object does when it is called
+    called = getattr(function, "__call__", None)  # noqa: B004 -- the method that runs when an object is called
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
@@ -85,7 +87,7 @@ def _get_hints(function: Callable[..., Any]) -> Mapping[str, Any]:
     plain = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
         return get_type_hints(plain)
-    except (NameError, TypeError):  # a hint that is for readers only
+    except (NameError, TypeError):  # a hint only for type checkers
         return {}
 
 
@@ -113,7 +115,7 @@ def _hint_to_sql(hint: Any, where: str) -> str:
 
 _ANSWER = HIDDEN + "answer"
 _SENT = ("stages.bisection", "stages.python_call", "stages.python_worker")
-"""What Spark's workers get from here with the function; they need not have Wherry."""
+"""The modules that are sent to Spark's workers with the function. The workers need not have Wherry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +154,7 @@ class Handler(Stage):
 
     @property
     def repeatable(self) -> bool:
-        """A function may answer differently each time."""
+        """Return False, since a function may answer differently each time."""
         return False
 
     def apply(self, rows: Rows) -> Rows:
@@ -194,5 +196,5 @@ class Handler(Stage):
 
 
 def send() -> None:
-    """See to it that what is sent with the function goes there by value."""
+    """Send the modules of `_SENT` to Spark's workers by value."""
     ship_modules(sys.modules[name] for name in _SENT)

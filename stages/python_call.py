@@ -1,4 +1,4 @@
-"""Calls of a Python function with some rows, and the verdict on each row."""
+"""Calls of a Python function with several rows, and the verdict on each row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameAnswer:
-    """Rows that were answered by columns: Arrow's, Series of pandas', or lists. They are in the order of the rows."""
+    """An answer in columns: Arrow arrays, pandas Series or lists, in the order of the rows."""
 
     columns: Mapping[str, Any]
     verdicts: Sequence[Any]
@@ -59,7 +59,7 @@ def is_series(value: Any) -> bool:
 
 
 def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAnswer:
-    """What the function of this name returned for these rows. A row that a DataFrame leaves out is not wanted."""
+    """Return the answer of the function of this name for these rows. A row that a DataFrame leaves out is discarded."""
     count = rows.num_rows
     if not hasattr(frame, "index"):
         if len(frame) != count:
@@ -105,7 +105,10 @@ def find_places(answer: Any, rows: pa.Table, name: str) -> list[int]:
 
 
 def list_values(values: Any, name: str, expected: str) -> list[Any]:
-    """What was returned, as a list. Raises `AttemptRaised` for what has no order, and for what is one value."""
+    """Return the returned values as a list.
+
+    Raise `AttemptRaised` for a value without an order, and for a single value.
+    """
     if isinstance(values, str | bytes | Mapping | AbstractSet) or not isinstance(values, Iterable):
         raise AttemptRaised(f"{name} returned {show_value(values)}; expected {expected}", ANSWER_CODE)
     return list(values)
@@ -120,7 +123,7 @@ def _columns_by_name(frame: Any, names: Iterable[Any], name: str) -> dict[str, A
 
 
 def _place_values(places: Sequence[int], values: Sequence[Any], count: int, other: Any) -> list[Any]:
-    """The values at their places, and another one at all others."""
+    """Return the values at their places, and `other` at all other places."""
     found = [other] * count
     for at, value in zip(places, values, strict=True):
         found[at] = value
@@ -128,7 +131,7 @@ def _place_values(places: Sequence[int], values: Sequence[Any], count: int, othe
 
 
 def to_list(values: Any) -> list[Any]:
-    """The values as Python's; of what pandas has for NULL, None."""
+    """Return the values as Python values. pandas' missing values become None."""
     if isinstance(values, list):
         return values
     if hasattr(values, "to_pylist"):
@@ -138,28 +141,29 @@ def to_list(values: Any) -> list[Any]:
 
 
 Takes: TypeAlias = Literal["dicts", "row", "pandas", "arrow"]
-"""A list of dicts; one dict, in an `async def`; a `pandas.DataFrame`; a `pyarrow.Table`."""
+"""The form in which a function takes rows: a list of dicts; one dict, in an `async def`; a `pandas.DataFrame`; a
+`pyarrow.Table`."""
 
 _AWAY = (
     "ConnectionError", "ConnectTimeout", "ConnectError", "TimeoutError", "ReadTimeout", "NewConnectionError",
     "ClientConnectorError", "ServerDisconnectedError", "gaierror",
 )  # fmt: skip
-"""Errors by which a function says that a server is away; never a row's fault."""
+"""The errors with which a function reports an unreachable server. They are never a row's fault."""
 _BUSY = (429, 502, 503, 504)
-"""The answers of HTTP by which a server says that it cannot answer now."""
+"""The HTTP status codes of a server that cannot answer now."""
 
 
 class ConnectionErrorInFunction(Exception):
-    """A server that a function asks is away or too busy; the batch is tried again."""
+    """A server that a function calls is unreachable or too busy. Wherry tries the batch again."""
 
 
 class FunctionCannotRun(Exception):
-    """A function lacks what it needs, for all rows alike."""
+    """A function lacks something that it needs for every row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionCall:
-    """How a function is called."""
+    """A function and the way to call it."""
 
     function: Callable[..., Any]
     name: str
@@ -168,9 +172,9 @@ class FunctionCall:
     seconds: float
 
     def call_function(self, rows: pa.Table) -> Any:
-        """One answer for each row, in order: a list, or a `FrameAnswer`.
+        """Return one answer for each row, in order: a list, or a `FrameAnswer`.
 
-        Raises `AttemptRaised` for what may be a row's fault, and another error for what is not.
+        Raise `AttemptRaised` for an error that may be a row's fault, and another error otherwise.
         """
         try:
             return _align_answers(self._call_once(rows), rows, self.name)
@@ -188,7 +192,7 @@ class FunctionCall:
         return self._call_each(dicts) if self.takes == "row" else self.function(dicts)
 
     def _call_each(self, rows: list[dict[str, Any]]) -> list[Any]:
-        import asyncio  # takes longer than all else in this file
+        import asyncio  # takes longer than everything else in this file
 
         return asyncio.run(self._gather_each(rows))
 
@@ -245,7 +249,7 @@ def _is_away(error: BaseException) -> bool:
 
 
 def _get_attribute(thing: Any, name: str) -> Any:
-    """The attribute; None where there is none, or where it raises."""
+    """Return the attribute; None if it is missing or raises an error."""
     try:
         return getattr(thing, name, None)
     except Exception:  # noqa: BLE001 -- the attribute is the user's, and may raise anything
@@ -253,7 +257,7 @@ def _get_attribute(thing: Any, name: str) -> Any:
 
 
 def _align_answers(returned: Any, rows: pa.Table, name: str) -> Any:
-    """What was returned: a frame, or an answer for each row."""
+    """Return the returned frame as a `FrameAnswer`, or a list with one answer for each row."""
     verdicts = None
     if isinstance(returned, tuple) and len(returned) == 2 and is_frame(returned[0]):
         returned, verdicts = returned
@@ -283,7 +287,7 @@ LOST_CODE = "LOST"
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What becomes of one row."""
+    """The outcome of a row."""
 
     fate: Literal["keep", "discard", "nack"]
     message: str = ""
@@ -302,7 +306,10 @@ def nack(why: str, *, code: str = NACK_CODE) -> Answer:
 
 
 def as_text(value: Any) -> str:
-    """The value as text that UTF-8 can hold. A lone surrogate becomes an escape, a value without words its type."""
+    """Return the value as valid UTF-8 text.
+
+    A lone surrogate is escaped. A value that cannot be shown becomes its type.
+    """
     try:
         text = str(value)
     except Exception:  # noqa: BLE001 -- the value is the user's, and may raise anything
@@ -311,7 +318,7 @@ def as_text(value: Any) -> str:
 
 
 def show_value(value: Any) -> str:
-    """A value of a function's as it stands in a message."""
+    """Return the text of a function's value for a message."""
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001 -- the value is the user's, and may raise anything

@@ -1,6 +1,6 @@
-"""The rows of a batch, answered by a Python function in a process of its own, and what becomes of each by that answer.
+"""The answers of a Python function to the rows of a batch, in a separate process, and the verdict on each row.
 
-This runs in Spark's Python workers. Like `python_call.py` it is sent there by value.
+This code runs in Spark's Python workers. Like `python_call.py` it is sent there by value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stages.python_call import (
 )
 
 _DYING = 2.0
-"""So many seconds may pass between the moment at which a process lets go of its pipe and its end."""
+"""The seconds that may pass between the moment at which a process closes its pipe and its end."""
 
 
 class WorkerLost(Exception):
@@ -42,9 +42,9 @@ class WorkerLost(Exception):
 
 
 class WorkerProcess:
-    """Asks `serve` in a process of its own, which is forked when it is first asked and again after it was lost.
+    """A process that answers with `serve`. It is forked at the first question, and again after it was lost.
 
-    It ends with this process, whatever it does then.
+    It ends with this process, even in the middle of a question.
     """
 
     def __init__(self, serve: Callable[[bytes], bytes]) -> None:
@@ -54,7 +54,10 @@ class WorkerProcess:
         self._life = -1
 
     def ask(self, question: bytes, seconds: float) -> bytes:
-        """What `serve` answers. Raises `WorkerLost` if there is no answer within so many seconds, or never will be."""
+        """Return the answer of `serve`.
+
+        Raise `WorkerLost` if the process ends or does not answer within this number of seconds.
+        """
         pipe = self._pipe or self._begin()
         try:
             pipe.send_bytes(question)
@@ -66,7 +69,7 @@ class WorkerProcess:
         raise WorkerLost(f"did not return within {seconds:g} s")
 
     def end(self, *, patience: float = 0.0) -> str:
-        """End the process, which has so many seconds to end by itself; how it ended, in words."""
+        """End the process, and return how it ended, in words. It has `patience` seconds to end by itself."""
         if self._pipe is None:
             return ""
         last = time.monotonic() + patience
@@ -87,7 +90,7 @@ class WorkerProcess:
         here, there = Pipe()
         living, life = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # nothing else runs here while a function is asked
+            warnings.simplefilter("ignore", DeprecationWarning)  # no other code runs in this process during a question
             process = os.fork()
         if process == 0:
             try:
@@ -113,24 +116,24 @@ class WorkerProcess:
 
 
 MOST_LOST = 50
-"""So many rows of one task may end or stall their process; with more it is the function, and the batch fails."""
+"""The most rows of a task that may end or block their process. With more, the function is to blame and the batch
+fails."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowAnswerer:
-    """Answers rows, so many at a time."""
+    """An object that gets the answers to rows, several rows at a time."""
 
     call: FunctionCall
     schema: str
-    """The columns that leave, as Spark's JSON."""
+    """The columns after the stage, as Spark's JSON."""
     rows: int
-    """At most so many rows are given to the function at a time."""
+    """The most rows that the function gets at a time."""
 
     def answer_batches(self, batches: Iterator[tuple[pa.Array, pa.Array]]) -> Iterator[pa.Array]:
-        """Answer each batch, which is the rows and whether each is live, with the verdict of each row
-        (`judge_answers`).
+        """Yield the verdicts (`judge_answers`) of each batch, which is given as rows and as whether each row is live.
 
-        It is NULL for a row that is not live.
+        The verdict is NULL for a row that is not live.
         """
         child = WorkerProcess(self._serve)
         try:
@@ -170,7 +173,7 @@ class RowAnswerer:
         raise (ConnectionErrorInFunction if reply[:1] == b"C" else FunctionCannotRun)(*arguments)
 
     def _serve(self, question: bytes) -> bytes:
-        """What the child answers: rows, or what was raised."""
+        """Return the reply of the child process: rows, or the error that was raised."""
         try:
             rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(_unpack(question))])
             return b"A" + _pack(judge_answers(self.call, rows, self.schema))
@@ -180,7 +183,7 @@ class RowAnswerer:
             return b"C" + json.dumps([str(error)]).encode()
         except FunctionCannotRun as error:
             return b"F" + json.dumps([str(error)]).encode()
-        except Exception as error:  # noqa: BLE001 -- an answer may do anything while it is looked at
+        except Exception as error:  # noqa: BLE001 -- an answer may run any code while it is read
             message = (
                 f"{self.call.name} returned an answer that cannot be read: {type(error).__name__}: {as_text(error)}"
             )
@@ -193,7 +196,7 @@ class RowAnswerer:
 
 
 def make_answer_function(answering: RowAnswerer) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """As a function, whose hints tell Spark how to call it."""
+    """Return a function with hints that show Spark how to call it."""
 
     def answers(batches: Iterator[Any]) -> Iterator[Any]:
         return answering.answer_batches(batches)
@@ -218,8 +221,10 @@ _STATE = ("fate", "code", "message")
 
 
 def judge_answers(call: FunctionCall, rows: pa.Table, schema: str) -> pa.StructArray:
-    """What the function says of each row: `fate` (`go`, `discard` or `nack`), `code`, `message`, and the `values` that
-    leave, in these columns (Spark's JSON). A row that it answers with what is no answer is refused."""
+    """Return the verdict on each row: `fate` (`go`, `discard` or `nack`), `code`, `message` and `values`.
+
+    `values` are the columns after the stage (`schema`, Spark's JSON). A row without a valid answer is refused.
+    """
     answers = call.call_function(rows)
     fates: list[Answer | None]
     changed: list[Mapping[str, Any]]
@@ -262,13 +267,13 @@ def arrow_schema(schema: str) -> pa.Schema:
 
 
 def answer_type(schema: str) -> pa.DataType:
-    """The type of what `judge_answers` gives."""
+    """Return the Arrow type of the result of `judge_answers`."""
     text = [pa.field(name, pa.string()) for name in _STATE]
     return pa.struct([*text, pa.field("values", pa.struct(list(arrow_schema(schema))))])
 
 
 def _get_fate(answer: Any) -> Answer | None:
-    """What becomes of the row; None if it goes on changed."""
+    """Return the outcome of the row; None if it continues with changes."""
     if getattr(answer, "fate", None) in ("keep", "discard", "nack"):
         return Answer(fate=answer.fate, message=answer.message, code=answer.code)
     if isinstance(answer, Mapping):
@@ -289,8 +294,10 @@ def _unknown_column_message(name: str, names: Mapping[str, str]) -> str:
 def _build_column(
     name: str, rows: pa.Table, fates: Sequence[Any], changed: Sequence[Mapping[str, Any]], columns: Mapping[str, Any]
 ) -> Any:
-    """The column as it leaves: Arrow's where nobody has to look at each value, else a list. A row that is not changed
-    has what it came with."""
+    """Return the column after the stage: Arrow's if no value must be checked, else a list.
+
+    A row that is not changed keeps its value.
+    """
     key = name.lower()
     before = rows[name] if name in rows.column_names else None
     answered = columns.get(key)
@@ -306,7 +313,7 @@ def _build_column(
 
 
 def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, str]]:
-    """The values as their column's type; NULL for one that is not, and what is wrong with it."""
+    """Return the values with their column's type, and the problem of each value that does not fit; it becomes NULL."""
     wrong = (pa.ArrowException, TypeError, ValueError, ArithmeticError)
     try:
         return _convert_values(values, field.type), {}
@@ -324,7 +331,7 @@ def _fit_values(values: Any, field: pa.Field) -> tuple[pa.Array, Mapping[int, st
 
 
 def _convert_values(values: Any, kind: pa.DataType) -> pa.Array:
-    """The values as this type. Raises where that would change one."""
+    """Return the values with this type. Raise an error if a value would change."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if isinstance(values, pa.Array):

@@ -43,7 +43,7 @@ REFUSED_BY_ORIGIN = -1000
 ASIDE = HIDDEN + "aside"
 """The row as it was before the current stage."""
 RESTS = HIDDEN + "rests"
-"""Whether a straight row skips the stage."""
+"""Whether a row in `StraightRows` skips the stage."""
 RESTING = 1_000_000
 """The state of a live row that skips the stage."""
 POISON = HIDDEN + "poison"
@@ -223,7 +223,10 @@ class Rows(ABC):
 
     @abstractmethod
     def filter(self: R, condition: Expression) -> R:
-        """Keep the rows for which the condition is true. All other rows, also those with NULL, count as filtered."""
+        """Keep the rows for which the condition is true.
+
+        All other rows, including those with NULL, count as filtered.
+        """
 
     @abstractmethod
     def latest(self: R, keys: Sequence[str], sequence: Column | None) -> R:
@@ -300,7 +303,7 @@ class StraightRows(Rows):
         observe: Callable[[DataFrame, int], DataFrame],
         kept: tuple[str, ...] = (),
     ) -> StraightRows:
-        """The rows as an origin read them."""
+        """Return the rows as an origin read them."""
         if REFUSED in frame.columns:
             frame = frame.filter(_raise_unless(f"{REFUSED} IS NULL")).drop(REFUSED)
         return StraightRows(frame=observe(frame, 0), names=names, labels=labels, observe=observe, kept=kept)
@@ -315,8 +318,10 @@ class StraightRows(Rows):
 
     @property
     def _own(self) -> str:
-        """True for live rows; and what stands behind it cannot be analysed if it makes one row of many, or many of
-        one."""
+        """Return a condition that is true for live rows.
+
+        Spark cannot analyse an expression behind it that turns many rows into one, or one into many.
+        """
         row_by_row = f"({quote_name(self.names[0])} IS NULL OR true)"
         return f"{row_by_row} AND {self._live}" if self._is_aside else row_by_row
 
@@ -374,7 +379,7 @@ class StraightRows(Rows):
         return replace(self, frame=frame, names=names, small=self.small - put.keys())
 
     def _judge(self, frame: DataFrame, why: Expression) -> DataFrame:
-        """The frame without the rows that are refused; with them, at rest, if they are to be kept."""
+        """Return the frame without the refused rows. With `keep`, they stay and skip the stage."""
         if self._is_aside:
             why = _guard(self._live, why)
         good = SqlText(f"({why}) IS NULL") if isinstance(why, SqlText) else why.isNull()
@@ -407,18 +412,18 @@ class StraightRows(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class MarkedRows(Rows):
-    """Rows with a verdict each: none leaves, and nothing is evaluated on one that is no longer live."""
+    """Rows with a verdict each. No row is removed, and nothing is evaluated on a row that is not live."""
 
     original_schema: str
     materialise: Callable[[MarkedRows], DataFrame]
-    """Keeps these rows with their verdicts where they can be read again, and gives the live ones."""
+    """Stores these rows with their verdicts for later reads, and returns the live ones."""
     parts: Sequence[str] = ("",)
     """The values of `PLACE.part`, in the order in which their rows count as read."""
     untouched: bool = True
-    """Whether all columns that were read still stand there as they were read, so that `ORIGINAL` need not be asked: to
-    keep it costs as much as a stage where nobody does."""
+    """Whether all columns that were read still have the values that were read. `ORIGINAL` is then not needed, and to
+    keep it would cost as much as a stage."""
     keeps_filtered: bool = False
-    """Whether a row that a stage filters has `VERDICT` too: how it stood before the stage, mostly without a reason."""
+    """Whether a row that a stage filters has `VERDICT` too: its columns before the stage, usually without a reason."""
 
     @staticmethod
     def begin(
@@ -428,7 +433,7 @@ class MarkedRows(Rows):
         materialise: Callable[[MarkedRows], DataFrame],
         step: int = 0,
     ) -> MarkedRows:
-        """The rows as an origin read them, with `PLACE`; or as a stage that changes rows gave them."""
+        """Return the rows as an origin read them, with `PLACE`, or as a stage with `changes_rows` returned them."""
         fields = {field.name: field for field in frame.schema}
         schema = T.StructType([fields[name] for name in names])
         nack, state = SqlText(f"CAST(NULL AS {NACK})"), SqlText("0")
@@ -449,7 +454,7 @@ class MarkedRows(Rows):
 
     @property
     def as_read(self) -> bool:
-        """Whether they have the columns that were read and no others, each as it was read."""
+        """Whether the rows have exactly the columns that were read, with the values that were read."""
         return self.untouched and self.names == tuple(self._read)
 
     def aside(self, when: Column | None, on_error: str) -> MarkedRows:
@@ -468,7 +473,7 @@ class MarkedRows(Rows):
         verdict = SqlText(f"if({refused}, NULL, {VERDICT})" if drops else VERDICT)
         rests = f"({rests} OR {refused})" if self.on_error == "keep" else rests
         rows = replace(self, kept=tuple(name for name in self.kept if name != ASIDE), on_error="nack")
-        hidden = rows._list_hidden_columns(state=state, verdict=verdict)  # noqa: SLF001 -- one of its own kind
+        hidden = rows._list_hidden_columns(state=state, verdict=verdict)  # noqa: SLF001 -- of the same class
         return replace(rows, frame=select_columns(self.frame, *hidden, *self._restore_columns(rests, before)))
 
     def select(self, columns: Mapping[str, Expression | str]) -> MarkedRows:
@@ -499,14 +504,14 @@ class MarkedRows(Rows):
         return self._keep_filtered(select_columns(frame, *self._list_hidden_columns(state=state), *data))
 
     def _keep_filtered(self, frame: DataFrame) -> MarkedRows:
-        """The rows of this frame, in which the stage has just filtered some."""
+        """Return the rows of this frame, in which the stage has just filtered some."""
         if self.keeps_filtered:
             verdict = SqlText(f"if({STATE} = {self.step}, {self._make_nack('NULL', 'NULL')}, {VERDICT})")
             frame = select_columns(frame, *self._list_hidden_columns(verdict=verdict), *self._data_columns())
         return replace(self, frame=frame)
 
     def _with_arrival(self) -> tuple[DataFrame, Column]:
-        """The frame, and what rises over it from each row to the one that was read after it."""
+        """Return the frame, and a column that increases in the order in which rows were read."""
         inside = F.col(PLACE)["block"], F.col(PLACE)["row"]
         if len(self.parts) == 1:
             return self.frame, F.struct(*inside)
@@ -581,33 +586,34 @@ class MarkedRows(Rows):
 
 
 def place_rows(frame: DataFrame) -> DataFrame:
-    """The rows, each with a `PLACE` of its own in the order in which Spark has them."""
+    """Return the rows with a distinct `PLACE` each, in Spark's order."""
     place = "named_struct('part', '', 'block', 0L, 'row', monotonically_increasing_id())"
     return frame.withColumn(PLACE, F.expr(place))
 
 
 def select_columns(frame: DataFrame, *columns: Column | str) -> DataFrame:
-    """These columns of the frame; text is SQL."""
+    """Return these columns of the frame. Text is SQL."""
     if all(isinstance(column, str) for column in columns):
         return frame.selectExpr(*columns)  # type: ignore[arg-type]
     return frame.select(*[F.expr(column) if isinstance(column, str) else column for column in columns])
 
 
 def name_column(column: Expression, name: str) -> Expression:
-    """The column under a name, if one is given."""
+    """Return the column under a name, if one is given."""
     if not name:
         return column
     return column.name(name) if isinstance(column, SqlText) else column.alias(name)
 
 
 def make_struct(names: Sequence[str]) -> SqlText:
-    """These columns as one."""
+    """Return these columns as one struct."""
     fields = ", ".join(f"{quote_text(name)}, {quote_name(name)}" for name in names)
     return SqlText(f"named_struct({fields})")
 
 
 def encode_struct(column: str, schema: str) -> str:
-    """SQL for the struct column as the text that the DLQ keeps; without a name, for the columns of these fields."""
+    """Return SQL for the struct column as the text that the DLQ keeps; without a name, for the columns of its
+    fields."""
     fields = _parse_schema(schema)
     values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)
@@ -619,23 +625,22 @@ def _parse_schema(text: str) -> T.StructType:
 
 _LIVE = f"{STATE} = 0"
 _ONCE = "spark_partition_id() >= 0"
-"""True, in a way that counts as changing from run to run.
+"""A condition that is always true, but that Spark treats as changing from run to run.
 
-What is computed behind it is computed once: the optimizer neither copies it to where it is used, nor moves a later
-filter before it, nor leaves all rows unread because a condition is false for every one. Plans stay as long as there are
-stages, and no row leaves unseen.
-"""
+An expression behind it is computed once. The optimizer does not copy it to its uses, move a later filter before it,
+or skip the rows because a condition is always false. So plans stay in proportion to the number of stages, and every
+row is evaluated."""
 
 
 def _guard(condition: str, value: Expression, name: str = "") -> Expression:
-    """The value where the condition is true, else NULL; under a name, if one is given."""
+    """Return the value if the condition is true, else NULL; under a name, if one is given."""
     if isinstance(value, SqlText):
         return name_column(SqlText(f"CASE WHEN {condition} THEN {value} END"), name)
     return name_column(F.when(F.expr(condition), value), name)
 
 
 def _choose(columns: Mapping[str, Expression | str], own: str) -> list[Expression]:
-    """The columns under their names; those that are computed are computed where the condition is true."""
+    """Return the columns under their names. Expressions are computed only if the condition `own` is true."""
     return [
         _guard(own, column, name) if _is_expression(column) else SqlText(quote_name(str(column))).name(name)
         for name, column in columns.items()
@@ -647,14 +652,14 @@ def _is_expression(column: Expression | str) -> TypeGuard[Expression]:
 
 
 def _make_nack_sql(parts: Sequence[str]) -> str:
-    """A nack of its fields in SQL, in order."""
+    """Return SQL for a nack of its fields, in order."""
     names = ("stage", "destination", "code", "message", "row", "row_schema", "original", "original_schema")
     fields = ", ".join(f"'{name}', {part}" for name, part in zip(names, parts, strict=True))
     return f"CAST(named_struct({fields}) AS {NACK})"
 
 
 def _require_truth(condition: Expression) -> Expression:
-    """The condition; what is no truth value, text for example, cannot be analysed."""
+    """Return the condition in a form that Spark cannot analyse if it is no boolean, for example text."""
     if isinstance(condition, SqlText):
         return SqlText(f"if({condition}, true, false)")
     return F.call_function("if", condition, F.lit(True), F.lit(False))

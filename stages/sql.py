@@ -35,12 +35,15 @@ class Sql(Stage):
 
     @property
     def takes_all(self) -> bool:
-        """A query within a query may stop early."""
+        """Whether the statement certainly reads all rows. A query within a query may stop early."""
         return is_plain_select(self.statement)
 
     @property
     def repeatable(self) -> bool:
-        """Other tables may change between two tries, so that a statement that asks one is not."""
+        """Whether the result is repeatable.
+
+        A statement that reads other tables is not, since they may change between attempts.
+        """
         return is_repeatable_sql(self.statement) and list_tables(self.statement) <= {"rows"}
 
     def apply(self, rows: Rows) -> Rows:

@@ -64,7 +64,7 @@ class Stage(ABC):
         return None
 
     def leaves(self, rows: pa.Table) -> bool:
-        """Whether all these rows, which this process read, surely pass unchanged. Must be quick."""
+        """Return whether all these rows, which this process read, certainly pass unchanged. Must be quick."""
         return False
 
     @property
@@ -82,7 +82,7 @@ class Stage(ABC):
 
     @property
     def takes_all(self) -> bool:
-        """Whether the stage surely reads all its rows, so that Wherry can count them on the way.
+        """Whether the stage certainly reads all its rows, so that Wherry can count them on the way.
 
         A stage with `changes_rows` may read only some rows, as `exists` does. Another query then counts them.
         """
@@ -121,7 +121,7 @@ class Stage(ABC):
 
 
 def check_columns(names: Iterable[str], rows: Rows) -> None:
-    """Raises ValueError for a name that is no column of the rows; it suggests the most similar column."""
+    """Raise ValueError for a name that is no column of the rows. It suggests the most similar column."""
     for name in names:
         if rows.spell_name(name) not in rows.names:
             raise ValueError(f"there is no column '{name}'; {suggest_name(name, rows.names)}")
@@ -168,7 +168,7 @@ def is_repeatable(stage: Stage) -> bool:
 
 
 def _check_columns(before: Rows, behind: Rows) -> None:
-    """Raises ValueError unless rows that skip the stage can have the columns of rows that do not skip it."""
+    """Raise ValueError unless rows that skip the stage can have the columns of rows that do not skip it."""
     now = {field.name.lower(): field.dataType.simpleString() for field in behind.schema}
     for field in before.schema:
         was, becomes = field.dataType.simpleString(), now.get(field.name.lower())

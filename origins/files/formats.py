@@ -1,4 +1,4 @@
-"""How files of each format become rows."""
+"""Conversion of files of each format to rows."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class FileRows(FileScan):
         """Return the rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, and `PLACE` with
         `places`.
 
-        Only with `places` the reason of a refused line is complete: a batch that raises at the first refused line
-        needs no more.
+        The reason of a refused line is complete only with `places`. A batch that raises at the first refused line needs
+        no more.
         """
         frames = []
         for keys, group in self._group_by_folders(names, schema).items():
@@ -49,7 +49,7 @@ class FileRows(FileScan):
             lines = T.StructType([column for column in schema if column.name not in added])
             only = group[0] if len(group) == 1 else ""
             part = replace(self, added=added, name=only)
-            frame = part._read_lines(spark, group, lines, places=places)  # noqa: SLF001 -- one of its own kind
+            frame = part._read_lines(spark, group, lines, places=places)  # noqa: SLF001 -- of the same class
             if added:
                 besides = [name for name in frame.columns if name not in schema.names]
                 frame = frame.select(*map(quote_name, [*schema.names, *besides]))
@@ -57,7 +57,7 @@ class FileRows(FileScan):
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def parses_here(self, names: Sequence[str], schema: T.StructType) -> bool:
-        """Whether `parse_here` may give rows with such columns of these files, if they are few."""
+        """Return whether `parse_here` may return rows with these columns from these files, if they are small."""
         odd = any(read_folder_columns(name) or name.lower().endswith(PACKED) for name in names)
         given = dict(self.options.items() - complete_options(self.format, {}).items())
         plain = given.keys() <= (PLAIN_OPTIONS if self.format == "csv" else set())
@@ -65,7 +65,10 @@ class FileRows(FileScan):
         return plain and simple and not self.changes.rescues and not odd
 
     def parse_here(self, spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
-        """The rows of one file in this process, without `added` and `metadata` columns; None where Spark reads them."""
+        """Return the rows of one file, parsed in this process; None if Spark has to read it.
+
+        They have no columns of `added` and `metadata`.
+        """
 
         def zone() -> str:
             return str(spark.conf.get("spark.sql.session.timeZone"))
@@ -78,7 +81,7 @@ class FileRows(FileScan):
         return parse_few(spark, content, schema) if self.format == "parquet" else parse_text(content, schema)
 
     def _group_by_folders(self, names: Sequence[str], schema: T.StructType) -> dict[frozenset[str], list[str]]:
-        """The files by which of the columns their folders give."""
+        """Group the files by the columns that their folders give."""
         wanted = {name.lower() for name in schema.names} - set(self.metadata)
         groups: dict[frozenset[str], list[str]] = {}
         for name in names:
@@ -117,7 +120,7 @@ class FileRows(FileScan):
     def _group_by_header(
         self, spark: SparkSession, names: Sequence[str], schema: T.StructType
     ) -> dict[Header, list[str]]:
-        """CSV files by the columns that they have, in their order."""
+        """Group CSV files by their columns, in the order of the columns."""
         given = Header(tuple(schema.names))
         if not self.has_header:
             return {given: list(names)}
@@ -130,9 +133,12 @@ class FileRows(FileScan):
         return groups
 
     def _read_json(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, places: bool) -> DataFrame:
-        """JSON by Spark's reader, which stops behind a line's first value without a word, and which leaves out keys
-        that it does not know; so where a line may have more on it, or other keys, such lines come once more, refused.
-        With `places`, and where anything is rescued, every line comes once, the slower way, out of its text."""
+        """Return rows of JSON from Spark's reader, with refused lines that it would not notice.
+
+        Spark's reader silently stops after the first value on a line, and drops unknown keys. If a line may have more
+        values or other keys, such lines are read a second time, as refused rows. With `places`, or if anything is
+        rescued, every line is read once from its text, which is slower.
+        """
         given = dict(zip(schema.names, schema.names, strict=True))
         wrong = JsonChanges(schema=schema, changes=self.changes, options=self.options)
         clean = self._is_seen_clean(names, wrong)
@@ -162,8 +168,10 @@ class FileRows(FileScan):
         return rows.union(self.select_columns(more, given, judge_surplus(wrong), places))
 
     def _is_seen_clean(self, names: Sequence[str], wrong: JsonChanges) -> bool:
-        """Whether a look at small files that this process reads shows that no line has more on it than it may, or
-        other keys, or values that Spark's reader changes."""
+        """Return whether a check of small files in this process finds no bad line.
+
+        A bad line has more text than allowed, other keys, or values that Spark's reader changes.
+        """
         if not self.place.is_read_here or self.options.keys() & {"linesep", "encoding"}:
             return False
         files, schema, whole = [*map(self.place.find_file, names)], wrong.schema, is_whole(self.options)

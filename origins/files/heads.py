@@ -1,4 +1,4 @@
-"""The head of a file, without Spark: its columns, some of its rows, and the reader's options that it needs."""
+"""The head of a file, without Spark: its columns, some of its rows, and the reader options that it needs."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ from origins.quick_dataclass import dataclass
 LATIN = "ISO-8859-1"
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SEPARATORS = "\t;|,"
-"""Where two fit equally, the first of them. A comma inside fields is more frequent than the others."""
+"""The separators, in the order of preference if several fit equally. A comma is the most frequent inside fields."""
 _LINES, _FEW = 50, 12
-"""So many lines show the separator, and so few the header. A value in quotes goes over no more of them."""
+"""The number of lines that show the separator, and of rows that show the header. A quoted value has at most `_LINES`
+lines."""
 _VALUE = re.compile(r"[+-]?(\d+([.,]\d+)*)|\d{4}-\d\d-\d\d([T ].*)?|\d\d?[./]\d\d?[./]\d{4}")
 _YEAR = re.compile(r"(19|20)\d\d")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What the first bytes of a file show."""
+    """The facts that the first bytes of a file show."""
 
     columns: tuple[str, ...] = ()
     rows: Sequence[Mapping[str, Any]] = ()
-    """Evenly out of those that could be read, by the names of their columns."""
+    """An even selection of the readable rows, by the names of their columns."""
     options: Mapping[str, str | bool] = field(default_factory=dict)
-    """What the reader must be given. `multiLine` is not among them for CSV: see `breaks`."""
+    """The options that the reader needs. For CSV they do not include `multiLine`: see `breaks`."""
     lines: int = 0
-    """How many were looked at."""
+    """The number of lines that were examined."""
     bad_lines: int = 0
-    """Those that are no row."""
+    """The number of lines that are not rows."""
     breaks: int = 0
-    """The rows of CSV with a line break inside quotes."""
+    """The number of CSV rows with a line break inside quotes."""
     doubled: Mapping[str, int] = field(default_factory=dict)
-    """For each key that a JSON object has twice: in how many lines."""
+    """For each key that a JSON object has twice, the number of lines with it."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """Of parquet, which knows them."""
+    """The column types of parquet, which stores them."""
     has_mark: bool = False
     """Whether the file begins with a byte order mark."""
     is_plain: bool = True
@@ -52,15 +53,15 @@ class Head:
 
 
 def read_start(file: Path, most: int) -> bytes:
-    """The first bytes of a file, unpacked. Raises `OSError` or `EOFError` where it cannot be read."""
+    """Return the first bytes of a file, unpacked. Raise `OSError` or `EOFError` if it cannot be read."""
     with OPENERS.get(file.suffix, open)(file, "rb") as stream:
         return bytes(stream.read(most))
 
 
 def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
-    """The head of a file of this format, out of its first bytes, with so many rows at most.
+    """Return the head of a file of this format, from its first bytes, with at most this number of rows.
 
-    Raises `OSError`, `EOFError` or `ValueError` where the file cannot be read.
+    Raise `OSError`, `EOFError` or `ValueError` if the file cannot be read.
     """
     if kind == "parquet":
         return _look_at_parquet(file)
@@ -83,7 +84,7 @@ def look_at(file: Path, kind: str, most: int, rows: int) -> Head:
 
 
 def _find_encoding(start: bytes) -> str:
-    """UTF-8 is meant also where a few bytes are none."""
+    """Return the encoding of a file. UTF-8 is returned even if a few bytes are invalid in it."""
     if start.startswith(_WIDE):
         return "UTF-16"
     try:
@@ -95,7 +96,7 @@ def _find_encoding(start: bytes) -> str:
 
 
 def pick_evenly(items: Sequence[Any], most: int) -> Sequence[Any]:
-    """All items, or so many of them at equal distances."""
+    """Return all items, or this number of them at equal distances."""
     return items if len(items) <= most else [items[at * len(items) // most] for at in range(most)]
 
 
@@ -123,7 +124,7 @@ def _look_at_csv(lines: Sequence[str], most: int, options: dict[str, str | bool]
 
 
 def _find_separator(lines: Sequence[str]) -> str:
-    """The one by which most lines have the same number of fields, and more than one."""
+    """Return the separator by which most lines have the same number of fields, more than one."""
 
     def count_alike(separator: str) -> tuple[int, int]:
         counts = [len(row) for row in _parse(lines, separator)]
@@ -144,7 +145,8 @@ def _parse(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def _split_records(lines: Sequence[str], separator: str, is_cut: bool) -> tuple[list[list[str]], int, int]:
-    """The rows; how many of them have a line break inside quotes; and how many lines leave a quote open."""
+    """Return the rows, the number of rows with a line break inside quotes, and the number of lines with an open
+    quote."""
     if not any(line.count('"') % 2 for line in lines):
         rows = _parse(lines, separator)
         if len(rows) == len(lines):
@@ -170,8 +172,10 @@ def _split_records(lines: Sequence[str], separator: str, is_cut: bool) -> tuple[
 
 
 def _find_close(lines: Sequence[str], at: int, options: Mapping[str, str]) -> int:
-    """Behind the line on which the quote is closed that is open on this one; 0 where none of the next lines closes
-    it, or where something stands behind the closing quote."""
+    """Return the index after the line that closes the quote which is open on this line.
+
+    It is 0 if none of the next lines closes the quote, or if text follows the closing quote.
+    """
     for end in range(at + 1, min(at + _LINES, len(lines))):
         if '"' in lines[end] and not leaves_quote_open("\n".join(lines[at : end + 1]), options):
             try:
@@ -183,7 +187,10 @@ def _find_close(lines: Sequence[str], at: int, options: Mapping[str, str]) -> in
 
 
 def _is_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether names stand in the first row: no numbers and dates where the others have them. A year may be a name."""
+    """Return whether the first row has names: no numbers or dates where the other rows have them.
+
+    A year may be a name.
+    """
 
     def is_value(text: str) -> bool:
         return bool(_VALUE.fullmatch(text.strip()))
@@ -214,7 +221,7 @@ def _look_at_json(lines: Sequence[str], most: int, options: dict[str, str | bool
 
 
 def _is_whole(lines: Sequence[str]) -> bool:
-    """Whether the file is one value that goes over lines, or an array: its first line is no object."""
+    """Return whether the file is one value over several lines, or an array: its first line is not an object."""
     if not lines or _parse_object(lines[0], Counter()) is not None:
         return False
     if lines[0].lstrip().startswith("["):
@@ -223,7 +230,7 @@ def _is_whole(lines: Sequence[str]) -> bool:
 
 
 def _split_objects(text: str, doubled: Counter[str], most: int) -> Iterator[dict[str, Any]]:
-    """The objects at the beginning of a text: one, or those of an array that are there as a whole."""
+    """Yield the objects at the beginning of a text: one object, or the complete objects of an array."""
     keys: set[str] = set()
     decoder = json.JSONDecoder(object_pairs_hook=lambda pairs: _keep_doubled(pairs, keys))
     at = len(text) - len(text.lstrip().removeprefix("["))
@@ -250,7 +257,7 @@ def _parse_object(line: str, doubled: Counter[str]) -> dict[str, Any] | None:
 
 
 def _keep_doubled(pairs: list[tuple[str, Any]], keys: set[str]) -> dict[str, Any]:
-    """The object, with its last values; keys that differ only in case are the same."""
+    """Return the object, with the last value of each key. Keys that differ only in case are the same."""
     found = dict(pairs)
     if len(found) < len(pairs) or len({key.lower() for key in found}) < len(found):
         lowered = [key.lower() for key, _ in pairs]

@@ -1,13 +1,13 @@
-"""A few lines of JSON become rows in this process, where each of them surely is the row that Spark would read.
+"""Conversion of a few lines of JSON to rows in this process, if Spark would certainly read the same rows.
 
-Only what is written plainly is read here: objects of single values that are of the very types of their columns. Where
-one line is anything else, be it bad or only unusual, all of them are Spark's to read.
+Only plain lines are read here: objects of single values that have exactly the types of their columns. If one line is
+bad or only unusual, Spark reads all of them.
 
-Other files are looked at: whether each line surely is the row that Spark's parser makes of it. That parser stops behind
-the first value, leaves out keys that it does not know, and changes some values without a word. A number that is too
-large for a float becomes infinite, half of a surrogate pair a question mark, and control characters around a time are
-cut off. Of a key that stands twice the last value wins. Plain lines have none of these; they are known by one pattern.
-Other lines are parsed, in small files.
+Other files are only checked: whether Spark's parser certainly turns each line into a row without a change. That parser
+stops after the first value, drops unknown keys, and changes some values silently. A number that is too large for a
+float becomes infinite. Half of a surrogate pair becomes a question mark. Control characters around a time are dropped.
+If a key occurs twice, the last value wins. Plain lines have none of these, and one pattern recognizes them. Other lines
+are parsed, in small files.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ _KINDS: Mapping[str, frozenset[type]] = {
     "timestamp": _ONLY_TEXT,
     "timestamp_ntz": _ONLY_TEXT,
 }
-"""What JSON's values are in Python that are of a column's type."""
+"""The Python types of JSON values that fit a column's type."""
 _NAME, _DIGITS, _WHOLE = 1_000, 38, 1 << 63
-"""Up to how long a name or a number may be, and how large a whole number, for no parser to mind."""
+"""The greatest length of a name and of a number, and the limit of whole numbers, that every parser accepts."""
 _DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _TIME = _DATE + r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _MINUS_NOTHING = re.compile(r"-0(?![0-9.eE])")
 
 
 class _Unlike(ValueError):
-    """Something that is not written plainly."""
+    """The text is not plain."""
 
 
 def parse_rows(
     content: bytes, schema: T.StructType, *, extra: bool, missing: bool, zone: Callable[[], str]
 ) -> pa.Table | None:
-    """The rows of these lines; None where Spark has to read them.
+    """Return the rows of these lines; None if Spark has to read them.
 
-    Keys that the schema has not are left out unless they count (`extra`), and so do columns that a line has not
-    (`missing`). `zone` says in which zone times are that name none.
+    Unknown keys are ignored unless `extra` is true, and so are missing columns unless `missing` is true. `zone` returns
+    the time zone of times that have none.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -82,14 +82,14 @@ def parse_rows(
 
 
 def list_kinds(schema: T.StructType) -> Mapping[str, str] | None:
-    """The type of each column, without its sizes; None where Spark has to read one of them."""
+    """Return the type of each column, without its sizes; None if Spark has to read one of them."""
     kinds = {column.name: column.dataType.simpleString().partition("(")[0] for column in schema}
     plain = all(kind in _KINDS for kind in kinds.values()) and not any(column.metadata for column in schema)
     return kinds if plain and len({name.lower() for name in kinds}) == len(schema.names) else None
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines of a text, which end where Spark sees an end."""
+    """Return the lines of a text, split where Spark splits them."""
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -139,7 +139,7 @@ def _is_single(value: Json) -> bool:
 
 
 def make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Callable[[], str]) -> pa.Array:
-    """The values as a column of this type. Raises where one is not of it, or not as Spark would understand it."""
+    """Return the values as a column of this type. Raise an error if a value does not fit it as Spark would read it."""
     if not {type(value) for value in values if value is not None} <= _KINDS[kind]:
         raise _Unlike
     if kind == "double":
@@ -156,12 +156,13 @@ def make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Cal
 
 
 def make_plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an array. arro3 makes it where it can: pyarrow imports pandas first, for 0.2 s."""
+    """Return the values as an array. arro3 makes it if it can, since pyarrow first imports pandas, which takes 0.2
+    s."""
     return pa.array(values, kind) if pa.types.is_decimal(kind) else pa.array(Array(values, kind))
 
 
 def _parse_times(values: Sequence[Any], kind: str, zone: Callable[[], str]) -> pa.Array:
-    """Times that all name the zone `Z`, or none of which names one."""
+    """Return times that all have the zone `Z`, or of which none has a zone."""
     zoned = kind == "timestamp" and any(value is not None and value.endswith("Z") for value in values)
     if kind == "timestamp" and not zoned and zone() != "UTC":
         raise _Unlike
@@ -177,10 +178,10 @@ def _require_match(values: Sequence[Any], pattern: str) -> pa.Array:
 
 
 _TRIES, _MOST = 8, 100
-"""So often a pattern learns of other keys, and so many it knows at most."""
+"""How often a pattern learns more keys, and how many keys it has at most."""
 _TEXT = r'"(?:[^"\\\x7f]|\\[^ub])*"'
 _NUMBER = r"-?[0-9]{1,38}(?:\.[0-9]*)?|-?[0-9]{1,9}(?:\.[0-9]*)?[eE](?:-[0-9]+|\+?[0-2]?[0-9])"
-"""Surely finite, also as a `float`."""
+"""A number that is finite even as a `float`."""
 _BLANK = r"[ \t]*"
 _SINGLE = rf"(?:{_TEXT}|{_NUMBER}|true|false|null)"
 _VALUE = rf"(?:{_SINGLE}|\[{_BLANK}(?:{_SINGLE}{_BLANK}(?:,{_BLANK})?)*\])"
@@ -191,14 +192,14 @@ _HALF = re.compile(
     r"|\\\\u[dD]"
 )
 _CUT = ("\\u00", "\\b", "\x7f")
-"""How control characters are written, which Spark cuts off times."""
+"""The forms of control characters that Spark drops around times."""
 
 
 def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool) -> bool:
-    """Whether all lines of these files are plain: an object of single values, or arrays of them, whose keys come in
-    one order, each once, exactly as the schema has them. It does not look at large files.
+    """Return whether all lines of these files are plain. Large files are not checked, and count as not plain.
 
-    Keys that the schema has not count with `extra`; columns that a line has not count with `missing`.
+    A plain line is an object of single values, or arrays of them. Its keys have one order in all files and occur once,
+    exactly as in the schema. Unknown keys matter only with `extra`, and missing columns only with `missing`.
     """
     try:
         if not is_moderate(files):
@@ -220,11 +221,11 @@ def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: boo
 def none_is_odd(
     files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
 ) -> bool:
-    """Whether these files, if they are small, have one object a line, or one value as a whole, of which Spark's parser
-    changes nothing, and whose keys are as the schema has them.
+    """Return whether Spark's parser changes nothing in these files, and their keys match the schema. They must be
+    small.
 
-    Keys that the schema has not count with `extra`, or if they are one of its names in other letters; columns that a
-    line has not count with `missing`; a key that stands twice counts with `doubled`.
+    They must have one object a line, or one value as a whole. Unknown keys matter with `extra`, or if they differ from
+    a column only in case. Missing columns matter with `missing`, and keys that occur twice with `doubled`.
     """
     make_object = _make_unique_object if doubled else dict
     try:
@@ -248,7 +249,7 @@ def none_is_odd(
 
 
 def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
-    """Whether an object in the value has other keys than its type has names."""
+    """Return whether an object in the value has keys other than the names of its type."""
     if isinstance(kind, T.ArrayType | T.MapType):
         element = kind.elementType if isinstance(kind, T.ArrayType) else kind.valueType
         inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -264,12 +265,15 @@ def _differs(value: Any, kind: T.DataType, extra: bool, missing: bool) -> bool:
 
 
 def has_half(content: str) -> bool:
-    """Whether half of a surrogate pair may stand there; unknown where JSON has backslashes."""
+    """Return whether the text may contain half of a surrogate pair.
+
+    After a backslash this is unknown, and counts as true.
+    """
     return _HALF.search(content) is not None
 
 
 def _find_unlike(lines: pa.Array, keys: Sequence[str], *, all_there: bool) -> pa.Array:
-    """The lines that are not plain objects with these keys, in this order."""
+    """Return the lines that are not plain objects with these keys, in this order."""
     once = "" if all_there else "?"
     items = "".join(
         rf'(?:"{re.escape(key)}"{_BLANK}:{_BLANK}{_VALUE}{_BLANK}(?:,{_BLANK}|\}}{_BLANK}\z)){once}' for key in keys
@@ -279,7 +283,7 @@ def _find_unlike(lines: pa.Array, keys: Sequence[str], *, all_there: bool) -> pa
 
 
 def _learn(keys: list[str], line: str) -> bool:
-    """Put the keys of this line among those that are known, in its order; False where that is not to be had."""
+    """Insert the keys of this line into the known keys, in its order. Return False if that is impossible."""
     found = json.loads(line, object_pairs_hook=_make_unique_object)
     if not isinstance(found, dict) or not found.keys() - {*keys}:
         return False
@@ -300,7 +304,7 @@ def _are_known(keys: Collection[str], names: Collection[str], extra: bool) -> bo
 
 
 def _make_unique_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """An object none of whose keys stands twice, whatever the case of its letters. Raises ValueError for another."""
+    """Return the object. Raise ValueError if a key occurs twice, in upper or lower case."""
     found = dict(pairs)
     if len(found) < len(pairs) or len({key.lower() for key in found}) < len(pairs):
         raise ValueError("a key is there twice")

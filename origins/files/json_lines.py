@@ -1,4 +1,4 @@
-"""Lines of JSON as text: their content, when a line is no row, the message about it, and what the DLQ keeps of it."""
+"""SQL over lines of JSON: their content, when a line is not a row, the message about it, and the text for the DLQ."""
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ if TYPE_CHECKING:
 
 
 LINE = HIDDEN + "line"
-"""The column with a line as it was found."""
+"""The column with the line as it is in the file."""
 NO_FILE = HIDDEN + "no_file"
-"""The column that is true where that is a whole file, which is neither an object nor an array of them."""
+"""The column that is true if `LINE` is a whole file that is neither an object nor an array of objects."""
 PARSED = HIDDEN + "parsed"
-"""The column with what was parsed of a line."""
+"""The column with the parsed line."""
 _ROW = HIDDEN + "row"
 _WRONG = HIDDEN + "wrong"
-"""The column with what is wrong with a line's keys; empty where nothing is, and NULL for a line that is plain."""
+"""The column with the problem of a line's keys; empty if there is none, and NULL for a plain line."""
 _AGAIN = HIDDEN + "again"
 _LARGE = r"[eE]\+?[0-9]{2}|[0-9]{39}"
-"""What stands in every number that is too large for a `float`."""
+"""A pattern that occurs in every number that is too large for a `float`."""
 _LITERAL = r'(?<=[:\[,\s])(?:[+-]?(?:Infinity|INF)|"[+-]?(?:Infinity|INF)")(?=\s*[,\]}])'
 _NO_ASCII, _ESCAPE, _MAY_BE_CUT = r"[^\x00-\x7f]", r"\u", CONTROL + r"|\\[bu]"
 _BACKSLASH, _DELETE = quote_text("\\"), quote_text("\x7f")
-"""What is in every line in which a control character may be, because parsers take no other one as it is."""
+"""Characters of which each line with a control character has one, because parsers accept no other form."""
 _TIMES = ("date", "timestamp", "timestamp_ntz")
 _WHOLE_PAIRS = r"(?s)\A(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F]).{4}|\\u[dD][89abAB].{2}\\u[dD][c-fC-F].{2})*+\z"
 NO_TEXT = "some bytes are not valid UTF-8, or half of a surrogate pair is missing"
 
 
 def has_more(options: Mapping[str, str]) -> str:
-    """SQL that is true where more stands in `LINE` than one object."""
+    """Return SQL that is true if `LINE` contains more than one object."""
     return has_tail(quote_name(LINE), as_map(options), whole_file=is_whole(options))
 
 
 def judge_json(
     schema: T.StructType, options: Mapping[str, str], typed: Mapping[str, str], *, in_words: bool
 ) -> Verdict:
-    """The verdict on what Spark's reader has read, but for what stands behind a line's first value. `typed` says where
-    columns stand that were read with a finer type.
+    """Return the verdict on rows from Spark's reader, except on text after a line's first value.
 
-    Spark parses only the columns that are used. So the verdict asks for all of them, in a condition that is never
-    true and that no optimizer sees through: whether a line is bad must not depend on what is done with it.
+    `typed` names the columns that were read with a finer type. Spark parses only the columns that are used. So the
+    verdict also uses all of them, in a condition that is never true and that no optimizer can remove. A line must not
+    be bad or good depending on the use of its row.
     """
     corrupt = quote_name(CORRUPT)
     nothing = " and ".join(f"{quote_name(name)} is null" for name in schema.names)
@@ -88,8 +88,10 @@ def judge_json(
 
 
 def is_more(wrong: JsonChanges) -> str:
-    """SQL that is true for a `LINE` with more than one object, with other keys than it may have, or of which Spark's
-    reader makes other values."""
+    """Return SQL that is true for a `LINE` that Spark's reader would not read completely and unchanged.
+
+    Such a line has more than one object, or keys that it may not have, or values that the reader changes.
+    """
     line, options = quote_name(LINE), wrong.options
     if is_whole(options):
         line = _parsed_text_sql(options)
@@ -100,7 +102,7 @@ def is_more(wrong: JsonChanges) -> str:
 
 
 def is_no_text(options: Mapping[str, str]) -> str:
-    """SQL that is true for a `LINE` with bytes that are no text, or with half of a surrogate pair."""
+    """Return SQL that is true for a `LINE` with bytes that are not text, or with half of a surrogate pair."""
     line = quote_name(LINE)
     is_broken = f"not is_valid_utf8({line})"
     if options.get("encoding", "").upper() == "US-ASCII":
@@ -109,13 +111,15 @@ def is_no_text(options: Mapping[str, str]) -> str:
 
 
 def is_other_value(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
-    """SQL that is true where Spark's parser makes another value of a column than stands on the line: an infinite one
-    of a number, or one without control characters. `value` is what was parsed, if that is known."""
+    """Return SQL that is true if Spark's parser changes a column's value of the line.
+
+    It makes a number infinite, or drops control characters. `value` is the parsed value, if it is known.
+    """
     return any_of([_is_made_infinite(line, column, options, value), _is_cut_value(line, column, options)])
 
 
 def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, str], value: str | None = None) -> str:
-    """SQL that is true where Spark's parser makes an infinite value of a number; "false" without floats."""
+    """Return SQL that is true if Spark's parser makes a number infinite; "false" for a column without floats."""
     kind = column.dataType
 
     def infinite(at: str) -> str:
@@ -130,7 +134,8 @@ def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, st
 
 
 def _is_cut_value(line: str, column: T.StructField, options: Mapping[str, str]) -> str:
-    """SQL that is true where Spark's parser cuts control characters off a time; "false" for a column without times."""
+    """Return SQL that is true if Spark's parser drops control characters of a time; "false" for a column without
+    times."""
     found = any_inside(_AGAIN, column.dataType, _is_cut)
     if found == "false":
         return "false"
@@ -146,14 +151,15 @@ def _is_cut(value: str, kind: T.DataType) -> str:
 
 
 def _is_plain(wrong: JsonChanges, line: str, parsed: str | None = None) -> str:
-    """SQL that is true only for a line, if it is JSON, with one object, the right keys, and no value that was cut."""
+    """Return SQL that is true only for a line, if it is JSON, with one object, the right keys and no shortened
+    value."""
     is_plain = wrong.is_plain_sql(line, parsed)
     may_be_cut = any(_is_cut_value(line, each, wrong.options) != "false" for each in wrong.schema)
     return f"{is_plain} and not contains({line}, {_DELETE})" if may_be_cut else is_plain
 
 
 def as_written(line: str, column: T.StructField, value: str) -> str:
-    """SQL for a column's value as it stands on the line; Spark gives the text of a number as it has read it."""
+    """Return SQL for a column's value as the line has it. Spark gives the text of a number in the form that it read."""
     if not _is_float(column.dataType):
         return value
     escaped = "".join(each if each.isalnum() or each == "_" else f"\\{each}" for each in column.name)
@@ -176,19 +182,19 @@ def _times_as_text(kind: T.DataType) -> T.DataType:
 
 
 def _parse_fields(wrong: JsonChanges) -> Sequence[T.StructField]:
-    """The columns as they are parsed of a line; of a whole file the array of its rows."""
+    """Return the columns that are parsed from a line. For a whole file that is the array of its rows."""
     if not is_whole(wrong.options):
         return wrong.schema.fields
     return [T.StructField(_ROW, T.ArrayType(wrong.schema))]
 
 
 def judge_surplus(wrong: JsonChanges) -> Verdict:
-    """The verdict on a `LINE` of which `is_more` is true; it says no more than that."""
+    """Return the verdict on a `LINE` for which `is_more` is true. It gives no details."""
     return Verdict(is_bad="true", why=quote_text(surplus_message(wrong.options)), raw=quote_name(LINE))
 
 
 def judge_json_text(wrong: JsonChanges) -> Verdict:
-    """The verdict on what was `parse_lines`."""
+    """Return the verdict on the rows of `parse_lines`."""
     line, options = quote_name(LINE), wrong.options
     is_read = "true" if is_whole(options) else f"({PARSED}.{CORRUPT} is null or {is_array(line)})"
     is_change = f"coalesce({_WRONG} <> '', false) and not ({_is_broken(options)})"
@@ -216,7 +222,7 @@ def _refusal_sql(wrong: JsonChanges) -> str:
 
 
 def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str]) -> str:
-    """What a bad line has that does not fit; it is parsed once more for that, as text."""
+    """Return SQL for the values of a bad line that do not fit. The line is parsed again for that, as text."""
     as_text = quote_text(", ".join(f"{quote_name(name)} string" for name in schema.names))
     again = f"from_json({line}, {as_text}, {as_map(options)})"
     misfits = []
@@ -229,8 +235,10 @@ def _describe_misfits(schema: T.StructType, line: str, options: Mapping[str, str
 
 
 def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
-    """The objects of whole files, each as a `LINE` with its text from the file. An object that is nested very deep is
-    written again. A file that is `NO_FILE` stays whole."""
+    """Return the objects of whole files, each as a `LINE` with its text from the file.
+
+    An object that is nested very deep is written again. A file that is `NO_FILE` is one `LINE`.
+    """
     parser_options = complete_parser_options(options)
     value = F.from_json(F.expr(_parsed_text_sql(options)), f"{_ROW} array<string>, {CORRUPT} string", parser_options)
     frame = files.withColumn(PARSED, F.when(F.expr(ONCE), value))
@@ -244,11 +252,10 @@ def split_objects(files: DataFrame, options: Mapping[str, str]) -> DataFrame:
 
 
 def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = False) -> DataFrame:
-    """The columns of the schema beside each `LINE`; `PARSED`, which is NULL for a blank one; and `CORRUPT`, which is
-    NULL unless it is bad.
+    """Return the schema's columns beside each `LINE`, with `PARSED` and `CORRUPT`.
 
-    Blank lines are left out, unless they are to be kept. A whole file is as many rows as its array has, or one if it
-    is bad.
+    `PARSED` is NULL for a blank line, and `CORRUPT` is NULL unless the line is bad. Blank lines are dropped unless
+    `keep_blank` is true. A whole file gives as many rows as its array has, or one row if it is bad.
     """
     schema, options = wrong.schema, wrong.options
     parser_options = complete_parser_options(options)
@@ -277,20 +284,20 @@ def parse_lines(lines: DataFrame, wrong: JsonChanges, *, keep_blank: bool = Fals
 
 
 def _is_inexact(schema: T.StructType, options: Mapping[str, str]) -> str:
-    """SQL that is true where something was parsed that is too fine for its column."""
+    """Return SQL that is true if a parsed value is too fine for its column."""
     row = "row" if is_whole(options) else PARSED
     lost = any_of(is_inexact(f"{row}.{quote_name(each.name)}", each.dataType) for each in schema)
     return f"coalesce(exists({PARSED}.{_ROW}, row -> {lost}), false)" if lost != "false" and row == "row" else lost
 
 
 def _is_broken(options: Mapping[str, str]) -> str:
-    """SQL that is true for what was parsed and is no object, or has values of other types."""
+    """Return SQL that is true if the parsed text is not an object, or has values of other types."""
     is_broken = f"{PARSED}.{CORRUPT} is not null or {is_no_text(options)} or {has_more(options)}"
     return f"{is_broken} or exists({PARSED}.{_ROW}, row -> row is null)" if is_whole(options) else is_broken
 
 
 def _parsed_text_sql(options: Mapping[str, str]) -> str:
-    """What is parsed: the line, or the file as an array with a name."""
+    """Return SQL for the text to parse: the line, or the file as an array with a name."""
     line = quote_name(LINE)
     if not is_whole(options):
         return line
@@ -304,7 +311,7 @@ def _parse_schema(schema: T.StructType, options: Mapping[str, str]) -> T.StructT
 
 
 def surplus_message(options: Mapping[str, str]) -> str:
-    """The message about a line, or a whole file, with more than one object."""
+    """Return the message about a line, or a whole file, with more than one object."""
     if is_whole(options):
         return "this file is not one JSON object or one array of objects; without multiLine each line is one object"
     return "this line has more than one object; each needs a line of its own"
@@ -327,12 +334,12 @@ _LARGE_NUMBER = (
 )
 _AS_TEXT = '"$1"'
 _OUTSIDE = r'(?=(?:[^"\\]|\\.|"(?:[^"\\]++|\\.)*+")*+\z)'
-"""What stands behind a place that is in no text."""
+"""A pattern for the text after a position that is outside all strings."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JsonRescue:
-    """Lines taken apart by the policies, each of which may be another; with `multiLine` the objects of files."""
+    """Lines that are parsed key by key under different policies; with `multiLine` the objects of files."""
 
     wrong: JsonChanges
 
@@ -342,7 +349,7 @@ class JsonRescue:
 
     @property
     def _each(self) -> JsonChanges:
-        """The same for an object by itself."""
+        """Return the same for a single object."""
         return replace(self.wrong, options=self._options)
 
     @property
@@ -351,7 +358,7 @@ class JsonRescue:
 
     @property
     def rescued_sql(self) -> str:
-        """SQL for what was rescued of a line, as JSON; NULL if there is nothing."""
+        """Return SQL for the rescued values of a line, as JSON; NULL if nothing was rescued."""
         line, keys = quote_name(LINE), _KEPT
         whole = f"to_json(named_struct('_line', {line}))"
         chosen = f"map_filter({{values}}, (key, value) -> array_contains({keys}, key))"
@@ -363,7 +370,10 @@ class JsonRescue:
         return f"case when {_NO_OBJECT} then if({takes}, {whole}, null) when size({keys}) > 0 then {some} end"
 
     def rows(self, lines: DataFrame) -> DataFrame:
-        """The columns of the schema beside each `LINE`; what does not fit is NULL there. Blank lines are left out."""
+        """Return the schema's columns beside each `LINE`.
+
+        A value that does not fit is NULL. Blank lines are dropped.
+        """
         line, schema, is_file = quote_name(LINE), self.wrong.schema, "false"
         if is_whole(self.wrong.options):
             lines, is_file = split_objects(lines, self.wrong.options), NO_FILE
@@ -448,6 +458,9 @@ def _fitting_value_sql(column: T.StructField) -> str:
 
 
 def _is_no_object(line: str) -> str:
-    """SQL that is true for text that is no JSON object; one with a key twice is, though one parser refuses it."""
+    """Return SQL that is true for text that is not a JSON object.
+
+    An object with a key twice is one, although one of the parsers refuses it.
+    """
     is_none = f"json_object_keys({line}) is null"
     return f"coalesce(schema_of_variant(try_parse_json({line})) not like 'OBJECT%', {is_none})"

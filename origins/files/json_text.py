@@ -1,8 +1,8 @@
-"""SQL over the text of JSON: what stands behind its value, and its keys beside a schema; which lines are refused.
+"""SQL over the text of JSON: text after its value, keys that are not in a schema, and lines that are refused.
 
-Spark's parser stops behind the value on a line, and never sees the rest. A line whose first closing brace is its last
-character is clean; a pattern knows most of the others. What it does not know is parsed once more, inside brackets that
-anything behind the value would break.
+Spark's parser stops after the value on a line, and never reads the rest. A line whose first closing brace is its last
+character is clean. A pattern recognizes most of the others. The rest is parsed again, inside brackets that any text
+after the value would break.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _MAP = quote_text("map<string,string>")
 
 
 _DEEPEST = 5
-"""Objects inside objects, as many as the pattern follows."""
+"""The depth of nested objects that the pattern follows."""
 _AROUND = r"^[ \t\r\n]*+(?:\[[ \t\r\n,]*+\][ \t\r\n]*+)?\z"
-"""What stands around the objects of a whole file."""
+"""A pattern for the text around the objects of a whole file."""
 _BLANK = r"[ \t\r\n]*+"
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _IS_ARRAY = r"^[ \t\r\n]*\["
@@ -32,17 +32,18 @@ _ENDS_ARRAY = r"[}\]][ \t\r\n]*\]"
 _OBJECT = "struct<x string>"
 _KEY_END = '":'
 _SPACED = ("'", '" ', '"\t', '"\r', '"\n')
-"""What is in every text in which a key is not in double quotes, or has a blank behind it."""
+"""Texts of which each line has one if a key is not in double quotes, or has a blank after it."""
 _FEW_NAMES = 16
 _BACKSLASH, _SINGLE = "\\", "'"
 _DEFAULT = "EXISTS_DEFAULT"
-"""Where the schema says what parsers make of a column that a line has not."""
+"""The key in the schema's metadata for the value that parsers give a missing column."""
 
 
 def has_tail(value: str, options: str, *, whole_file: bool) -> str:
-    """SQL that is true for a line with more than one object; for a whole file, with more than one object or one array.
+    """Return SQL that is true for a line with more than one object; for a whole file, with more than one object or
+    array.
 
-    It is never NULL. For text that is no JSON the answer is undefined.
+    It is never NULL. For text that is not JSON the answer is undefined.
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
@@ -55,24 +56,24 @@ def has_tail(value: str, options: str, *, whole_file: bool) -> str:
 
 
 def is_array(value: str) -> str:
-    """SQL that is true for text that begins as an array does."""
+    """Return SQL that is true for text that begins like an array."""
     return _matches_sql(value, _IS_ARRAY)
 
 
 def as_array(value: str) -> str:
-    """SQL for the text of a whole file as an array, if it is one or an object."""
+    """Return SQL for the text of a whole file as an array, if it is an array or an object."""
     return f"if({is_array(value)}, {value}, concat('[', {value}, '\\n]'))"
 
 
 def split_objects_sql(value: str) -> str:
-    """SQL for the texts of the objects in the text of a whole file, unchanged; NULL if some are too deep."""
+    """Return SQL for the texts of the objects in a whole file, unchanged; NULL if some are nested too deep."""
     pattern = quote_text(_pattern(_DEEPEST))
     rest = f"regexp_replace({value}, {pattern}, '')"
     return f"if({_matches_sql(rest, _AROUND)}, regexp_extract_all({value}, {pattern}, 0), null)"
 
 
 def _pattern(depth: int) -> str:
-    """A pattern for an object with so many inside each other. It knows text, so that braces there mean nothing."""
+    """Return a pattern for an object with this depth of nested objects. It ignores braces inside strings."""
     inside = [r"""[^{}"'/]++""", _STRING, *([_pattern(depth - 1)] if depth else [])]
     return rf"\{{(?:{'|'.join(inside)})*+\}}"
 
@@ -82,7 +83,10 @@ _ONE_VALUE = rf"(?s)^{_BLANK}(?:\[(?:[^\[\]{{}}\"'/]++|{_STRING}|{_pattern(2)})*
 
 
 def _stands_alone_sql(value: str, options: str, kind: str) -> str:
-    """Whether the value is all there is. What breaks out of the one pair of brackets breaks the other."""
+    """Return SQL that is true if the value has no text after it.
+
+    Text that escapes one pair of brackets breaks the other.
+    """
     in_an_array = _is_one(f"concat('[', {value}, '\\n]')", options, kind)
     in_an_object = _is_one(f"concat('[{{\"\":', {value}, '\\n}}]')", options, _OBJECT)
     return f"({in_an_array} and (not {_matches_sql(value, _ENDS_ARRAY)} or {in_an_object}))"
@@ -97,9 +101,10 @@ def _matches_sql(value: str, pattern: str) -> str:
 
 
 def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
-    """SQL that is true for a line with a key that the schema has not, or only with one of its names in other letters.
+    """Return SQL that is true for a line with a key that the schema does not have.
 
-    It may be true for other lines as well, but costs no parsing.
+    Without `any_name`, it must differ from one of the schema's names only in case. The SQL may be true for other lines
+    as well, but needs no parsing.
     """
     names = "|".join(sorted({_escape_pattern(path[-1]) for path, _ in walk_types(schema) if path}))
     other = r'(?:[^"\\]|\\.)*+' if any_name else f"(?iu:{names})"
@@ -110,8 +115,11 @@ def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
 
 
 def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
-    """SQL that is true only for a line whose keys are names of the schema, each of them once: as many quotes are before
-    a colon as names are found. None where a schema has so many names that patterns cost less."""
+    """Return SQL that is true only for a line whose keys are names of the schema, each once; None for too many names.
+
+    It compares the number of quotes before a colon with the number of names that were found. With many names, patterns
+    cost less.
+    """
     names = {path[-1] for path, _ in walk_types(schema) if path}
     if len(names) > _FEW_NAMES or any(map(_may_look_like_members, names)):
         return None
@@ -122,21 +130,22 @@ def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
 
 
 def _may_look_like_members(name: str) -> bool:
-    """Whether several members of an object may be written as if they were one key of this name."""
+    """Return whether several members of an object may look like one key of this name."""
     return '"' in name
 
 
 def _contains_sql(line: str, text: str) -> str:
-    """SQL that looks for a rare last character first, since a search stops wherever the first one is."""
+    """Return SQL that first searches for a rare last character, because a search stops wherever the first character
+    is."""
     found = f"contains({line}, {quote_text(text)})"
     return found if text[-1] in " '" else f"contains({line}, {quote_text(text[-1])}) and {found}"
 
 
 def _is_one_flat_object(line: str, found: str) -> str:
-    """SQL that is true only for an object without objects inside it, alone on its line, whose members are as many as
-    were `found`: there are no more members than commas, and one. Nothing is escaped in such a line.
+    """Return SQL that is true only for a line that is one flat object with exactly `found` members, without escapes.
 
-    The last piece between commas is the only one with a brace, and so no other piece is equal to it.
+    An object has at most one member more than commas. The last piece between commas is the only one with a brace, and
+    so no other piece is equal to it.
     """
     before = f"cast(substring(cast({line} as binary), 1, octet_length({line}) - 1) as string)"
     is_alone = f"startswith({line}, '{{') and endswith({line}, '}}') and not contains({before}, '}}')"
@@ -145,19 +154,21 @@ def _is_one_flat_object(line: str, found: str) -> str:
 
 
 def keys_sql(line: str, options: Mapping[str, str]) -> str:
-    """SQL for the keys of the object in a text; none if it is no object."""
+    """Return SQL for the keys of the object in a text; none if it is not an object."""
     return f"coalesce(map_keys(from_json({line}, {_MAP}, {as_map(options)})), {_NONE})"
 
 
 def strange_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
-    """SQL for the paths (`address.zip`) of the keys that the schema has not, however deep."""
+    """Return SQL for the paths (`address.zip`) of the keys that the schema does not have, at any depth."""
     return _collect_paths_sql(line, schema, options, lambda keys, names: f"array_except({keys}, {names})")
 
 
 def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -> str:
-    """SQL for the paths of fields that an object has more than once, where upper and lower case are the same. Keys of a
-    map are compared as they are. A key without a field is left out: it loses nothing. One parser that finds such keys
-    looks first."""
+    """Return SQL for the paths of fields that an object has more than once, in upper or lower case.
+
+    Keys of a map are compared exactly. A key without a field is left out, because no value is lost. A parser that
+    detects such keys is tried first.
+    """
 
     def in_object(keys: str, names: str) -> str:
         return f"filter({names}, name -> size(filter({keys}, key -> lower(key) = lower(name))) > 1)"
@@ -171,7 +182,10 @@ def doubled_paths_sql(line: str, kind: T.DataType, options: Mapping[str, str]) -
 
 
 def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str]) -> str:
-    """SQL for the paths of what the schema has and the object has not; of a struct that is NULL nothing is lacking."""
+    """Return SQL for the paths of the schema that the object does not have.
+
+    For a struct that is NULL none is missing.
+    """
     found = f"if(size({{keys}}) = 0, {_NONE}, array_except({{names}}, {{keys}}))"
     inner = _collect_paths_sql(line, schema, options, lambda keys, names: found.format(keys=keys, names=names))
     is_empty = f"coalesce(size(from_json({line}, {_MAP}, {as_map(options)})) = 0, false)"
@@ -179,7 +193,7 @@ def lacking_paths_sql(line: str, schema: T.StructType, options: Mapping[str, str
 
 
 def value_under_key_sql(line: str, name: str, kind: str, options: Mapping[str, str]) -> str:
-    """SQL for the value under a key of the object in a text, as this type; as text, an object is JSON."""
+    """Return SQL for the value under a key of the object in a text, with this type. An object as text is JSON."""
     return f"from_json({line}, {quote_text(f'{quote_name(name)} {kind}')}, {as_map(options)}).{quote_name(name)}"
 
 
@@ -191,8 +205,10 @@ def _collect_paths_sql(
     in_map: Callable[[str], str] | None = None,
     before: str = "",
 ) -> str:
-    """SQL for the paths of what is found in the object and in those inside it: `in_object` looks at its keys beside the
-    names that it may have, and `in_map` at the keys of a map."""
+    """Return SQL for the paths that are found in the object and in the objects inside it.
+
+    `in_object` compares its keys with the names that it may have, and `in_map` checks the keys of a map.
+    """
     keys, parts = keys_sql(line, options), []
     if isinstance(kind, T.StructType):
         parts.append(_put_before(in_object(keys, _array_sql(kind.names)), before))
@@ -234,7 +250,7 @@ _SPELLED = " is spelled differently from the column, and keys must match exactly
 
 @dataclass(frozen=True, kw_only=True)
 class JsonChanges:
-    """What the policies say about the keys of objects that are to have this schema."""
+    """The policies for the keys of objects that should have this schema."""
 
     schema: T.StructType
     changes: Changes
@@ -242,31 +258,31 @@ class JsonChanges:
 
     @property
     def asks_missing(self) -> bool:
-        """Whether a column that a line has not is anything to speak of."""
+        """Return whether missing columns matter."""
         return self.changes.missing != "evolve"
 
     @property
     def asks_extra(self) -> bool:
-        """Whether a key that the schema has not is."""
+        """Return whether keys that the schema does not have matter."""
         return self.changes.extra != "ignore"
 
     @property
     def asks_doubled(self) -> bool:
-        """Whether a key that stands twice is."""
+        """Return whether keys that occur twice matter."""
         return self.changes.doubled != "keep_last"
 
     @property
     def takes_apart(self) -> bool:
-        """Whether lines are taken apart key by key: not all that does not fit is refused alike."""
+        """Return whether lines are parsed key by key, because some values that do not fit are not refused."""
         policies = {self.changes.wider, self.changes.other, self.changes.corrupt}
         return self.changes.rescues or not (is_whole(self.options) or policies <= {"nack", "evolve"})
 
     def is_plain_sql(self, line: str, parsed: str | None = None) -> str:
-        """SQL that is true only for a line whose object has the right keys, each of them once, and which has nothing
-        behind the object, and no escapes; if it is JSON at all. It costs a fraction of the exact checks.
+        """Return SQL that is true only for a line whose object has the right keys, each once, and no text after it.
 
-        A column of `parsed` that is not NULL proves its key. The text proves the others, since a name between quotes
-        and before a colon is a key where nothing is escaped, and no quote is a single one.
+        The line also has no escapes. It must be JSON. The SQL costs a fraction of the exact checks. A column of
+        `parsed` that is not NULL proves its key. The text proves the others: without escapes and single quotes, a name
+        between quotes and before a colon is a key.
         """
         columns = self.schema.fields
         proving = [each.name for each in columns if parsed is not None and _DEFAULT not in each.metadata]
@@ -289,13 +305,14 @@ class JsonChanges:
 
     @property
     def _is_usual(self) -> bool:
-        """Whether JSON is read as text of UTF-8, a line each, and without more liberties than by default."""
+        """Return whether JSON is read as UTF-8, one object a line, and only as tolerantly as by default."""
         odd = self.options.keys() & {"encoding", "multiline"}
         return not odd and not any(name.startswith("allow") for name in self.options)
 
     @property
     def only_keys(self) -> bool:
-        """Whether only extra keys are rescued, so that nothing is to be taken apart where there are none."""
+        """Return whether only extra keys are rescued, so that files without extra keys need not be parsed key by
+        key."""
         return {self.changes.wider, self.changes.other, self.changes.corrupt} <= {"nack", "evolve"}
 
     @property
@@ -303,36 +320,42 @@ class JsonChanges:
         return "stop" in vars(self.changes).values()
 
     def strange_paths_sql(self, line: str) -> str:
-        """SQL for the paths of a line's keys that the schema has not, or in other letters, as far as anybody asks."""
+        """Return SQL for the paths of a line's keys that the schema does not have exactly, as far as the policies
+        need them."""
         is_asked = "true" if self.asks_extra else self._is_spelled
         suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
         found = strange_paths_sql(line, self.schema, self.options)
         return f"if({suspect}, filter({found}, path -> {is_asked}), cast(array() as array<string>))"
 
     def refusal_sql(self, line: str, paths: str | None = None) -> str:
-        """SQL for what is wrong with the keys of a line, by the policies; NULL if there is nothing. `paths` are its
-        `strange_paths_sql` ones, where they are known."""
+        """Return SQL for the problem of a line's keys, by the policies; NULL if there is none.
+
+        `paths` are its `strange_paths_sql` paths, if they are known.
+        """
         kinds = [kind for kind in _KEYS if getattr(self.changes, kind) not in _TAKEN]
         kinds += ["missing"] if self.asks_missing else []
         message = self._message_sql(line, paths, [*kinds, "doubled"] if self.asks_doubled else kinds)
         return message if self.asks_missing else f"if({self._may_be_refused(line)}, {message}, null)"
 
     def stop_sql(self, line: str, paths: str | None = None) -> str:
-        """SQL for what is wrong with the keys of a line so that the run stops; NULL if there is nothing."""
+        """Return SQL for the problem of a line's keys that stops the run; NULL if there is none."""
         stops = {kind for kind in ("extra", "other", "missing") if getattr(self.changes, kind) == "stop"}
         return self._message_sql(line, paths, sorted(stops))
 
     def rescued_paths_sql(self, paths: str) -> str:
-        """SQL for those of the `strange_paths_sql` paths that are rescued."""
+        """Return SQL for the rescued paths among the `strange_paths_sql` paths."""
         return f"filter({paths}, path -> {self._is_of([k for k in _KEYS if getattr(self.changes, k) == 'rescue'])})"
 
     def first_in_file_sql(self, line: str, found: str) -> str:
-        """What is `found` of a line, for a whole file: of the first of its objects in which something is."""
+        """Return SQL for the first value of `found`, over the objects of a whole file, that is not NULL."""
         objects = f"from_json({as_array(line)}, 'array<string>', {as_map(self.options)})"
         return f"get(filter(transform({objects}, object -> {found}), message -> message is not null), 0)"
 
     def _may_be_refused(self, line: str) -> str:
-        """SQL that is true for every line whose keys may be wrong: Spark compiles it, but for a message it does not."""
+        """Return SQL that is true for every line whose keys may be wrong.
+
+        Spark compiles it, but not the message's SQL.
+        """
         suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
         if self.asks_doubled:
             suspect = f"({suspect} or try_parse_json({line}) is null)"
@@ -347,7 +370,7 @@ class JsonChanges:
         return f"array_contains(array({', '.join(map(quote_text, paths))}), lower(path))"
 
     def _is_of(self, kinds: Sequence[str]) -> str:
-        """SQL that is true for a strange path that is of one of these kinds of change."""
+        """Return SQL that is true for a strange path of one of these kinds of change."""
         if set(kinds) >= set(_KEYS):
             return "true"
         return {(): "false", ("extra",): f"not {self._is_spelled}"}.get((*kinds,), self._is_spelled)

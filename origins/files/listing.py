@@ -1,9 +1,9 @@
-"""Which files there are: a path with wildcards, looked up on this machine, in an object store or wherever Spark can
-look; and what waits there.
+"""The files of a path with wildcards, on this machine, in an object store or wherever Spark can list; and their
+backlog.
 
-`*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder stands for the
-files that lie directly in it. Names that begin with `_` or `.` are never seen. A link is a file, or a folder, under
-its own name. Only regular files are files: to open a named pipe may take for ever.
+`*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder means the files directly
+in it. Names that begin with `_` or `.` are never listed. A link is a file or a folder under the link's name. Only
+regular files are read, since opening a named pipe may never return.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _KEPT = 64
-"""The most files of a pattern of which the content is kept."""
+"""The most files of a pattern whose content is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilePattern:
-    """A path, taken apart into a root that is fixed and the wildcards below it."""
+    """A path, split into a fixed root and the wildcards below it."""
 
     root: str
-    """Absolute, as Spark takes it."""
+    """The absolute path in Spark's form."""
     segments: tuple[str, ...]
     local: bool
-    """Whether this machine's own file system is asked, which needs no Spark job."""
+    """Whether the files are on this machine, so that no Spark job is needed."""
     changes: bool = field(default=False, compare=False)
-    """Whether this process moves or deletes files there, so that it has to reach them itself."""
+    """Whether this process moves or deletes files there, and so needs direct access to them."""
     sizes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
-    """The sizes of files as far as they are known."""
+    """The known sizes of files."""
     _found: dict[str, ReadableFile] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
     def is_read_here(self) -> bool:
-        """Whether this process reads the files itself, without a Spark job."""
+        """Return whether this process reads the files itself, without a Spark job."""
         return self._files is not None
 
     @property
     def files(self) -> OpenFileSystem:
-        """What this process reads, moves and deletes files with, where it does."""
+        """Return the file system with which this process reads, moves and deletes the files."""
         assert self._files is not None
         return self._files
 
@@ -88,7 +88,10 @@ class FilePattern:
         return LocalDisk() if self.local else StoredFiles.reach(self.root, always=self.changes)
 
     def _ask(self, spark: SparkSession, question: Callable[[FileSystem], T]) -> T:
-        """What the file system answers; where this process has no access, what Spark does, if there is one."""
+        """Return the file system's answer.
+
+        If this process has no access, return Spark's answer, if a Spark is given.
+        """
         files = self._files
         if files is None:
             return question(SparkFiles(spark))
@@ -104,7 +107,7 @@ class FilePattern:
         return join_path(self.root, name)
 
     def find_file(self, name: str) -> ReadableFile:
-        """One file, which this process reads. What it has read of a small one in a store is kept for a while."""
+        """Return a file that this process reads. The content of a small file in a store is kept for a while."""
         if name not in self._found:
             if len(self._found) >= _KEPT:
                 self._found.clear()
@@ -112,21 +115,21 @@ class FilePattern:
         return self._found[name]
 
     def find_path(self, name: str) -> Path:
-        """The path of one file on this machine."""
+        """Return the path of a file on this machine."""
         return Path(without_scheme(self.join_path(name)))
 
     def make_patterns(self, names: Iterable[str]) -> list[str]:
-        """The paths of files as Spark's readers take them: patterns which only these files fit."""
+        """Return the paths of files for Spark's readers, as patterns that only these files fit."""
         return [escape_pattern(self.join_path(name)) for name in names]
 
     @property
     def is_there(self) -> bool:
-        """Whether this machine has the root; true if it is elsewhere."""
+        """Return whether the root exists on this machine; true if it is elsewhere."""
         return not self.local or os.path.isdir(without_scheme(self.root))
 
     @property
     def is_open(self) -> bool:
-        """Whether this user may list the root; true if it is elsewhere."""
+        """Return whether this user may list the root; true if it is elsewhere."""
         return not self.local or os.access(without_scheme(self.root), os.R_OK | os.X_OK)
 
     def list_files(
@@ -137,11 +140,11 @@ class FilePattern:
         *,
         may_be_gone: bool = False,
     ) -> list[File]:
-        """Return what is there now, in order. Raises `OriginError` if the root is missing or cannot be listed.
+        """Return the current files, in order. Raise `OriginError` if the root is missing or cannot be listed.
 
-        A `known` file on this machine is not looked at again: the result has it as it is known. What fits the pattern
-        but is no regular file, or cannot be read, is left out: `pass_over` gets its name and the reason. With
-        `may_be_gone` it is no error that a store has no file there.
+        A `known` file on this machine is not examined again, and the result has it as known. An entry that fits the
+        pattern but is not a regular file, or cannot be read, is left out: `pass_over` gets its name and the reason.
+        With `may_be_gone` a store without any file there is no error.
         """
 
         def find(files: FileSystem) -> list[File]:
@@ -151,7 +154,7 @@ class FilePattern:
         return self._ask(spark, find)
 
     def stat(self, spark: SparkSession, names: Sequence[str]) -> dict[str, File]:
-        """The files of these names as they are now, without missing ones."""
+        """Return the current state of the files with these names, without missing ones."""
         return {file.name: file for file in self._ask(spark, lambda files: files.stat(self.root, names))}
 
     def read(self, planned: Sequence[File]) -> Mapping[str, tuple[File, bytes]] | None:
@@ -171,14 +174,14 @@ class FilePattern:
         return found
 
     def is_same(self, one: File | None, other: File) -> bool:
-        """Whether a file is what it was. Some answers of a store have no parts of a second, and others have them."""
+        """Return whether a file is unchanged. Some answers of a store omit fractions of a second."""
         if one == other or one is None or self.local or one.size != other.size:
             return one == other
         seconds = one.modified // 1_000 == other.modified // 1_000
         return seconds and (one.modified % 1_000 == 0 or other.modified % 1_000 == 0)
 
     def now(self) -> float:
-        """The time in seconds by the clock that gives the files their times."""
+        """Return the time in seconds by the clock that sets the times of the files."""
         return time.time() if self._files is None else self._files.now()
 
     def matches(self, path: str) -> bool:
@@ -187,15 +190,17 @@ class FilePattern:
 
 
 def _sort_files(files: Iterable[File]) -> list[File]:
-    """By name and then, since sorting keeps the order of equals, by time: a third of what comparing pairs costs."""
+    """Return the files by time, then by name. Two stable sorts cost a third of a sort by pairs."""
     ordered = sorted(files, key=itemgetter(1))
     ordered.sort(key=itemgetter(0))
     return ordered
 
 
 def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:
-    """Take a path apart. What exists under exactly this name on this machine is meant literally. With `changes` this
-    process moves or deletes files there."""
+    """Split a path into a pattern. A path that exists on this machine under exactly this name is taken literally.
+
+    With `changes` this process moves or deletes files there.
+    """
     local = is_local(path)
     if local:
         scheme, bare = ("file:", without_scheme(path)) if path.startswith("file:") else ("", path)
@@ -217,27 +222,27 @@ def parse_pattern(path: str, *, changes: bool = False) -> FilePattern:
 
 
 CHANGED_AGAIN = 60.0
-"""For so many seconds a run that goes on does not look again whether files that it carried have changed."""
+"""The seconds within which a run does not check again whether carried files have changed."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""What stands in Python in a name that is not UTF-8."""
+"""A pattern for the characters that Python uses in a name that is not UTF-8."""
 PACKED = (".bz2", ".deflate", ".gz", ".lz4", ".lzo", ".snappy", ".xz", ".zst", ".zstd")
-"""How the names of files end that are packed."""
+"""The endings of the names of packed files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """How files are handed out."""
+    """The options that decide how files are divided into batches."""
 
     lanes: Sequence[str]
     max_files: int | None
     min_age: float
-    """A file that is younger, in seconds, may still be written, and waits."""
+    """The age in seconds below which a file waits, since it may still be written."""
     plain: bool
-    """Whether a file is about as large as its rows, unless its name says that it is packed."""
+    """Whether a file is about as large as its rows, unless its name shows that it is packed."""
 
 
 class FileBacklog(Backlog):
-    """The files that were there and not yet carried, lane by lane."""
+    """The files that existed at the survey and are not yet carried, lane by lane."""
 
     def __init__(
         self,
@@ -250,15 +255,15 @@ class FileBacklog(Backlog):
     ) -> None:
         self._terms = terms
         self._carried = carried
-        """Every file that was handed out, by name."""
+        """Every file that was planned, by name."""
         now = place.now() if terms.min_age else 0.0
-        lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN  # noqa: SLF001 -- one of its own kind
-        self._looked: float = before._looked if before is not None and lately else time.monotonic()  # noqa: SLF001 -- one of its own kind
-        """When all files were looked at, and not only those that were not carried."""
-        known = before._known if before is not None and lately else {}  # noqa: SLF001 -- one of its own kind
+        lately = before is not None and time.monotonic() - before._looked < CHANGED_AGAIN  # noqa: SLF001 -- of the same class
+        self._looked: float = before._looked if before is not None and lately else time.monotonic()  # noqa: SLF001 -- of the same class
+        """When all files were examined, including the carried ones."""
+        known = before._known if before is not None and lately else {}  # noqa: SLF001 -- of the same class
         carried_before = {name: file for name, file in known.items() if name in carried}
         self._passed: dict[str, str] = {}
-        """What fits the path and cannot be read as a file, by name, and why."""
+        """The entries that fit the path but cannot be read as files: by name, the reason."""
         everything = place.list_files(
             spark, carried_before, self._passed.__setitem__, may_be_gone=before is not None or bool(carried)
         )
@@ -285,7 +290,7 @@ class FileBacklog(Backlog):
 
     @property
     def files(self) -> list[File]:
-        """All of them, in order."""
+        """Return all waiting files, in order."""
         return sorted(file for files in self._lanes.values() for file in files)
 
     @property
@@ -331,7 +336,10 @@ class FileBacklog(Backlog):
         return f"{len(waiting)} file{'s' * (len(waiting) != 1)}, {size:,} bytes" if waiting else ""
 
     def _find_first(self, lane: str, start: Json) -> int:
-        """The place of the first file behind an offset. An offset from before this survey is before all its files."""
+        """Return the index of the first file after an offset.
+
+        It is 0 if the offset is from before this survey.
+        """
         files = self._lanes[lane]
         if not start:
             return 0
@@ -342,7 +350,7 @@ class FileBacklog(Backlog):
 
 
 def make_span(start: Json, files: Sequence[File]) -> Span:
-    """The span of these files, of which there is one at least, behind `start`."""
+    """Return the span of these files, at least one, after `start`."""
     last = files[-1]
     return Span(
         start=start,
@@ -353,7 +361,7 @@ def make_span(start: Json, files: Sequence[File]) -> Span:
 
 
 class FileOffset(TypedDict):
-    """The last file that was read of a lane."""
+    """The last file that was read in a lane."""
 
     file: str
     modified: int
@@ -361,10 +369,10 @@ class FileOffset(TypedDict):
 
 class _Parts(TypedDict):
     parts: Sequence[tuple[str, int, int]]
-    """Names, sizes and times."""
+    """The name, the size and the time of each file."""
 
 
 def list_files(parts: Sequence[Json]) -> list[File]:
-    """The files of a span, or of several, as they were found."""
+    """Return the files of one or several spans, as they were at the survey."""
     found = check_shape(_Parts, {"parts": parts})["parts"]
     return [File(modified, name, size) for name, size, modified in found]

@@ -22,7 +22,7 @@ FORMATS: Mapping[str, Sequence[str]] = {
     "parquet": ("datetimeRebaseMode", "int96RebaseMode"),
     "text": ("wholetext", "lineSep"),
 }  # fmt: skip
-"""The formats, with the options of Spark's reader that are known for each."""
+"""The formats, each with the known options of Spark's reader."""
 
 _BAD_LINES = "a line that cannot be read is refused and goes to the DLQ"
 _ONE_LIST = "only `path` decides which files are read"
@@ -55,23 +55,23 @@ TAKEN: Mapping[str, Mapping[str, str]] = {
         "enabledatetimeparsingfallback": _AS_CAST,
     },
 }
-"""For each format the options that are not a user's to set, in small letters, and why."""
+"""The options of each format that a user cannot set, in lower case, each with the reason."""
 
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "csv": {"escape": '"', "maxcolumns": "100000"},
     "json": {"locale": "en-CH", "maxstringlen": str(2**31 - 1), "enabledatetimeparsingfallback": "false"},
 }
-"""A quote inside quotes is doubled, as spreadsheets and RFC 4180 write it. With Spark's own locale the text "1,5"
-would be the decimal 15, in silence, and with its fallback "17" the date 1970-01-18. A line with more than 20,480 fields
-would fail its batch, and one with a text of more than 20 MB would be refused."""
+"""Wherry's defaults. A quote inside quotes is doubled, as in spreadsheets and RFC 4180. With Spark's locale the text
+"1,5" would silently be the decimal 15. With Spark's fallback "17" would be the date 1970-01-18. A line with more
+than 20,480 fields would fail its batch. A line with a text of more than 20 MB would be refused."""
 
 
 ENCODINGS = ("UTF-8", "UTF8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE", "UTF-32")
-"""Those that Spark can decode in text, and not only in files of JSON."""
+"""The encodings that Spark can decode in text, and not only in JSON files."""
 
 
 def check_options(kind: str, options: Mapping[str, object]) -> None:
-    """Raises ValueError for an option that is not a user's to set, or that looks like a known one misspelt."""
+    """Raise ValueError for an option that a user cannot set, or that looks like a misspelt known option."""
     known = {name.lower(): name for name in FORMATS[kind]}
     for option in options:
         if (why := TAKEN[kind].get(option.lower())) is not None:
@@ -90,7 +90,7 @@ def check_options(kind: str, options: Mapping[str, object]) -> None:
 
 
 def complete_options(kind: str, options: Mapping[str, str | float | bool]) -> dict[str, str]:
-    """The options as Spark takes them, with our defaults; those that are known in small letters."""
+    """Return the options in Spark's form, with Wherry's defaults. Known options are in lower case."""
     known = {name.lower() for name in FORMATS[kind]}
     lowered = {
         name.lower() if name.lower() in known else name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -100,5 +100,5 @@ def complete_options(kind: str, options: Mapping[str, str | float | bool]) -> di
 
 
 def is_whole(options: Mapping[str, str]) -> bool:
-    """Whether a value may go over lines: a field of CSV, or the one value of a JSON file."""
+    """Return whether a value may span lines: a field of CSV, or the single value of a JSON file."""
     return options.get("multiline", "false").lower() == "true"

@@ -1,7 +1,7 @@
-"""How parquet files become rows, each of which says itself which columns it has.
+"""Conversion of parquet files to rows. Each file stores its columns.
 
-Files on this machine that have just the columns that are wanted, with just these types, are plain: what this process
-reads there is what Spark reads, and rows can be taken over without Spark.
+A file on this machine that has exactly the wanted columns and types is plain. Of a plain file this process reads the
+same rows as Spark, and its rows can be copied without Spark.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ _PLAIN = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
 })  # fmt: skip
 _LEGACY = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
-"""What Spark notes in a file in which days of long ago are others than they seem."""
+"""The notes that Spark writes into a file whose early dates may differ from their stored values."""
 _OLD_SPARK = re.compile(rb"[0-2]\.|3\.0\.")
-"""The versions of Spark that note nothing of it, in files in which it may be so."""
+"""The versions of Spark that write no such note into files that may have such dates."""
 _SINCE = -25_567
-"""1900 in days from 1970; Spark may read earlier days as others, by its settings and by the writer."""
+"""1900 in days from 1970. Spark may change earlier days, depending on its settings and on the writer."""
 _MICROS = 86_400_000_000
 ROWS = 8_192
-"""How many rows are read at a time: few, for they may be wide."""
+"""The number of rows that are read at a time. It is small, because rows may be wide."""
 _FEW = 4 << 20
-"""The bytes of a small file's rows up to which they are kept in this process."""
+"""The most bytes of a small file's rows that are kept in this process."""
 SHIFTED = "spark.sql.parquet.int96TimestampConversion"
-"""The setting by which Spark may read other moments than a file says."""
+"""The setting with which Spark may read other moments than the file has."""
 _OURS = HIDDEN + "typed_"
 _NANOS = HIDDEN + "nanos_"
 _AS_LONG = "spark.sql.legacy.parquet.nanosAsLong"
-"""The setting with which Spark reads nanoseconds at all: as numbers."""
+"""The setting without which Spark does not read nanoseconds. With it they are numbers."""
 _CUT = " nanoseconds since 1970 are not whole microseconds, and Spark has no finer unit"
 _GOOD = Verdict(is_bad="false", why="cast(null as string)", raw="cast(null as string)")
 
 
 @dataclass(frozen=True)
 class Footer:
-    """What is done with files that have these columns."""
+    """The treatment of files that have the same columns."""
 
     wrong: str = ""
-    """Why all their rows are refused; empty if they are not."""
+    """Why all rows of the files are refused; empty if they are not."""
     extra: tuple[str, ...] = ()
     """The columns that are rescued."""
     types: str = ""
-    """The types of their columns, where they are read with these; empty where they are read as the schema says."""
+    """The types with which the columns are read; empty if these are the schema's."""
     nanos: tuple[str, ...] = ()
-    """The columns with moments in nanoseconds, in small letters."""
+    """The columns with moments in nanoseconds, in lower case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetRows:
-    """Parquet files, and the rows that are wanted of them."""
+    """Parquet files, and the rows to read from them."""
 
     files: FileScan
     names: Sequence[str]
@@ -97,7 +97,10 @@ class ParquetRows:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _load(self, spark: SparkSession, footer: Footer, names: Sequence[str], schema: T.StructType) -> DataFrame:
-        """The rows with the columns of this schema; beside one with moments in nanoseconds what stands there."""
+        """Return the rows with the columns of this schema.
+
+        For a moment in nanoseconds, a further column has the stored number.
+        """
         nanos = {column.name: column.dataType for column in schema if column.name.lower() in footer.nanos}
         fields = [T.StructField(each.name, T.LongType()) if each.name in nanos else each for each in schema]
         rows = self.files.load(spark, names, T.StructType(fields), self.files.options, self.places)
@@ -107,7 +110,7 @@ class ParquetRows:
         return rows
 
     def _judge_nanos(self, footer: Footer, schema: T.StructType, verdict: Verdict) -> Verdict:
-        """The verdict, and that on moments in nanoseconds which are not whole microseconds."""
+        """Return the verdict extended by moments in nanoseconds that are not whole microseconds."""
         nanos = [column.name for column in schema if column.name.lower() in footer.nanos]
         if not nanos:
             return verdict
@@ -136,7 +139,7 @@ class ParquetRows:
             try:
                 found = read_schema(spark, self.files.place, name)
             except spark_errors.AnalysisException:
-                return Footer()  # Spark has no such type; to read it says so
+                return Footer()  # Spark has no such type; the error comes when the file is read
         passed = {"extra": {name.lower() for name in self.files.added}, "wider": empty, "other": empty}
         differences: dict[str, list[str]] = {}
         extra = []
@@ -165,7 +168,10 @@ class ParquetRows:
         return Footer()
 
     def _read_group(self, spark: SparkSession, footer: Footer, names: Sequence[str], *, alike: bool) -> DataFrame:
-        """The rows of the files with this footer. They need no verdict if all files are `alike` and no value is bad."""
+        """Return the rows of the files with this footer.
+
+        They need no verdict if all files are `alike` and no value is bad.
+        """
         if not footer.types:
             rows = self._load(spark, footer, names, self.schema)
             given = dict(zip(self.schema.names, self.schema.names, strict=True))
@@ -181,7 +187,7 @@ class ParquetRows:
         return self._cast_rows(spark, footer, names, found)
 
     def _cast_rows(self, spark: SparkSession, footer: Footer, names: Sequence[str], found: T.StructType) -> DataFrame:
-        """Columns with other types are read with those that they have, and cast."""
+        """Return the rows of files whose columns have other types. The columns are read with these types, and cast."""
         known, has = ({column.name.lower(): column for column in columns} for columns in (self.schema, found))
         both = [(column, has[key]) for key, column in known.items() if key in has]
         others = [OtherColumn(column, own) for column, own in both if differs(column.dataType, own.dataType)]
@@ -205,8 +211,12 @@ class ParquetRows:
 def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
 ) -> Iterator[tuple[str, T.StructType | None]]:
-    """The columns that each file says it has; of times Spark may know better which kind they are. None for a file that
-    cannot be read: to read it says why. A Spark job a file only where this process cannot look."""
+    """Yield the columns that each file declares; None for a file that cannot be read, since reading it gives the
+    reason.
+
+    Spark may know better which kind of time a column has. A Spark job per file runs only if this process cannot read
+    it.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     for name in names:
@@ -225,22 +235,24 @@ def read_footers(
 
 
 def read_schema(spark: SparkSession, place: FilePattern, name: str) -> T.StructType:
-    """The columns of one file, as Spark reads them; moments in nanoseconds are moments."""
+    """Return the columns of one file, as Spark reads them, except that moments in nanoseconds are moments."""
     nanos = find_nanos(spark, place, name)
     return replace_nanos(spark.read.parquet(place.make_patterns([name])[0]).schema, nanos)
 
 
 def replace_nanos(schema: T.StructType, nanos: Mapping[str, T.DataType]) -> T.StructType:
-    """The schema that Spark tells, in which these columns are no numbers."""
+    """Return Spark's schema with the types of these columns in place of numbers."""
     return T.StructType([T.StructField(each.name, nanos.get(each.name.lower(), each.dataType)) for each in schema])
 
 
 def find_nanos(
     spark: SparkSession, place: FilePattern, name: str, wanted: Collection[str] = ()
 ) -> Mapping[str, T.DataType]:
-    """The columns of a file that are moments in nanoseconds, in small letters, and their types, where this process
-    reads it. From then on Spark reads such columns, as numbers. Raises `OriginError` where one that is `wanted` has
-    them inside."""
+    """Return the columns of a file that are moments in nanoseconds, in lower case, with their types.
+
+    They are empty if this process does not read the file. From then on Spark reads such columns as numbers. Raise
+    `OriginError` if a `wanted` column has such moments inside.
+    """
     from pyspark.sql.pandas.types import from_arrow_type
 
     if not place.is_read_here:
@@ -269,7 +281,7 @@ def find_nanos(
 
 
 def _moment_sql(nanos: str, kind: T.DataType) -> str:
-    """SQL for the moment so many nanoseconds after 1970 began, as a column of this type has it."""
+    """Return SQL for the moment this number of nanoseconds after the start of 1970, with the type of a column."""
     micros = f"({nanos} div 1000)"
     if kind.typeName() == "timestamp_ntz":
         seconds = f"cast(cast({micros} as decimal(18, 0)) / 1000000 as decimal(18, 6))"
@@ -278,11 +290,11 @@ def _moment_sql(nanos: str, kind: T.DataType) -> str:
 
 
 class ReadsOtherwise(Exception):
-    """There is a value that Spark may read otherwise."""
+    """Spark may read a value differently."""
 
 
 def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.Table | None:
-    """The rows of a small file that is plain; None where Spark has to read them, or they are many."""
+    """Return the rows of a small plain file; None if Spark has to read them, or if they are too many."""
     if spark.conf.get(SHIFTED, "false") != "false" or not is_plain(content, schema):
         return None
     tables, size = [], 0
@@ -298,13 +310,13 @@ def parse_few(spark: SparkSession, content: bytes, schema: T.StructType) -> pa.T
 
 
 def has_old_days(footer: pq.FileMetaData) -> bool:
-    """Whether Spark may read days of long ago as others than the file has, by what the file says of its writer."""
+    """Return whether Spark may change early days, by the file's information about its writer."""
     noted: Mapping[bytes, bytes] = footer.metadata or {}
     return not _LEGACY.isdisjoint(noted) or _OLD_SPARK.match(noted.get(b"org.apache.spark.version", b"")) is not None
 
 
 def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
-    """Whether the file has these columns and no others, of types that this process reads as Spark does."""
+    """Return whether the file has exactly these columns, with types that this process reads as Spark does."""
     try:
         found = open_file(file)
         columns = {column.name: column for column in found.schema_arrow}
@@ -317,8 +329,10 @@ def is_plain(file: ReadableFile | bytes, schema: T.StructType) -> bool:
 
 
 def read_pieces(file: ReadableFile | bytes, schema: T.StructType, without: Sequence[int]) -> Iterator[pa.Table]:
-    """The rows of such a file in their order, without those that have these numbers, which rise from 0. Raises
-    `ReadsOtherwise` at a value that Spark may read as another."""
+    """Yield the rows of a plain file in their order, except the rows with these numbers, ascending from 0.
+
+    Raise `ReadsOtherwise` at a value that Spark may read differently.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     wanted, first = to_arrow_schema(schema, timezone="UTC"), 0
@@ -333,25 +347,25 @@ def read_pieces(file: ReadableFile | bytes, schema: T.StructType, without: Seque
 
 
 def count_rows(file: ReadableFile) -> int:
-    """How many rows the file says it has."""
+    """Return the row count that the file declares."""
     found = open_file(file).metadata
     return sum(found.row_group(at).num_rows for at in range(found.num_row_groups))
 
 
 def open_file(file: ReadableFile | bytes) -> pq.ParquetFile:
-    """The file, of which moments that Spark wrote in its own way do not overflow."""
+    """Return the file, opened so that moments in Spark's older format do not overflow."""
     return pq.ParquetFile(_make_source(file), coerce_int96_timestamp_unit="us")
 
 
 def _make_source(file: ReadableFile | bytes) -> Path | IO[Any]:
-    """The file, or what is in it, as pyarrow takes it, which opens paths itself."""
+    """Return the file, or its content, in a form that pyarrow accepts. pyarrow opens paths itself."""
     if isinstance(file, bytes):
         return io.BytesIO(file)
     return file if isinstance(file, Path) else file.open("rb")
 
 
 def _is_alike(field: T.StructField, found: pa.DataType, file: pq.ParquetFile) -> bool:
-    """Whether a column with the type that Arrow reads has the type that is wanted, as Spark reads it."""
+    """Return whether Arrow's type of a column equals the wanted type, as Spark reads it."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     kind = field.dataType.jsonValue()
@@ -376,7 +390,7 @@ def _is_old(column: pa.ChunkedArray) -> bool:
 
 
 def _drop_rows(table: pa.Table, gone: Sequence[int]) -> pa.Table:
-    """The table without the rows with these numbers, which rise."""
+    """Return the table without the rows with these numbers, which are ascending."""
     if not gone:
         return table
     begins, ends = [0, *(number + 1 for number in gone)], [*gone, table.num_rows]

@@ -1,4 +1,4 @@
-"""SQL that turns a parquet value of one type into another, and what becomes of a row with a value that does not fit."""
+"""SQL that converts a parquet value to another type, and the verdict on rows with a value that does not fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from origins.schema import sql_type
 
 
 def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield where a found type differs from the wanted type: the kind of change, the path, and the message.
+    """Yield the differences of a found type from the wanted type: the kind of change, the path, and the message.
 
-    It yields nothing inside a difference. Names match in any case of letters.
+    Nothing inside a difference is yielded. Names match in upper and lower case.
     """
     if isinstance(want, T.StructType) and isinstance(found, T.StructType):
         before = f"{path}." if path else ""
@@ -38,13 +38,15 @@ def list_differences(want: T.DataType, found: T.DataType, path: str = "") -> Ite
 
 
 def differs(want: T.DataType, found: T.DataType) -> bool:
-    """Whether values of the one type cannot be read as the other, or not all of them."""
+    """Return whether some or all values of the one type cannot be read as the other."""
     return any(kind in ("wider", "other") for kind, _, _ in list_differences(want, found))
 
 
 def is_read_as(want: T.DataType, found: T.DataType) -> bool:
-    """Whether Spark's reader of parquet gives every value of the type that was found as the same one of the type that
-    is wanted. Of types that are not known here it says so itself."""
+    """Return whether Spark's parquet reader reads every value of the found type unchanged as the wanted type.
+
+    It is true for types that are not known here, because the reader itself raises an error if it cannot read them.
+    """
     same = {
         (T.ByteType, T.DoubleType), (T.ShortType, T.DoubleType), (T.IntegerType, T.DoubleType),
         (T.DateType, T.TimestampNTZType), (T.TimestampNTZType, T.TimestampType), (T.TimestampType, T.TimestampNTZType),
@@ -64,17 +66,20 @@ def is_read_as(want: T.DataType, found: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class FittedValue:
-    """SQL for a value with the type that is wanted."""
+    """SQL for a value with the wanted type."""
 
     value: str
-    """NULL, or with NULL in it, where something does not fit."""
+    """The value. It is NULL, or has NULL in it, if something does not fit."""
     lost: str = "false"
-    """True where the value does not fit, or a part of it; never NULL."""
+    """A condition that is true if the value, or a part, does not fit; never NULL."""
 
 
 def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -> FittedValue:
-    """The value as it is wanted. It fits as the text of a CSV field would, if it then is the same number or time still;
-    what lies in arrays, maps and structs part by part. As text, these are JSON."""
+    """Return the value with the wanted type.
+
+    It fits if the text of a CSV field would, and if it is still the same number or time afterwards. The parts of
+    arrays, maps and structs are converted separately. As text they are JSON.
+    """
     if sql_type(found) == sql_type(want):
         return FittedValue(value)
     each = f"{HIDDEN}each_{depth}"
@@ -95,7 +100,7 @@ def fit_value(value: str, found: T.DataType, want: T.DataType, depth: int = 0) -
 
 
 def as_text(value: str, kind: T.DataType) -> str:
-    """The value as it stands in a message."""
+    """Return SQL for the value in a message."""
     return f"to_json({value})" if _has_parts(kind) else f"cast({value} as string)"
 
 
@@ -107,9 +112,7 @@ def _fit_scalar(value: str, found: T.DataType, want: T.DataType) -> FittedValue:
     if isinstance(found, T.StringType):
         changed = is_changed(value, kind, typed)
         return FittedValue(typed, f"({value} is not null and ({typed} is null or coalesce({changed}, false)))")
-    short = isinstance(found, T.DoubleType) and isinstance(
-        want, T.FloatType
-    )  # 0.1 is another number in each of the two
+    short = isinstance(found, T.DoubleType) and isinstance(want, T.FloatType)  # 0.1 is a different number in each type
     back = f"try_cast({f'cast({typed} as string)' if short else typed} as {sql_type(found)})"
     return FittedValue(typed, f"({value} is not null and not coalesce({back} = {value}, false))")
 
@@ -142,18 +145,18 @@ def _is_like(found: T.DataType, want: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class OtherColumn:
-    """A column that a file has with another type."""
+    """A column whose type in a file differs from the schema."""
 
     wanted: T.StructField
     own: T.StructField
 
     @property
     def value(self) -> str:
-        """SQL for its values with the type that is wanted; NULL where one does not fit."""
+        """Return SQL for its values with the wanted type; NULL for a value that does not fit."""
         return f"if({self._fit.lost}, null, {self._fit.value})"
 
     def lost_sql(self, changes: Changes, *policies: str) -> str:
-        """SQL that is true for a value that does not fit, where the policy for that is one of these."""
+        """Return SQL that is true for a value that does not fit, if the policy for it is one of these."""
         return changes.limit_lost(self._fit.lost, fits_wider_number(self.wanted, self._text), policies)
 
     @property
@@ -171,7 +174,7 @@ class OtherColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetVerdict:
-    """A row of a file with these columns, of which some have other types and some are rescued."""
+    """The verdict on a row of a file in which some columns have other types and some are rescued."""
 
     columns: Sequence[str]
     others: Sequence[OtherColumn]
@@ -180,7 +183,7 @@ class ParquetVerdict:
 
     @property
     def rescued_sql(self) -> str:
-        """SQL for what was rescued of a row, as JSON; NULL if there is nothing."""
+        """Return SQL for the rescued values of a row, as JSON; NULL if nothing was rescued."""
         values = {name: quote_name(name) for name in self.extra}
         for other in self.others:
             is_kept = other.lost_sql(self.changes, "rescue")

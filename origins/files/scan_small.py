@@ -1,4 +1,4 @@
-"""A look at files without Spark: up to how many bytes it is quicker than to have Spark scan them."""
+"""Limits of size up to which a check of files without Spark is quicker than a scan by Spark."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ from pathlib import Path
 from origins.files.file_systems import ReadableFile
 
 SMALL = 1 << 20
-"""Line by line."""
+"""The limit of bytes for a check line by line."""
 MODERATE = 256 << 20
-"""By counting what stands there, which shows of most clean files that they are."""
+"""The limit of bytes for counting characters, which shows that most clean files are clean."""
 _PIECE = 8 << 20
 
 
 def is_small(files: Sequence[ReadableFile]) -> bool:
-    """Whether each of their lines may be looked at."""
+    """Return whether the files are small enough for a check of each line."""
     return _sum_sizes(files) <= SMALL
 
 
 def is_moderate(files: Sequence[ReadableFile]) -> bool:
-    """Whether things may be counted in them. Of another machine only small files are fetched for that."""
+    """Return whether the files are small enough to count characters in them.
+
+    From elsewhere only small files are fetched.
+    """
     return _sum_sizes(files) <= (MODERATE if all(isinstance(file, Path) for file in files) else SMALL)
 
 
 def read_pieces(files: Sequence[ReadableFile], encoding: str) -> Iterator[str]:
-    """Their text: each of small files as a whole, larger ones in pieces of whole lines. Raises what reading raises.
+    """Yield the text of the files: small files whole, larger ones in pieces of whole lines. Errors of reading are
+    raised.
 
-    An empty one is one empty piece. Lines end with a line feed, and where Spark sees an end: also at a carriage return.
+    An empty file gives one empty piece. Lines end with a line feed, also where the file has a carriage return, as in
+    Spark.
     """
     most = -1 if is_small(files) else _PIECE
     for file in files:

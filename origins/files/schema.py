@@ -1,4 +1,4 @@
-"""Which columns files have: found out once where no schema is given, and again where it evolves."""
+"""The columns of files: inferred once if no schema is given, and again if the schema evolves."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 _CASE = "spark.sql.caseSensitive"
 _DOUBLED = "COLUMN_ALREADY_EXISTS"
-"""What Spark calls a key that one object of JSON has twice."""
+"""Spark's condition for a key that a JSON object has twice."""
 _OF_FILES = ("encoding", "linesep", "multiline")
-"""The options that say how text becomes lines."""
+"""The options that decide how text is split into lines."""
 _UNTOLD = Changes(missing="evolve", extra="ignore")
-"""The policies under which files are looked through for what else they have."""
+"""The policies with which files are searched for further columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSchema:
-    """What columns files have that are read like this."""
+    """The inference of columns of files that are read with these options."""
 
     rows: FileRows
 
     def infer(self, spark: SparkSession, files: Sequence[File]) -> T.StructType | None:
-        """The columns of these files; None when there is nothing in them."""
+        """Return the columns of these files; None if all are empty."""
         names = [file.name for file in files if file.size]
         if not names:
             return None
@@ -63,9 +63,9 @@ class FileSchema:
         return T.StructType([T.StructField(name, T.StringType()) for name in header]) if header else None
 
     def infer_beyond(self, spark: SparkSession, names: Sequence[str], known: T.StructType) -> T.StructType:
-        """The columns of these files that are not known yet, or known with another type; others may be among them.
+        """Return the columns of these files that are unknown, or have another type; known columns may be among them.
 
-        Reads only headers of CSV for new columns, and no small file of JSON by Spark in which there are none.
+        For new columns of CSV only headers are read. Spark does not read small JSON files without new columns.
         """
         if self.rows.format == "json":
             if self._is_known(names, known):
@@ -134,7 +134,7 @@ class FileSchema:
     def _infer_by_undoubled(
         self, spark: SparkSession, names: Sequence[str], options: Mapping[str, str]
     ) -> T.StructType:
-        """The columns of those objects of JSON in which no key is doubled."""
+        """Return the columns of the JSON objects in which no key occurs twice."""
         reading = {name: value for name, value in options.items() if name not in _OF_FILES}
         is_sound = f"try_parse_json({quote_name(LINE)}) is not null"
         lines = self.rows.load_lines(spark, names, places=False).where(is_sound)
@@ -143,7 +143,7 @@ class FileSchema:
 
 @contextlib.contextmanager
 def _ignore_case(spark: SparkSession) -> Iterator[None]:
-    """Let names differ only in the case of letters; of those only one is a column, and it is not Spark who says so."""
+    """Allow names that differ only in case. Only one of them becomes a column, and Wherry decides which one."""
     before = spark.conf.get(_CASE, "false")
     spark.conf.set(_CASE, "true")
     try:
@@ -157,10 +157,10 @@ _NUMBER = r"^[+-]?([0-9]*)[.]?([0-9]*)$"
 
 
 def widen_columns(columns: Sequence[T.StructField], read: Read) -> list[T.StructField]:
-    """The columns, with types as wide as their numbers want. What is no number widens nothing.
+    """Return the columns, with types wide enough for their numbers. Text that is not a number widens nothing.
 
-    `read` gives the rows of the files, lazily, with columns as they are asked for. One Spark job, if a column is a
-    number at all.
+    `read` returns the rows of the files, lazily, with the given columns. It takes one Spark job, if any column is a
+    number.
     """
     numbers = [column for column in columns if isinstance(column.dataType, (*_integer_types(), T.DecimalType))]
     if not numbers:
@@ -175,7 +175,7 @@ def widen_columns(columns: Sequence[T.StructField], read: Read) -> list[T.Struct
 
 
 def _width_queries(column: T.StructField) -> list[str]:
-    """What is asked of all values: the digits before and behind the point, and the largest whole number."""
+    """Return SQL over all values: the digits before and after the point, the largest whole number, and an overflow."""
     value = f"trim({quote_name(column.name)})"
     pattern = _NUMBER if column.dataType.typeName() == "decimal" else _WHOLE
 

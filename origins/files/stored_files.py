@@ -1,7 +1,7 @@
-"""Files in an object store, by this process: listed in pages, read, moved and deleted without Spark.
+"""Files in an object store, which this process lists in pages, reads, moves and deletes without Spark.
 
-A store has no folders: what is in front of a `/` in an object's key is one here. An empty object is no file, since
-stores mark folders by these.
+A store has no folders: the part of an object's key before a `/` counts as one. An empty object is not a file, since
+stores use such objects to mark folders.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Answer = TypeVar("Answer")
 _AT_ONCE = 16
 """The most requests at the same time."""
 _PIECE = 8 << 20
-"""The bytes of a large object that one request brings of all that is in it."""
+"""The bytes of a large object that one request reads, if all of the object is read."""
 _BUFFER = 1 << 20
-"""The bytes that one request brings of an object that is read as a file."""
+"""The bytes that one request reads of an object that is opened as a file."""
 _BEHIND_FOLDER = "/\U0010ffff"
-"""What sorts behind all keys in a folder, put behind its name."""
+"""A suffix of a folder's name that sorts after all keys in the folder."""
 _LEFT_TO_SPARK: set[str] = set()
-"""The roots to which this process was refused access; Spark is asked about them from then on."""
+"""The roots to which this process was refused access. From then on Spark lists them."""
 
 
 class StoredFiles(OpenFileSystem):
@@ -55,10 +55,9 @@ class StoredFiles(OpenFileSystem):
 
     @staticmethod
     def reach(root: str, *, always: bool) -> StoredFiles | None:
-        """The files below a URL; None where they are Spark's to list and read, which is never so with `always`.
+        """Return the files below a URL; None if Spark lists and reads them, which `always` excludes.
 
-        They are Spark's where it may have a right that this process has not, and where no library for stores is
-        installed.
+        Spark does so if it may have rights that this process does not have, or if no library for stores is installed.
         """
         ours = always or (can_reach_stores(root) and is_driver_here())
         if not is_store_url(root) or not ours:
@@ -67,12 +66,12 @@ class StoredFiles(OpenFileSystem):
 
     @staticmethod
     def is_left_to_spark(root: str) -> bool:
-        """Whether this process found before that it has no access to a root."""
+        """Return whether this process was refused access to a root before."""
         return root in _LEFT_TO_SPARK
 
     @staticmethod
     def leave_to_spark(root: str) -> None:
-        """Give up a root to which this process has no access."""
+        """Let Spark list a root to which this process has no access."""
         _LEFT_TO_SPARK.add(str(root))
 
     def list_files(
@@ -115,20 +114,20 @@ class StoredFiles(OpenFileSystem):
                 if (not self._store.exists(name) and self._copy(key, name)) or self._has_same(key, name):
                     break
             self._store.delete([key])
-        except FileNotFoundError:  # somebody else took it
+        except FileNotFoundError:  # another process has taken it
             return
         except StoreError as error:
             raise _explain(path, f"moved to {target}", error) from error
 
     def _copy(self, key: str, target: str) -> bool:
-        """Whether this made a copy. It did not where something is gone, or is there already."""
+        """Return whether this made a copy. It makes none if the object is missing or the target exists."""
         try:
             return self._store.copy_new(key, target)
-        except FileNotFoundError:  # the object, or an upload that was completed by a request without an answer
+        except FileNotFoundError:  # the object, or an upload that a request without an answer has completed
             return False
 
     def _has_same(self, key: str, other: str) -> bool:
-        """Whether two objects have the same in them. Raises `FileNotFoundError` when the first one is gone."""
+        """Return whether two objects have the same content. Raise `FileNotFoundError` if the first one is missing."""
         one, two = self._store.find(key), self._store.find(other)
         if one is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
@@ -141,9 +140,9 @@ class StoredFiles(OpenFileSystem):
 
 
 class StoredFile:
-    """One object, opened and read as a path of this machine is. Raises `OSError` where it cannot be.
+    """An object that is opened and read like a path of this machine. Raises `OSError` if it cannot be read.
 
-    What was read of a small one is kept.
+    The content of a small object is kept once it is read.
     """
 
     def __init__(self, store: ObjectStore, path: str, size: int | None, content: bytes | None = None) -> None:
@@ -155,11 +154,11 @@ class StoredFile:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """Return the last part of its path."""
         return self._path.rpartition("/")[2]
 
     def stat(self) -> SimpleNamespace:
-        """Its size, as `st_size`."""
+        """Return its size, as `st_size`."""
         if self._size is None:
             found = self._ask(self._store.find)
             if found is None:
@@ -168,7 +167,7 @@ class StoredFile:
         return SimpleNamespace(st_size=self._size)
 
     def read_bytes(self) -> bytes:
-        """All that is in it."""
+        """Return its content."""
         if self._content is not None:
             return self._content
         if self._size is not None and self._size > SMALL:
@@ -182,17 +181,20 @@ class StoredFile:
         return found[1]
 
     def open(self, mode: str, *, encoding: str | None = None) -> IO[Any]:
-        """Read it from its beginning, as text or (`rb`) as bytes. Of a large one only what is asked for is fetched."""
+        """Open it at its beginning, as text or (`rb`) as bytes.
+
+        Of a large object only the requested parts are fetched.
+        """
         small = self.stat().st_size <= SMALL
         opened: IO[bytes] = io.BytesIO(self.read_bytes()) if small else self.open_parts(_BUFFER)
         return opened if "b" in mode else io.TextIOWrapper(opened, encoding=encoding)
 
     def open_parts(self, buffer: int) -> IO[bytes]:
-        """Read any part of it, as bytes. A request fetches what is asked for, and so many bytes at least."""
+        """Open it for reads of any part, as bytes. A request fetches the requested bytes, and at least this number."""
         return io.BufferedReader(_Pieces(self), buffer)
 
     def read_range(self, start: int, end: int) -> bytes:
-        """Some of its bytes, one at least."""
+        """Return a range of its bytes, which must not be empty."""
         return self._ask(lambda key: self._store.read_range(key, start, end))
 
     def _ask(self, question: Callable[[str], Answer]) -> Answer:
@@ -206,12 +208,12 @@ class StoredFile:
 
 
 def _list_pieces(size: int) -> Iterator[tuple[int, int]]:
-    """The ranges of an object of this size that are fetched one after the other."""
+    """Return the ranges in which an object of this size is fetched, one after the other."""
     return ((start, min(start + _PIECE, size)) for start in range(0, size, _PIECE))
 
 
 class _Pieces(io.RawIOBase):
-    """An object as a file of which any part may be read."""
+    """An object as a file whose parts can be read in any order."""
 
     def __init__(self, file: StoredFile) -> None:
         self._file, self._size, self._at = file, int(file.stat().st_size), 0
@@ -237,15 +239,15 @@ class _Pieces(io.RawIOBase):
 
 
 class _Listing:
-    """One look below a folder. Folders that do not fit are not looked into, but behind `**` all are."""
+    """A search below a folder. It skips folders that do not fit, but below `**` it lists all."""
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store, self.folder = store, folder
         self.is_empty = True
-        """Whether nothing at all was found there, not even the mark of a folder."""
+        """Whether nothing was found at all, not even a folder's mark."""
 
     def find(self, segments: Sequence[str]) -> Iterator[File]:
-        """The files that may fit the pattern; others may be among them."""
+        """Yield the files that may fit the pattern. Some may not fit."""
         folders = [""]
         for segment in segments[:-1]:
             if segment == "**":
@@ -268,7 +270,7 @@ class _Listing:
                 yield from files
 
     def _list(self, folders: Sequence[str]) -> list[tuple[list[str], list[File]]]:
-        """The folders and the files right in each of some folders."""
+        """Return the folders and the files directly in each of these folders."""
         return _ask_together(self._list_folder, folders)
 
     def _list_folder(self, folder: str) -> tuple[list[str], list[File]]:
@@ -278,7 +280,7 @@ class _Listing:
         return inside, self._make_files(objects)
 
     def _list_deep(self, folder: str) -> Iterator[File]:
-        """All files below a folder. A hidden folder that goes on behind a page is passed over, however large it is."""
+        """Yield all files below a folder. The rest of a hidden folder that continues on the next page is skipped."""
         after: str | None = ""
         while after is not None:
             pages, after = self._store.list_objects(_join(self.folder, folder), after), None
@@ -294,12 +296,12 @@ class _Listing:
         return [_make_file(each, name) for each in objects if (name := self._get_name(each.key))]
 
     def _get_name(self, key: str) -> str:
-        """The name below the folder; nothing for the folder itself."""
+        """Return the name below the folder; empty for the folder itself."""
         return key[len(self.folder) + 1 :] if self.folder else key
 
 
 def _find_hidden_folder(name: str) -> str:
-    """The first hidden folder above a file; nothing where there is none."""
+    """Return the first hidden folder above a file; empty if there is none."""
     parts = name.split("/")[:-1]
     at = next((at for at, part in enumerate(parts) if part and is_hidden(part)), None)
     return "" if at is None else "/".join(parts[: at + 1])
@@ -319,7 +321,7 @@ def _make_file(found: StoredObject, name: str) -> File:
 
 
 def _ask_together(question: Callable[[Asked], Answer], asked: Sequence[Asked]) -> list[Answer]:
-    """The answers, in order, to questions that are asked at the same time."""
+    """Return the answers, in order, to questions that are asked at the same time."""
     if len(asked) < 2:
         return [*map(question, asked)]
     with ThreadPoolExecutor(min(_AT_ONCE, len(asked))) as pool:

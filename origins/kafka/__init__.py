@@ -1,4 +1,4 @@
-"""Rows out of the messages of Kafka."""
+"""Origins that read messages of Kafka."""
 
 from origins.kafka.kafka import Kafka
 

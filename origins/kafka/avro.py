@@ -1,6 +1,6 @@
 """Values in Avro, with or without the id of their schema.
 
-This runs in Spark's Python workers too, and is sent there by value. So it uses nothing else of Wherry.
+This code also runs in Spark's Python workers, and is sent there by value. So it uses nothing else of Wherry.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from origins.kafka.formats import (
 
 _MAGIC = 0
 _HEADER, _SIZE = ">BI", 5
-"""How Confluent's header is packed, and its size."""
+"""The format of Confluent's header, and its size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AvroCoding:
-    """Values in Avro: records of one schema, or each with the id of its schema in Confluent's header."""
+    """Values in Avro: records of one schema, or records with the id of their schema in Confluent's header."""
 
     schemas: Mapping[int, Sequence[str]] = field(hash=False)
-    """By id; each behind the schemas that it refers to. Without a header there is one, under 0."""
+    """The schemas by id, each after the schemas that it refers to. Without a header, the only id is 0."""
     header: bool
 
     def open(self) -> Callable[[bytes], Fields]:
-        """A function that reads a value. It raises `Unreadable`."""
+        """Return a function that reads a value. The function raises `Unreadable`."""
         import fastavro
 
         parsed = {number: _parse_avro(texts)[0] for number, texts in self.schemas.items()}
@@ -62,8 +62,10 @@ class AvroCoding:
         return decode
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """A function that writes a value with the last of the schemas. It raises `Unreadable` where the fields do not
-        fit it."""
+        """Return a function that writes a value with the last of the schemas.
+
+        The function raises `Unreadable` if the fields do not fit the schema.
+        """
         import fastavro
         from fastavro.validation import ValidationError, validate
 
@@ -76,9 +78,9 @@ class AvroCoding:
             stream, value = io.BytesIO(header), dict(fields)
             stream.seek(len(header))
             try:
-                validate(value, schema)  # the writer does not look at how large an int is
+                validate(value, schema)  # the writer does not check the size of an int
                 fastavro.schemaless_writer(stream, schema, value, strict_allow_default=True)
-                if has_uuid:  # the writer takes any text for one
+                if has_uuid:  # the writer accepts any text as a UUID
                     stream.seek(len(header))
                     fastavro.schemaless_reader(stream, schema, None)
             except (ValidationError, *BROKEN) as error:
@@ -88,8 +90,10 @@ class AvroCoding:
         return encode
 
     def list_columns(self) -> Mapping[str, Any]:
-        """The columns of the last of its schemas, as Spark's JSON; each says whether a row `needs` it. Raises
-        `NoColumns`."""
+        """Return the columns of the last schema, as Spark's JSON. Each has a flag `needs`: whether a row must have it.
+
+        Raise `NoColumns` if the schema gives no columns.
+        """
         schema, named = _parse_avro(self.schemas[list(self.schemas)[-1]])
         columns = _find_avro_type(schema, named, ())
         if not isinstance(columns, dict) or columns["type"] != "struct":
@@ -98,7 +102,7 @@ class AvroCoding:
 
     @staticmethod
     def _split(value: bytes) -> tuple[int, bytes]:
-        """The id of the schema, and the value behind the header."""
+        """Return the id of the schema, and the value after the header."""
         if len(value) < _SIZE:
             raise Unreadable(f"expected Confluent's header of {_SIZE} bytes, got {len(value)} bytes in all")
         magic, number = struct.unpack_from(_HEADER, value)
@@ -108,7 +112,10 @@ class AvroCoding:
 
 
 def _parse_avro(texts: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
-    """The last of these schemas, which may refer to those before it; and all that have names. Raises `NoColumns`."""
+    """Return the last of these schemas, which may refer to the earlier ones, and all named schemas.
+
+    Raise `NoColumns`.
+    """
     import fastavro
     from fastavro.schema import SchemaParseException
 
@@ -145,7 +152,7 @@ _LOGICAL = {
 
 
 def _find_avro_type(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> Any:
-    """The type of Spark's that values of this schema have, as JSON. `inside` are the records that it stands in."""
+    """Return the Spark type of values of this schema, as JSON. `inside` are the records around it."""
     if isinstance(schema, list):
         kinds = [each for each in schema if each != "null"]
         found = [_find_avro_type(each, named, inside) for each in kinds]

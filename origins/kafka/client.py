@@ -1,4 +1,4 @@
-"""What Kafka's own client says of topics, and the messages that it reads in this process."""
+"""Requests to Kafka's own client: facts about topics, and messages that this process reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PATIENCE = 30.0
-"""So many seconds the client waits for an answer of the brokers."""
+"""The seconds that the client waits for an answer of the brokers."""
 _MISSING = "Kafka's client is missing: {}."
 _CHECK = "Check `servers` and `options`, and whether the brokers run."
 
@@ -39,40 +39,40 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """What a partition holds: the offsets from `first` on, up to and excluding `end`."""
+    """The offsets that a partition holds: from `first` up to and excluding `end`."""
 
     id: str
-    """The topic's id. A topic that was deleted and made again has another one."""
+    """The topic's id. A topic that was deleted and created again has another id."""
     first: int
     end: int
-    """For a reader of committed messages: behind the last message that no open transaction precedes."""
+    """The offset after the last message, for a reader of committed messages before all open transactions."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The brokers that are reached with these settings of the client. Its connections are kept by the process."""
+    """The brokers that the client reaches with these settings. The process keeps its connections."""
 
     settings: tuple[tuple[str, Any], ...] = field(repr=False)
     patience: float | None = None
-    """So many seconds an answer may take; `PATIENCE` by default."""
+    """The seconds that an answer may take; `PATIENCE` by default."""
 
     @staticmethod
     def of(servers: str, options: Mapping[str, Any], patience: float | None = None) -> Cluster:
-        """The cluster of these servers."""
+        """Return the cluster of these servers."""
         return Cluster(tuple(sorted({**options, "bootstrap.servers": servers}.items())), patience)
 
     @property
     def seconds(self) -> float:
-        """How long an answer may take."""
+        """Return the seconds that an answer may take."""
         return PATIENCE if self.patience is None else self.patience
 
     @property
     def servers(self) -> str:
-        """Where its brokers are."""
+        """Return the addresses of its brokers."""
         return str(dict(self.settings)["bootstrap.servers"])
 
     def find_topics(self, topics: Sequence[str], pattern: str | None) -> Mapping[str, tuple[str, Sequence[int]]]:
-        """The id and the partitions of each topic. Raises `OriginError` where a named one is missing."""
+        """Return the id and the partitions of each topic. Raise `OriginError` if a named topic is missing."""
         with self._explain("list its topics"):
             from confluent_kafka import TopicCollection
 
@@ -92,7 +92,10 @@ class Cluster:
     def list_ends(
         self, topics: Mapping[str, tuple[str, Sequence[int]]], *, committed: bool = True
     ) -> Mapping[Partition, Ends]:
-        """What each partition of these topics holds now; with open transactions, unless it is to be `committed`."""
+        """Return the offsets that each partition of these topics holds now.
+
+        Open transactions are included if not `committed`.
+        """
         firsts = self._list_offsets(topics, "earliest")
         ends = self._list_offsets(topics, "latest", committed=committed)
         return {
@@ -103,14 +106,18 @@ class Cluster:
     def list_offsets_at(
         self, topics: Mapping[str, tuple[str, Sequence[int]]], moment: float
     ) -> Mapping[Partition, int]:
-        """The offset of each partition's first message that is as old as this moment or younger, in seconds since
-        1970; below 0 where there is none."""
+        """Return the offset of each partition's first message at or after this moment, in seconds since 1970.
+
+        It is below 0 if there is no such message.
+        """
         return self._list_offsets(topics, "for_timestamp", int(moment * 1000))
 
     def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
-        """The messages of these ranges of offsets, each from its first to before its end, in the order of their
-        partitions; None where their values and keys have more bytes than `most`. Messages of transactions that were
-        aborted are none."""
+        """Return the messages of these ranges, each from its first offset to before its end, in the order of the
+        partitions.
+
+        Return None if their values and keys have more bytes than `most`. Messages of aborted transactions are left out.
+        """
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
         left = {each: end for each, (first, end) in ranges.items() if first < end}
@@ -128,8 +135,8 @@ class Cluster:
                 for message in came:
                     each, offset = Partition(str(message.topic()), message.partition() or 0), message.offset() or 0
                     error = message.error()
-                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- its public name
-                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- as well
+                    is_there = error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001 -- a public constant
+                    if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001 -- a public constant
                         raise OriginError(
                             f"Messages of {each} were deleted while its batch was read; no row was delivered.",
                             hint="Run again; the next plan says which offsets are gone.",
@@ -148,8 +155,10 @@ class Cluster:
         return [message for each in ranges for message in found[each]]
 
     def read_times(self, offsets: Mapping[Partition, int]) -> Mapping[Partition, float]:
-        """When the first message behind each of these offsets was made, in seconds since 1970, by the clock of its
-        producer or broker; of those partitions that answer in time."""
+        """Return when the first message from each of these offsets was made, by its producer's or broker's clock.
+
+        Times are in seconds since 1970. Partitions that do not answer in time are left out.
+        """
         from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
         found: dict[Partition, float] = {}
@@ -175,7 +184,8 @@ class Cluster:
     def find_missing_rights(
         self, topics: Sequence[str], group: str | None = None, rights: Sequence[str] = ("DESCRIBE", "READ")
     ) -> Sequence[str]:
-        """Which of these rights on the topics the user does not have, and whether it may write a group's offsets."""
+        """Return the rights on the topics that the user lacks, and READ on the given group if it may not commit
+        offsets."""
         with self._explain("list the rights of this user"):
             from confluent_kafka import TopicCollection
 
@@ -199,7 +209,7 @@ class Cluster:
             return missing
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Tell a consumer group that it has read up to these offsets, exclusive."""
+        """Commit these offsets, exclusive, for a consumer group."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
         positions = [TopicPartition(each.topic, each.number, offset) for each, offset in offsets.items()]
@@ -217,7 +227,7 @@ class Cluster:
                     raise KafkaException(each.error)
 
     def _explain_group(self, group: str, known: Any, error: Exception) -> None:
-        """Raises `OriginError` for an error that is about the group."""
+        """Raise `OriginError` for an error that is about the group."""
         from confluent_kafka import KafkaError
 
         hints = {
@@ -234,7 +244,7 @@ class Cluster:
             ) from error
 
     def read_settings(self, topics: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
-        """The settings of each of these topics, by their names."""
+        """Return the settings of each of these topics, by name."""
         if not topics:
             return {}
         with self._explain("show the settings of its topics"):
@@ -245,7 +255,7 @@ class Cluster:
         return {topic: {name: str(entry.value) for name, entry in known.items()} for topic, known in found.items()}
 
     def make_topic(self, name: str, settings: Mapping[str, str]) -> None:
-        """Make a topic of one partition with these settings. One that is there stays as it is."""
+        """Make a topic of one partition with these settings. An existing topic is not changed."""
         with self._explain(f"make the topic {name}"):
             from confluent_kafka import KafkaError, KafkaException
             from confluent_kafka.cimpl import NewTopic
@@ -258,7 +268,7 @@ class Cluster:
                     raise
             until = time.monotonic() + self.seconds
             while name not in _make_admin(self).list_topics(timeout=self.seconds).topics and time.monotonic() < until:
-                time.sleep(0.05)  # the brokers tell each other of it
+                time.sleep(0.05)  # until the brokers have announced it to each other
 
     def _find_topic(self, name: str, answer: Any) -> Any:
         from confluent_kafka import KafkaError, KafkaException
@@ -296,7 +306,7 @@ class Cluster:
 
     @contextmanager
     def _borrow_consumer(self) -> Iterator[Consumer]:
-        """A consumer for one thread. It is kept for the next reader, unless something goes wrong."""
+        """Yield a consumer for one thread. It is kept for the next reader unless an error occurs."""
         idle = _list_idle(self)
         try:
             consumer = idle.pop()
@@ -312,7 +322,7 @@ class Cluster:
 
     @contextmanager
     def _explain(self, what: str) -> Iterator[None]:
-        """Errors of the client in here become ours. None of them holds a password."""
+        """Turn the client's errors within the context into `OriginError`. None of them contains a password."""
         from concurrent.futures import TimeoutError as NoAnswer
 
         try:
@@ -336,13 +346,15 @@ class Cluster:
             )
 
     def _wait(self, answer: Future[Any]) -> Any:
-        """What the brokers answer. Raises `KafkaException` as soon as they refuse this user: the client itself would
-        ask again until its time is over."""
+        """Return the brokers' answer. Raise `KafkaException` as soon as they refuse this user.
+
+        The client itself would repeat the request until its time is over.
+        """
         from concurrent.futures import TimeoutError as NoAnswer
 
         from confluent_kafka import KafkaException
 
-        until = time.monotonic() + self.seconds + 1  # the client's own limit is about what it waited for
+        until = time.monotonic() + self.seconds + 1  # the client's limit does not include all its waiting
         while True:
             try:
                 return answer.result(0.1)
@@ -354,25 +366,25 @@ class Cluster:
                     raise
 
     def _find_refusal(self) -> KafkaError | None:
-        """What the brokers say where they refuse the user of these settings."""
+        """Return the brokers' error if they refuse the user of these settings; None otherwise."""
         from confluent_kafka import KafkaError
 
         _make_admin(self).poll(0)
-        refusals = (each for each in _list_complaints(self) if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001 -- its public name
+        refusals = (each for each in _list_complaints(self) if each.code() == KafkaError._AUTHENTICATION)  # noqa: SLF001 -- a public constant
         return next(refusals, None)
 
     def _word_complaints(self, *before: str) -> str:
-        """These words, and the last ones of what the client says beside its answers."""
+        """Return these words, and the last errors that the client reported apart from its answers."""
         _make_admin(self).poll(0)
         return "; ".join(dict.fromkeys([*before, *(each.str() for each in _list_complaints(self)[-3:])]))
 
 
 def list_unreachable() -> Sequence[int]:
-    """The errors that pass once the brokers are back."""
+    """Return the errors that pass once the brokers are back."""
     from confluent_kafka import KafkaError
 
     names = ["_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_TIMED_OUT_QUEUE", "REQUEST_TIMED_OUT"]
-    names += ["_DESTROY_BROKER"]  # newer clients say so where a broker was replaced while they asked it
+    names += ["_DESTROY_BROKER"]  # newer clients report it if a broker was replaced during a request
     return [getattr(KafkaError, name) for name in names if hasattr(KafkaError, name)]
 
 
@@ -386,7 +398,7 @@ def _make_admin(cluster: Cluster) -> AdminClient:
 
 @functools.lru_cache(maxsize=16)
 def _list_complaints(cluster: Cluster) -> list[KafkaError]:
-    """What the client says beside its answers."""
+    """Return the list of errors that the client reports apart from its answers."""
     return []
 
 
@@ -396,14 +408,14 @@ def _list_idle(cluster: Cluster) -> list[Consumer]:
 
 
 _ONE_BY_ONE = {"max.partition.fetch.bytes": 1_024, "queued.max.messages.kbytes": 1_024}
-"""Settings under which a consumer gets little more than the messages that are looked at."""
+"""The settings with which a consumer fetches little more than the requested messages."""
 
 
 def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
     from confluent_kafka import Consumer
 
     own = {
-        "group.id": "wherry",  # the client wants one, and nothing is committed to it
+        "group.id": "wherry",  # the client requires one, and nothing is committed to it
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
@@ -416,7 +428,7 @@ def _make_consumer(cluster: Cluster, **more: int) -> Consumer:
 
 @functools.cache
 def silence_client() -> Any:
-    """The client logs on standard error by itself what its errors say again."""
+    """Return a logger that drops everything. Otherwise the client also logs its errors on standard error."""
     import logging
 
     logger = logging.getLogger("wherry.kafka")

@@ -1,6 +1,6 @@
 """Values of messages that a schema describes: fields become columns, and columns become fields.
 
-This runs in Spark's Python workers too, and is sent there by value. So it uses nothing else of Wherry.
+This code also runs in Spark's Python workers, and is sent there by value. So it uses nothing else of Wherry.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Fields: TypeAlias = "Mapping[str, Any]"
 Fit: TypeAlias = "Callable[[Any], Any]"
 MISSING = "the message has no value"
 FORMATS = ("json", "csv", "avro", "protobuf", "text", "raw")
-"""What the value of a message may be."""
+"""The formats of a message's value."""
 CODED = ("avro", "protobuf")
 """The formats that a schema describes."""
 BROKEN = (
     ValueError, ArithmeticError, LookupError, TypeError, EOFError, AttributeError, RecursionError, MemoryError,
     struct.error,
 )  # fmt: skip
-"""What readers raise at bytes that are no value."""
+"""The errors of readers at bytes that are not a value."""
 _SHOWN, _LONGEST = 80, 300
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _DAY = _EPOCH.date()
@@ -36,11 +36,11 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Unreadable(ValueError):
-    """A value is none of its format, or does not fit its columns."""
+    """A value does not have its format, or does not fit its columns."""
 
 
 class NoColumns(ValueError):
-    """A schema has something that no column can have."""
+    """A schema has a part that no column can have."""
 
 
 class Micros(int):
@@ -48,24 +48,27 @@ class Micros(int):
 
 
 class Coding(Protocol):
-    """How bytes become fields, and fields become bytes."""
+    """The conversion between bytes and fields."""
 
     def open(self) -> Callable[[bytes], Fields]:
-        """A function that reads a value. It raises `Unreadable`."""
+        """Return a function that reads a value. The function raises `Unreadable`."""
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """A function that writes a value. It raises `Unreadable` where the fields do not fit."""
+        """Return a function that writes a value. The function raises `Unreadable` if the fields do not fit."""
 
     def list_columns(self) -> Mapping[str, Any]:
-        """The columns, as Spark's JSON; each says whether a row `needs` it. Raises `NoColumns`."""
+        """Return the columns, as Spark's JSON.
+
+        Each has a flag `needs`: whether a row must have it. Raise `NoColumns`.
+        """
 
 
 def decode_values(
     coding: Coding, values: Sequence[bytes | None], kinds: pa.Schema
 ) -> tuple[list[list[Any]], list[str | None]]:
-    """For each column its values, as `pyarrow.array` takes them; and for each message why it is refused, or None.
+    """Return the values of each column, for `pyarrow.array`, and for each message why it is refused, or None.
 
-    Fields that have no column are left out. Columns without a field are NULL.
+    Fields without a column are left out. Columns without a field are NULL.
     """
     decode = coding.open()
     fits = [(each.name, make_fit(each.type, each.name)) for each in kinds]
@@ -88,16 +91,16 @@ def decode_values(
 
 @dataclass(frozen=True, kw_only=True)
 class BatchDecoder:
-    """Puts the decoded columns of messages beside those that came, and why a message is refused."""
+    """A function that adds the decoded columns of messages, and why a message is refused."""
 
     coding: Coding
     kinds: pa.Schema
     names: Sequence[str]
-    """What the decoded columns are called."""
+    """The names of the decoded columns."""
     why: str
 
     def decode(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For `mapInArrow`."""
+        """Yield the batches with the decoded columns, for `mapInArrow`."""
         import pyarrow as pa
 
         for batch in batches:
@@ -109,13 +112,13 @@ class BatchDecoder:
 
 @dataclass(kw_only=True)
 class RowEncoder:
-    """Gives the value of a message for a row, or why it has none: a function for Spark's workers."""
+    """A function for Spark's workers that returns the value of a message for a row, or why it has none."""
 
     coding: Coding
     schema: str
     """The columns of the row, as Spark's JSON."""
     _write: Callable[[Any], bytes] | None = None
-    """Is made where the first row is."""
+    """The writer, made at the first row."""
 
     def __call__(self, row: Any) -> tuple[bytes | None, str | None]:
         if row is None:
@@ -134,9 +137,10 @@ class RowEncoder:
 
 
 def _make_writer_fit(given: Any, wanted: Any, path: str) -> Fit:
-    """A function that gives a value of Spark's as writers take it for the wanted type; both types as Spark's JSON.
+    """Return a function that converts a Spark value for writers of the wanted type. Both types are Spark's JSON.
 
-    A `timestamp` comes as microseconds since 1970, and a `date` as days. It raises `Unreadable`, with the path.
+    A `timestamp` is given as microseconds since 1970, and a `date` as days. The function raises `Unreadable` with the
+    path.
     """
     name, kind = _get_name(given), _get_name(wanted)
     if name == kind == "struct":
@@ -192,7 +196,7 @@ def _unless_null(fit: Fit) -> Fit:
 
 
 def list_misfits(given: Any, wanted: Any, path: str = "") -> Iterator[str]:
-    """Why values of one type cannot be written as another one; both as Spark's JSON has them. A phrase each."""
+    """Yield why values of one type cannot be written as another, one phrase each. Both types are Spark's JSON."""
     kinds = _get_name(given), _get_name(wanted)
     if kinds == ("struct", "struct"):
         there = {each["name"]: each for each in wanted["fields"]}
@@ -222,7 +226,7 @@ _WHOLE = ("byte", "short", "integer", "long")
 
 
 def _may_be(given: str, wanted: str) -> bool:
-    """Whether a value of one type may be one of the other. Each value is checked when it is written."""
+    """Return whether a value of one type may be one of the other. Each value is checked when it is written."""
     if wanted in ("integer", "long"):
         return given in _WHOLE
     if wanted.startswith("decimal"):
@@ -231,14 +235,16 @@ def _may_be(given: str, wanted: str) -> bool:
 
 
 def cut_error(error: Exception) -> str:
-    """What an error says, in a line of some length."""
+    """Return the text of an error in one line of limited length."""
     text = " ".join(str(error).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def make_fit(kind: pa.DataType, path: str) -> Fit:
-    """A function that gives a field's value as one of this type. It raises `Unreadable`, and this raises `NoColumns`
-    for a type that no field can have."""
+    """Return a function that converts a field's value to this type. The function raises `Unreadable`.
+
+    Raise `NoColumns` for a type that no field can have.
+    """
     from pyarrow import types
 
     if types.is_struct(kind):
@@ -278,7 +284,7 @@ def _make_nested(path: str, name: str, of: Any, convert: Fit) -> Fit:
 
 
 def _find_leaf(kind: pa.DataType, path: str) -> tuple[str, Fit]:
-    """The name of a type without parts, and what gives a value of it or raises ValueError."""
+    """Return the name of a type without parts, and its conversion, which raises ValueError."""
     from pyarrow import types
 
     if types.is_signed_integer(kind):
@@ -313,7 +319,10 @@ def _require(kind: type) -> Fit:
 
 
 def to_whole(value: Any, bits: int) -> int:
-    """The value as a whole number of so many bits, and a time of day by its parts of a second. Raises ValueError."""
+    """Return the value as a whole number of this number of bits. Raise ValueError if it is not one.
+
+    A time of day becomes its number of microseconds with 64 bits, or of milliseconds.
+    """
     if isinstance(value, datetime.time):
         moment = datetime.timedelta(
             hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond

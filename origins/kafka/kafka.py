@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _IMPATIENT = 3.0
-"""So many seconds `status` waits for the brokers."""
+"""The seconds that `status` waits for the brokers."""
 _CORRECT = "Correct the schema, or name the columns that are wanted with `schema`."
 _LOOKED_AT = 100
-"""At so many partitions of a lane `status` looks for the age of what waits."""
+"""The number of partitions of a lane at which `status` looks for the age of waiting messages."""
 _AS_RAW = f"key binary, value binary, topic string, partition int, offset bigint, time timestamp, headers {HEADERS}"
 _LINES = ("header", "linesep", "multiline", "comment", "encoding", "charset")
 """The options of Spark's reader that are about files."""
@@ -55,7 +55,7 @@ _OWN = (
     "logger",
     "error_cb",
 )
-"""The settings of the client that are Wherry's to make."""
+"""The client settings that Wherry sets itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ class Kafka(Origin):
 
     @property
     def names(self) -> Sequence[str]:
-        """The topics that are named."""
+        """Return the topics that are named."""
         return [self.topic] if self.topic else list(self.topics)
 
     @property
@@ -158,12 +158,12 @@ class Kafka(Origin):
 
     @property
     def cluster(self) -> Cluster:
-        """The brokers, as the client reaches them."""
+        """Return the brokers with the client's settings."""
         return Cluster.of(self.servers, self.options)
 
     @property
     def schemas(self) -> SchemaRegistry | None:
-        """The schema registry, where there is one."""
+        """Return the schema registry; None without one."""
         return SchemaRegistry.of(self.registry) if self.registry else None
 
     def check_offset(self, lane: str, offset: Json) -> None:
@@ -202,7 +202,7 @@ class Kafka(Origin):
 
     def measure_lag(self, offsets: Mapping[str, Json]) -> Mapping[str, Lag]:
         if any("${secret:" in str(value) for value in self.options.values()):
-            return {}  # the secret is not known here, and its reference would be sent as the password
+            return {}  # the secret is not known here, and the client would send its reference as the password
         cluster = Cluster.of(self.servers, self.options, _IMPATIENT)
         try:
             waiting = replace(self, on_gap="record").look(offsets, cluster)
@@ -217,7 +217,7 @@ class Kafka(Origin):
         return replace(waiting, schemas=self._list_schemas(waiting, progress.offsets))
 
     def look(self, offsets: Mapping[str, Json], cluster: Cluster) -> KafkaBacklog:
-        """What waits behind these offsets of its lanes. It needs no Spark."""
+        """Return the messages that wait after these offsets of its lanes. It needs no Spark."""
         topics = cluster.find_topics(self.names, self.pattern)
         ends = cluster.list_ends(topics)
         named = {self.start, *(offset for offset in offsets.values() if isinstance(offset, str))} - {"earliest"}
@@ -287,11 +287,11 @@ class Kafka(Origin):
                 self.cluster.commit(self.commit_group, positions)
 
     def find_subjects(self, topic: str) -> Sequence[str]:
-        """The subjects of the registry that have the schemas of a topic."""
+        """Return the subjects of the registry that have the schemas of a topic."""
         return self.subjects or [f"{topic}-value"]
 
     def _list_schemas(self, waiting: KafkaBacklog, offsets: Mapping[str, Json]) -> Mapping[str, Mapping[int, str]]:
-        """What tells the schemas of each topic in which messages wait from other ones, by their ids."""
+        """Return the digests of the schemas, by id, for each topic in which messages wait."""
         registry, found = self.schemas, dict[str, Mapping[int, str]]()
         if registry is None:
             return found
@@ -309,7 +309,7 @@ class Kafka(Origin):
         return found
 
     def _find_newest(self) -> Coding | None:
-        """What the columns come from; None where the registry has no schema yet."""
+        """Return the coding from which the columns come; None if the registry has no schema yet."""
         registry = self.schemas
         if registry is None:
             return read_schema_file(self)
@@ -318,7 +318,7 @@ class Kafka(Origin):
         return AvroCoding(schemas={0: known[list(known)[-1]]}, header=True) if known else None
 
     def _load_coding(self, batch: Batch) -> Coding:
-        """What decodes the messages of a batch: with the schemas that were there when it was planned."""
+        """Return the coding of a batch's messages, with the schemas that existed when it was planned."""
         registry = self.schemas
         if registry is None:
             return read_schema_file(self)
@@ -334,7 +334,7 @@ class Kafka(Origin):
         return AvroCoding(schemas=found, header=True)
 
     def _check_types(self, columns: T.StructType) -> None:
-        """Raises `OriginError` for a column whose type the format cannot have."""
+        """Raise `OriginError` for a column whose type the format cannot have."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         if self.format in CODED:
@@ -351,7 +351,7 @@ class Kafka(Origin):
                 )
 
     def check_ranges(self, batch: Batch) -> Mapping[Partition, tuple[int, int]]:
-        """The offsets of a batch. Raises `OriginError` where some are no longer what was planned."""
+        """Return the offsets of a batch. Raise `OriginError` if some no longer match the plan."""
         ranges, ids = read_ranges(batch.span.parts), read_topic_ids(batch.span.parts)
         there = self.cluster.list_ends(self.cluster.find_topics(list(ids), None)) if ids else {}
         for each, (first, end) in ranges.items():
@@ -373,15 +373,15 @@ class Kafka(Origin):
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaBacklog(Backlog):
-    """What the partitions held at one moment."""
+    """The offsets that the partitions held at one moment."""
 
     origin: Kafka
     ends: Mapping[Partition, Ends]
     begins: Mapping[str, Mapping[Partition, int]]
-    """Where each named position is: `earliest`, `latest` or a time."""
+    """The offsets of each named position: `earliest`, `latest` or a time."""
     notices: Sequence[str] = ()
     schemas: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    """By topic the schemas that the registry has for its values: their ids, and what tells each from another one."""
+    """By topic, the schemas in the registry for its values: their ids and digests."""
 
     def take(self, lane: str, start: Json, limits: Limits) -> Span | None:
         begins = self._find_positions(lane, start)
@@ -412,17 +412,17 @@ class KafkaBacklog(Backlog):
         return str(_sum_lag(self.list_waiting(lane, start), {}))
 
     def list_waiting(self, lane: str, start: Json) -> Mapping[Partition, tuple[int, int]]:
-        """The partitions of a lane that have messages behind this offset: their next offsets, and their ends."""
+        """Return the partitions of a lane with messages after this offset: their next offsets and their ends."""
         begins = self._find_positions(lane, start)
         return {each: (begins[each], end) for each, end in self._list_ends(lane).items() if end > begins[each]}
 
     def list_waiting_topics(self, offsets: Mapping[str, Json]) -> Sequence[str]:
-        """The topics that have messages behind these offsets of lanes."""
+        """Return the topics with messages after these offsets of lanes."""
         lanes = self.origin.lane_names()
         return sorted({each.topic for lane in lanes for each in self.list_waiting(lane, offsets.get(lane))})
 
     def find_gaps(self, lane: str, start: Json) -> list[str]:
-        """What was deleted behind this offset before it was read; a sentence each."""
+        """Return one sentence for each gap after this offset: messages that were deleted before they were read."""
         found = []
         for each, (topic, offset) in sorted(read_positions(start).items()):
             now = self.ends.get(each)
@@ -444,12 +444,12 @@ class KafkaBacklog(Backlog):
         return found
 
     def _list_ends(self, lane: str) -> Mapping[Partition, int]:
-        """The partitions of a lane with their ends."""
+        """Return the partitions of a lane with their ends."""
         lanes = self.origin.lane_names()
         return {each: known.end for each, known in self.ends.items() if lanes[find_lane(each, len(lanes))] == lane}
 
     def _find_positions(self, lane: str, start: Json) -> Mapping[Partition, int]:
-        """The next offset of each partition of a lane."""
+        """Return the next offset of each partition of a lane."""
         if start is None or isinstance(start, str):
             begins = self.begins[self.origin.start if start is None else start]
             return {each: begins.get(each, self.ends[each].first) for each in self._list_ends(lane)}
@@ -462,7 +462,7 @@ class KafkaBacklog(Backlog):
         return positions
 
     def _make_offset(self, start: Json, positions: Mapping[Partition, int]) -> Json:
-        """The offset that says these positions; and what was known of partitions that are not there."""
+        """Return the offset for these positions. It keeps what was known of partitions whose topic no longer exists."""
         known = {each: at for each, at in read_positions(start).items() if each.topic not in self._topics}
         known |= {each: (self.ends[each].id, offset) for each, offset in positions.items()}
         offset: dict[str, dict[str, Any]] = {}
@@ -476,12 +476,13 @@ class KafkaBacklog(Backlog):
 
 
 def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
-    """The partitions in which most waits, as many of them as are looked at for the age of a message."""
+    """Return the partitions with the most waiting messages, up to the number that is examined for the age of a
+    message."""
     return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
 
 
 def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partition, float]) -> Lag:
-    """The lag of a lane, of which the oldest messages were made at these times."""
+    """Return the lag of a lane whose oldest messages were made at these times."""
     rows = sum(end - at for at, end in waiting.values())
     known = [made[each] for each in waiting if each in made]
     seconds = max(0.0, time.time() - min(known)) if known else None
@@ -489,7 +490,7 @@ def _sum_lag(waiting: Mapping[Partition, tuple[int, int]], made: Mapping[Partiti
 
 
 def _check_format(origin: Kafka) -> None:
-    """Raises ValueError unless the format is known, and has the options that it may have."""
+    """Raise ValueError unless the format is known and has only options that it may have."""
     kind = origin.format
     if kind not in FORMATS:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {kind!r}")
@@ -511,7 +512,7 @@ def _check_format(origin: Kafka) -> None:
 
 
 def _check_coding(origin: Kafka) -> None:
-    """Raises ValueError unless what says how values are coded is given, once."""
+    """Raise ValueError unless the coding of values is given exactly once."""
     check_coding(origin)
     if isinstance(origin.subjects, str) or (origin.subjects and not origin.registry):
         raise ValueError(f"subjects: expected a list, beside a registry, got {origin.subjects!r}")

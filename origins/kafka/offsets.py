@@ -1,4 +1,4 @@
-"""The offsets and the spans of Kafka, as the ledger keeps them, and which partitions and rows a batch takes."""
+"""Kafka's offsets and spans in the ledger, and the partitions and rows that a batch takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from origins.kafka.client import Partition
 
 
 def parse_position(option: str, position: str) -> float | None:
-    """The moment that is meant, in seconds since 1970; None for `earliest` and `latest`. Raises ValueError."""
+    """Return the moment of a position, in seconds since 1970; None for `earliest` and `latest`. Raise ValueError."""
     if position in ("earliest", "latest"):
         return None
     try:
@@ -27,7 +27,7 @@ def parse_position(option: str, position: str) -> float | None:
 
 
 def read_positions(offset: Json) -> Mapping[Partition, tuple[str, int]]:
-    """The topic's id and the next offset of each partition, as an offset says them."""
+    """Return the topic's id and the next offset of each partition in an offset."""
     if offset is None or isinstance(offset, str):
         return {}
     if not isinstance(offset, Mapping):
@@ -45,18 +45,18 @@ class _Next(TypedDict):
 
 
 class _Positions(_Next, total=False):
-    """What an offset says of a topic."""
+    """The part of an offset about one topic."""
 
     id: str
 
 
 def read_ranges(parts: Sequence[Json]) -> Mapping[Partition, tuple[int, int]]:
-    """The first offset and the end, exclusive, of each partition of a span."""
+    """Return the first offset and the end, exclusive, of each partition of a span."""
     return {Partition(topic, number): (first, end) for topic, number, first, end, _ in _list_ranges(parts)}
 
 
 def read_topic_ids(parts: Sequence[Json]) -> Mapping[str, str]:
-    """The ids of a span's topics."""
+    """Return the ids of a span's topics."""
     return {topic: known for topic, _, _, _, known in _list_ranges(parts)}
 
 
@@ -65,7 +65,7 @@ def _list_ranges(parts: Sequence[Json]) -> Sequence[tuple[str, int, int, int, st
 
 
 def read_schemas(parts: Sequence[Json]) -> Mapping[int, str]:
-    """The schemas that were there when a span was planned: by id, what tells each from another one."""
+    """Return the schemas that existed when a span was planned, as digests by id."""
     pinned = [check_shape(_Schemas, part)["schemas"] for part in parts if isinstance(part, Mapping)]
     return {int(number): digest for each in pinned for number, digest in each.items()}
 
@@ -75,7 +75,7 @@ class _Schemas(TypedDict):
 
 
 def describe_positions(positions: Mapping[Partition, Any]) -> str:
-    """The offsets of a few partitions, as a person would name them."""
+    """Return the offsets of a few partitions as text for a person."""
     texts = []
     for each, at in sorted(positions.items())[:3]:
         first, end = at if isinstance(at, tuple) else (at, at + 1)
@@ -85,12 +85,12 @@ def describe_positions(positions: Mapping[Partition, Any]) -> str:
 
 
 def find_lane(partition: Partition, lanes: int) -> int:
-    """The lane of a partition. It never depends on other partitions."""
+    """Return the lane of a partition. It does not depend on other partitions."""
     return (zlib.crc32(partition.topic.encode()) + partition.number) % lanes
 
 
 def spread_rows(waiting: Mapping[Partition, int], most: int | None) -> Mapping[Partition, int]:
-    """How many rows a batch takes of each partition, in proportion to what waits there, and `most` in all."""
+    """Return how many rows a batch takes from each partition, in proportion to the waiting rows, and at most `most`."""
     total = sum(waiting.values())
     if most is None or total <= most:
         return dict(waiting)

@@ -1,6 +1,6 @@
 """Values that are messages in Protobuf.
 
-This runs in Spark's Python workers too, and is sent there by value. So it uses nothing else of Wherry.
+This code also runs in Spark's Python workers, and is sent there by value. So it uses nothing else of Wherry.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class ProtobufCoding:
     """Values that are messages of one type in Protobuf."""
 
     descriptors: bytes = field(repr=False)
-    """A `FileDescriptorSet`, with all that is imported."""
+    """A `FileDescriptorSet` with all imports."""
     message: str
 
     def open(self) -> Callable[[bytes], Fields]:
-        """A function that reads a value. It raises `Unreadable`."""
+        """Return a function that reads a value. The function raises `Unreadable`."""
         from google.protobuf import message_factory
         from google.protobuf.message import DecodeError
 
@@ -56,7 +56,7 @@ class ProtobufCoding:
         return decode
 
     def open_writer(self) -> Callable[[Fields], bytes]:
-        """A function that writes a message. It raises `Unreadable` where the fields do not fit it."""
+        """Return a function that writes a message. The function raises `Unreadable` if the fields do not fit."""
         from google.protobuf import message_factory
         from google.protobuf.message import EncodeError
 
@@ -73,7 +73,10 @@ class ProtobufCoding:
         return encode
 
     def list_columns(self) -> Mapping[str, Any]:
-        """The columns of the message, as Spark's JSON; each says whether a row `needs` it. Raises `NoColumns`."""
+        """Return the columns of the message, as Spark's JSON. Each has a flag `needs`: whether a row must have it.
+
+        Raise `NoColumns` if the message gives no columns.
+        """
         return _find_message_type(self._find_type(), ())
 
     def _find_type(self) -> Descriptor:
@@ -134,7 +137,7 @@ def _find_field_type(of: FieldDescriptor, inside: tuple[str, ...]) -> Any:
 
 
 def _get_kind(of: FieldDescriptor) -> str:
-    """How a `.proto` file calls the type of a field."""
+    """Return the name of a field's type in a `.proto` file."""
     from google.protobuf.descriptor import FieldDescriptor
 
     known = vars(FieldDescriptor)
@@ -142,8 +145,10 @@ def _get_kind(of: FieldDescriptor) -> str:
 
 
 def _make_message_reader(message: Descriptor, known: dict[str, Fit]) -> Fit:
-    """A function that gives the fields of a message; None where one that may be missing is. `known` has the functions
-    of messages that are made already: a message may hold itself."""
+    """Return a function that returns the fields of a message, with None for an optional field that is missing.
+
+    `known` has the functions for messages that were made before, because a message may contain itself.
+    """
     name = message.full_name
     if name not in known:
         readers: list[tuple[str, Fit]] = []
@@ -184,7 +189,7 @@ def _make_value_reader(of: FieldDescriptor, known: dict[str, Fit]) -> Fit:
 
 
 def _write_message(message: Message, fields: Fields) -> None:
-    """Set these fields. Raises ValueError for one that the message does not have, or that cannot have its value."""
+    """Set these fields. Raise ValueError for a field that the message does not have, or whose value does not fit."""
     known = message.DESCRIPTOR.fields_by_name
     for name, value in fields.items():
         if name not in known:

@@ -1,4 +1,4 @@
-"""The rows of a batch of Kafka's messages: read in this process or by Spark, they are the same."""
+"""The rows of a batch of Kafka messages. They are the same whether this process or Spark reads them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FEW, SMALL = 10_000, 4 << 20
-"""Up to so many messages, and bytes of them, are read in this process; more are Spark's to read."""
+"""The most messages, and bytes of them, that this process reads. Spark reads larger batches."""
 _PACKED = 8
-"""A value in Avro or Protobuf may have so many times its bytes as columns."""
+"""The factor by which the columns of an Avro or Protobuf value may be larger than its bytes."""
 PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 """The JAR with which Spark reads Kafka."""
 _LATEST = (1 << 63) - 1
@@ -52,7 +52,7 @@ METADATA = {
     "kafka_time": ("timestamp", "timestamp"),
     "kafka_headers": (HEADERS, "headers"),
 }
-"""The columns of what is known of a message: their types, and as what Spark knows them."""
+"""The columns with facts about a message: their types, and Spark's names for them."""
 _NOT_TEXT = "the value is not valid UTF-8"
 _LINES = "the value has more than one line"
 _EMPTY = r"(?s)\A\s*\z"
@@ -60,20 +60,20 @@ _EMPTY = r"(?s)\A\s*\z"
 
 @dataclass(frozen=True, kw_only=True)
 class MessageFormat:
-    """How the value of a message becomes columns."""
+    """The conversion of a message's value to columns."""
 
     name: str
     metadata: Sequence[str] = ()
     """The columns that are facts about the message."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """How CSV is written, as Spark's reader knows it."""
+    """The options of Spark's CSV reader."""
     load: Callable[[], Coding]
-    """What decodes Avro and Protobuf."""
+    """Returns the coding of Avro and Protobuf values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaRows(BatchRows):
-    """The rows of a batch. Few messages are read in this process once, and all forms are made of these."""
+    """The rows of a batch. This process reads a few messages once, and derives all forms from them."""
 
     format: MessageFormat
     cluster: Cluster
@@ -82,7 +82,7 @@ class KafkaRows(BatchRows):
     columns: str
     """The schema of the batch, as Spark's JSON."""
     check: Callable[[], Mapping[Partition, tuple[int, int]]]
-    """The offsets of the batch. It raises `OriginError` where some are no longer what was planned."""
+    """Returns the offsets of the batch. It raises `OriginError` if some no longer match the plan."""
     spark: SparkSession
     places: bool
 
@@ -136,7 +136,7 @@ class KafkaRows(BatchRows):
 
     @cached_property
     def _own(self) -> T.StructType:
-        """The columns that values have."""
+        """Return the columns of the values."""
         return T.StructType([each for each in self.schema if each.name not in self.format.metadata])
 
     @cached_property
@@ -160,7 +160,7 @@ class KafkaRows(BatchRows):
         return pa.Table.from_arrays([found[each.name] for each in wanted], schema=wanted)
 
     def _parse_values(self, values: Sequence[bytes | None]) -> Mapping[str, pa.Array] | None:
-        """The columns of these values; None where one is refused, or only Spark surely reads it as Spark does."""
+        """Return the columns of these values; None if one is refused, or if Spark has to read them."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         kinds, name = to_arrow_schema(self._own, timezone="UTC"), self.format.name
@@ -210,7 +210,7 @@ class KafkaRows(BatchRows):
         return self._select(parse_lines(lines, wrong, keep_blank=True), rows, is_bad, why, prefix=HIDDEN)
 
     def _parse_csv(self, raw: DataFrame, metadata: Mapping[str, str]) -> DataFrame:
-        """Fields are read as text, so that it is cast that decides what has which type."""
+        """Return the rows of CSV. Fields are read as text, so that a cast decides whether they fit their types."""
         text = f"regexp_replace(cast(value as string), {quote_text(_LINE_END)}, '')"
         is_empty = f"(value is null or {text} rlike {quote_text(_EMPTY)})"
         lines = raw.selectExpr(
@@ -244,7 +244,7 @@ class KafkaRows(BatchRows):
         return self._select(frame.selectExpr("*", *casts), rows, is_bad, why, prefix=HIDDEN)
 
     def _decode(self, metadata: Mapping[str, str]) -> DataFrame:
-        """The same function decodes messages in this process and in Spark's workers."""
+        """Return the rows of coded values. The same function decodes them in this process and in Spark's workers."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         own, messages = self._own, self._messages
@@ -267,7 +267,7 @@ class KafkaRows(BatchRows):
     def _select(
         self, frame: DataFrame, rows: Mapping[str, str], is_bad: str, why: str, *, prefix: str = ""
     ) -> DataFrame:
-        """The columns in their order, beside them the verdict with the whole message as JSON, and the place."""
+        """Return the columns in order, the verdict with the whole message as JSON, and the place."""
         columns = [F.expr(rows[each.name]).cast(each.dataType).alias(each.name) for each in self.schema]
         at = {name: prefix + name for name in _RAW_NAMES}
         facts = ", ".join(f"{quote_text(name)}, {sql.format(**at)}" for name, sql in _MESSAGE.items())
@@ -280,7 +280,7 @@ class KafkaRows(BatchRows):
 
     @cached_property
     def _raw_columns(self) -> T.StructType:
-        """What is known of each message, and its number in its range."""
+        """Return the columns with all facts about a message, and its number in its range."""
         columns = T.StructType.fromJson(json.loads(parse_schema(self.spark, _RAW, "kafka").json()))
         return T.StructType([*columns, T.StructField(_INDEX, T.LongType())])
 
@@ -300,7 +300,10 @@ class KafkaRows(BatchRows):
         return pa.Table.from_arrays([make_array(known[each.name], each.type) for each in wanted], schema=wanted)
 
     def _load_by_spark(self) -> DataFrame:
-        """Spark reads a range of a partition in one task, in the order of its offsets."""
+        """Return the messages as Spark reads them.
+
+        One task reads a range of a partition in the order of its offsets.
+        """
         asked: dict[str, dict[str, dict[str, int]]] = {"starting": {}, "ending": {}}
         for each, (first, end) in self._ranges.items():
             asked["starting"].setdefault(each.topic, {})[str(each.number)] = first
@@ -328,7 +331,7 @@ class KafkaRows(BatchRows):
 
 
 _POLL = {"max.poll.records": "10000"}
-"""Spark asks for the ends of a partition after each poll, which drops what the client has fetched ahead."""
+"""Few polls are best, since Spark requests a partition's end after each, and that drops the messages fetched ahead."""
 _RAW_NAMES = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _INDEX = HIDDEN + "index"
 _IS_EMPTY = HIDDEN + "is_empty"
@@ -339,7 +342,7 @@ _PLACE = f"named_struct('part', concat(topic, '/', partition), 'block', 0L, 'row
 
 
 def _list_kept() -> list[str]:
-    """What is known of a message, under names that no column has."""
+    """Return the facts about a message, under names that no column has."""
     return [f"{each} as {HIDDEN}{each}" for each in _RAW_NAMES]
 
 
@@ -363,11 +366,11 @@ _MESSAGE = {
     "headers": f"transform({{headers}}, each -> named_struct('key', each.key, 'value', {_as_text('each.value')}, "
     f"'value_base64', {_as_base64('each.value')}))",
 }
-"""What is kept of a message that is refused. Bytes that are no text are in base64."""
+"""The JSON that is kept of a refused message. Bytes that are not text are in base64."""
 
 
 def translate_options(options: Mapping[str, Any]) -> Mapping[str, str]:
-    """The settings of the client as Java's client knows them."""
+    """Return the client's settings under the names of the Java client."""
     given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     if "sasl.mechanisms" in given:
         given["sasl.mechanism"] = given.pop("sasl.mechanisms")
@@ -389,7 +392,10 @@ _PRIVATE = ("BEGIN PRIVATE KEY", "BEGIN ENCRYPTED PRIVATE KEY")
 
 
 def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
-    """The settings about certificates, which leave `given`. The files are read here, so that executors need none."""
+    """Return the settings about certificates, and remove them from `given`.
+
+    The files are read in this process, so that executors need none.
+    """
     found = {}
     for java, name in {
         "truststore.certificates": "ca",
@@ -420,7 +426,7 @@ def _translate_certificates(given: dict[str, str]) -> Mapping[str, str]:
 
 
 def send_by_value() -> None:
-    """See to it that Spark's workers get what decodes messages with it; they need not have Wherry."""
+    """Send the code that decodes messages to Spark's workers by value. The workers need not have Wherry."""
     ship_modules([avro, formats, protobuf])
 
 
@@ -429,8 +435,10 @@ def _split_columns(table: pa.Table | None) -> Mapping[str, pa.Array] | None:
 
 
 def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """The values as an array: times and days as numbers since 1970, maps as pairs. arro3 makes what it can, since
-    pyarrow imports pandas first, for half a second."""
+    """Return the values as an array: times and days as numbers since 1970, maps as pairs.
+
+    arro3 makes the array if it can, since pyarrow first imports pandas, which takes half a second.
+    """
     types = pa.types
     if types.is_struct(kind):
         parts = [make_array([None if each is None else each[of.name] for each in values], of.type) for of in kind]
@@ -455,7 +463,7 @@ def make_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _get_fact(message: Message, name: str) -> Any:
-    """What Spark's source says of a message under this name."""
+    """Return the fact about a message that Spark's source gives under this name."""
     if name == "timestamp":
         return min(message.timestamp()[1] * 1000, _LATEST)
     if name == "headers":

@@ -1,4 +1,4 @@
-"""Where the schemas of messages come from: a file, or a registry as Confluent's API has it."""
+"""The source of the schemas of messages: a file, or a registry with Confluent's API."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from origins.kafka.protobuf import ProtobufCoding
 from origins.quick_dataclass import dataclass
 
 Texts: TypeAlias = "tuple[str, ...]"
-"""A schema behind the schemas that it refers to."""
+"""A schema after the schemas that it refers to."""
 PATIENCE = 10.0
-"""So many seconds an answer of the registry may take."""
+"""The seconds that an answer of the registry may take."""
 _OPTIONS = ("url", "username", "password", "token", "ca")
 _MISSING = 404
 _BUSY = (408, 429)
@@ -30,18 +30,18 @@ _known: dict[tuple[Any, ...], Any] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaRegistry:
-    """The registry at a URL. Its schemas never change, so each is asked for once in a process."""
+    """The registry at a URL. Its schemas never change, so a process requests each only once."""
 
     url: str
     username: str = field(default="", repr=False)
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
     ca: str = ""
-    """The file of the certificates that its own must come from."""
+    """The file with the certificates that must have signed the registry's certificate."""
 
     @staticmethod
     def of(options: Mapping[str, str]) -> SchemaRegistry:
-        """The registry of these options. Raises ValueError."""
+        """Return the registry of these options. Raise ValueError if they are invalid."""
         strange = sorted(set(options) - {*_OPTIONS})
         if strange or "url" not in options:
             got = strange[0] if strange else "no url"
@@ -54,8 +54,10 @@ class SchemaRegistry:
         return SchemaRegistry(**{**{name: str(value) for name, value in options.items()}, "url": url.rstrip("/")})
 
     def list_schemas(self, subject: str) -> Mapping[int, Texts]:
-        """The schemas of all versions of a subject, by their ids, the newest last; also of versions that were deleted.
-        Empty where there is no such subject."""
+        """Return the schemas of all versions of a subject by id, the newest last. Deleted versions are included.
+
+        It is empty if the subject does not exist.
+        """
         versions = self._ask(f"subjects/{_quote(subject)}/versions?deleted=true", missing=())
         found: dict[int, Texts] = {}
         for version in sorted(versions):
@@ -69,13 +71,15 @@ class SchemaRegistry:
         return found
 
     def find_newest(self, subject: str) -> tuple[int, Texts] | None:
-        """The newest schema of a subject, with its id; None where there is no such subject. What was deleted does not
-        count."""
+        """Return the newest schema of a subject, with its id; None if the subject does not exist.
+
+        Deleted versions do not count.
+        """
         answer = self._ask(f"subjects/{_quote(subject)}/versions/latest", missing=None)
         return None if answer is None else (answer["id"], self._read(answer, subject))
 
     def get_schema(self, number: int) -> Texts:
-        """The schema of this id. Raises `OriginError` where the registry does not have it."""
+        """Return the schema with this id. Raise `OriginError` if the registry does not have it."""
         if (self, number) not in _known:
             answer = self._ask(f"schemas/ids/{number}", missing=None)
             if answer is None:
@@ -88,7 +92,7 @@ class SchemaRegistry:
         return found
 
     def _read(self, answer: Mapping[str, Any], what: str) -> Texts:
-        """The schema of an answer, behind those that it refers to."""
+        """Return the schema of an answer, after the schemas that it refers to."""
         kind = answer.get("schemaType", "AVRO")
         if kind != "AVRO":
             raise OriginError(
@@ -102,15 +106,17 @@ class SchemaRegistry:
         return (*texts, answer["schema"])
 
     def _ask(self, path: str, **other: Any) -> Any:
-        """The answer to a question; the `missing` one where there is none. Raises `OriginError`, which names no
-        password."""
+        """Return the answer to a request; `missing`, if it is given, if the registry answers 404.
+
+        Raise `OriginError` for any other failure. It contains no password.
+        """
         import ssl
         from http.client import HTTPException
         from urllib.error import HTTPError, URLError
         from urllib.request import HTTPSHandler, Request, build_opener
 
         headers = {"Accept": "application/vnd.schemaregistry.v1+json"}
-        request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 -- `of` takes http and https only
+        request = Request(f"{self.url}/{path}", headers=headers)  # noqa: S310 -- `of` accepts only http and https
         if self.token or self.username:
             user = base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
             request.add_unredirected_header("Authorization", f"Bearer {self.token}" if self.token else f"Basic {user}")
@@ -149,7 +155,7 @@ class SchemaRegistry:
 
 
 class CodingOptions(Protocol):
-    """The options that say how the values of messages are coded."""
+    """The options that describe how the values of messages are coded."""
 
     @property
     def format(self) -> str: ...
@@ -164,7 +170,7 @@ class CodingOptions(Protocol):
 
 
 def check_coding(options: CodingOptions) -> None:
-    """Raises ValueError unless what says how values are coded is given, once."""
+    """Raise ValueError unless the coding of values is given exactly once."""
     kind = options.format
     for name, kinds in {"schema_file": CODED, "message": ("protobuf",), "registry": ("avro",)}.items():
         if getattr(options, name) and kind not in kinds:
@@ -179,7 +185,7 @@ def check_coding(options: CodingOptions) -> None:
 
 
 def read_schema_file(options: CodingOptions) -> Coding:
-    """What the file says of how values are coded. Raises `OriginError` where it cannot be read."""
+    """Return the coding that the schema file describes. Raise `OriginError` if it cannot be read."""
     assert options.schema_file is not None
     try:
         content = Path(options.schema_file).read_bytes()
@@ -196,7 +202,7 @@ def read_schema_file(options: CodingOptions) -> Coding:
 
 @contextmanager
 def explain_coding(options: CodingOptions, hint: str) -> Iterator[None]:
-    """What keeps a schema from giving columns is an `OriginError` in here, with this hint."""
+    """Raise `OriginError`, with this hint, if within the context a schema gives no columns or a package is missing."""
     try:
         yield
     except NoColumns as error:
@@ -208,7 +214,7 @@ def explain_coding(options: CodingOptions, hint: str) -> Iterator[None]:
 
 
 def make_digest(texts: Sequence[str]) -> str:
-    """What tells a schema from another one."""
+    """Return a digest that distinguishes a schema from others."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""Expectations about rows and batches."""
+"""The stage `expect`: expectations about rows and batches."""
 
 from stages.expect.expect import Expect
 

@@ -1,6 +1,6 @@
-"""`expect`: Great Expectations' rules, each row's verdict as a column, and the batch's before it is delivered.
+"""`expect`: Great Expectations' rules, with a verdict on each row as a column, and on the batch before delivery.
 
-Every expectation becomes a character of one note beside the row, and all that follows reads the note.
+Each expectation becomes a character of one note beside the row, and all later steps read the note.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OF_TEXT = (
 _QUERY = "unexpected_rows_expectation"
 _TAG = HIDDEN + "tag"
 QUARANTINE_CODE = "QUARANTINE"
-"""Of a row whose batch failed as a whole."""
+"""The code of a row whose batch failed as a whole."""
 _MOST_SAID = 2000
 
 
@@ -80,7 +80,7 @@ class Expect(Stage):
         if not inline and self.suite is None:
             raise ValueError("expectations: expected at least one, or a suite")
         try:
-            self.rules  # noqa: B018  (reads the suite)
+            self.rules  # noqa: B018 (reads the suite)
         except ValueError as error:
             raise ValueError(f"suite: {error}") from None
         if self.on_batch_failure not in ("stop", "quarantine", "report"):
@@ -89,27 +89,27 @@ class Expect(Stage):
 
     @cached_property
     def rules(self) -> Sequence[Expectation]:
-        """All expectations, in the order of the notes beside rows."""
+        """Return all expectations, in the order of the characters in a note."""
         return [*parse_expectations(self.expectations), *(read_suite(self.suite) if self.suite is not None else ())]
 
     @cached_property
     def answer_cache(self) -> dict[str, Any]:
-        """What Great Expectations answered before, by what it was asked: batch after batch asks the same."""
+        """Return the earlier results of Great Expectations, by question. Each batch asks the same questions."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the answers, which only this process understands: a copy asks again."""
+        """Return the state without these results, which are valid only in this process. A copy computes them again."""
         return {name: value for name, value in vars(self).items() if name != "answer_cache"}
 
     @property
     def tags(self) -> bool:
-        """Whether rows that are not as expected continue, so they have to be reported."""
+        """Whether rows that fail an expectation may continue, and so must be reported."""
         kept = self.on_error == "keep"
         return any(rule.known.of_rows and (kept or rule.severity != "critical") for rule in self.rules)
 
     @property
     def judges(self) -> bool:
-        """Whether it has to see the whole batch before it lets a row pass."""
+        """Whether the stage needs the whole batch before it lets a row pass."""
         return any(rule.judges_batch or rule.known.way in ("batch", "statistics") for rule in self.rules)
 
     @property
@@ -174,7 +174,7 @@ class Expect(Stage):
         return found if concerned is None else F.when(concerned, found).otherwise(F.lit(ELSEWHERE))
 
     def _judge(self, rows: Rows) -> tuple[Rows, list[str]]:
-        """The rows as they were written down, and why the batch goes to the DLQ whole, if it does."""
+        """Return the stored rows, and why the whole batch goes to the DLQ; an empty list if it does not."""
         held, notes = _hold_rows(rows, rows.note)
         names = {name: f"{HIDDEN}{at}" if "." in name or "`" in name else name for at, name in enumerate(held.names)}
         live = held.frame.where(held.live)
@@ -222,7 +222,10 @@ class Expect(Stage):
 
 
 def _mask_finding(rule: Expectation, found: Mapping[str, JSON], protected: Sequence[str]) -> Mapping[str, JSON]:
-    """What was found, without values of columns that nobody is shown; a query may ask for any."""
+    """Return the finding without values of protected columns.
+
+    The result of a query is masked too, since it may read any column.
+    """
     protection = Protection(protected)
     if not any(map(protection.covers, rule.columns)) and (not protected or rule.type != _QUERY):
         return found
@@ -236,7 +239,8 @@ def _hold_rows(rows: Rows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
 
 
 def _make_message(rule: Expectation, rows: Rows) -> Column:
-    """Name, column, what was there, and what was expected; in the form by which protected values are masked."""
+    """Return the name, the column, the value and the expected value, in the form that allows masks of protected
+    values."""
     found = [F.concat(F.lit(f"column {name}: "), show_value(_get_value(name, rows))) for name in rule.columns]
     expected = f", expected {rule.expected}" if rule.expected else ""
     return F.concat(F.lit(f"{rule.type}: "), F.concat_ws(", ", *found), F.lit(expected))
@@ -247,7 +251,7 @@ def _get_value(name: str, rows: Rows) -> Column:
 
 
 def _is_struct_field(name: str, rows: Rows) -> bool:
-    """Whether this names a field of a struct, and no column of its own."""
+    """Return whether the name means a field of a struct and not a column."""
     root, dot, _ = name.partition(".")
     return bool(dot) and rows.spell_name(name) not in rows.names and rows.spell_name(root) in rows.names
 
@@ -258,7 +262,7 @@ def _is_text(name: str, rows: Rows) -> bool:
 
 
 def _is_about_schema(rule: Expectation) -> bool:
-    """Whether it looks at the names and types of columns only, which have to be their own then."""
+    """Return whether the rule reads only names and types of columns. These must then be the original ones."""
     return rule.type.startswith("expect_table_column") or rule.type in (
         "expect_column_to_exist",
         "expect_column_type_to_be",
@@ -269,44 +273,46 @@ def _is_about_schema(rule: Expectation) -> bool:
 
 
 def _spell_names(called: Mapping[str, str]) -> Mapping[str, str]:
-    """The names of columns as expectations may write them, each as Great Expectations finds it: in backticks where it
-    has a dot."""
+    """Return the names that expectations may use, each in Great Expectations' form: in backticks if it has a dot."""
     return _AnyCase({name.lower(): f"`{to}`" if "." in to else to for name, to in called.items()})
 
 
 class _AnyCase(dict[str, str]):
-    """Finds a name whatever the case of its letters."""
+    """A mapping that finds a name in upper or lower case."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return super().get(name.lower(), default)
 
 
 _NAN = ("bigint", "double", "int")
-"""The types of which Great Expectations leaves out NaN where it looks at the row before."""
+"""The types for which Great Expectations ignores NaN when it compares a row with the previous row."""
 
 
 @dataclass
 class ExpectationColumns(Generic[R]):
-    """Rows with what expectations ask of them: values only where an expectation is about the row and it is live, so
-    that nothing is evaluated on another one, and no window sees it."""
+    """Rows with the values that expectations need.
+
+    A value is present only if an expectation is about the row and the row is live. So nothing is evaluated on other
+    rows, and no window includes them.
+    """
 
     rows: R
     asked: dict[str, Any] = field(default_factory=dict)
-    """What Great Expectations answered before."""
+    """The earlier results of Great Expectations."""
     concerned: dict[str, str] = field(default_factory=dict)
-    """By condition the column that says whether a row is meant."""
+    """By condition, the column that shows whether the condition selects a row."""
     values: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By the group of rows and the name of a column, the column with its values."""
+    """By group of rows and column name, the column with the values."""
     looked_at: DataFrame | None = None
     """The rows with these columns only."""
     figures: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What an expectation has to know of the whole batch, by what it asks."""
+    """By question, the figures of the whole batch that an expectation needs."""
     arrival: Column | None = None
-    """What rises in the order in which rows were read."""
+    """A column that increases in the order in which rows were read."""
 
     @staticmethod
     def of(rows: R, rules: Sequence[Expectation], asked: dict[str, Any]) -> ExpectationColumns[R]:
-        """The rows with all that these expectations ask. What was `asked` before is not asked again."""
+        """Return the rows with everything that these expectations need. Questions in `asked` are not asked again."""
         beside = ExpectationColumns(rows, asked)
         if not rules:
             return beside
@@ -345,8 +351,10 @@ class ExpectationColumns(Generic[R]):
         return beside
 
     def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
-        """Of each row whether it is meant (None: every one), whether there is nothing to look at (None: never), and
-        whether it is not as expected."""
+        """Return three conditions of each row: whether the rule selects it, lacks a value in it, and is broken by it.
+
+        The first is None if every row is selected, and the second if no value can be missing.
+        """
         meant = F.col(self.concerned[_condition_key(rule)]) if "row_condition" in rule.options else None
         group, names = _group_key(rule), self._name_values(rule)
         missing = None
@@ -376,8 +384,11 @@ class ExpectationColumns(Generic[R]):
         return {column: self.values[_group_key(rule), column] for column in rule.columns}
 
     def _is_out_of_order(self, rule: Expectation, name: str, meant: Column) -> Column:
-        """Whether the value is on the wrong side of the one before it. Great Expectations asks the same of whatever
-        order Spark has its rows in; here it is the order in which they were read."""
+        """Return whether the value is on the wrong side of the previous one.
+
+        Great Expectations compares rows in Spark's order, which may change. Here it is the order in which rows were
+        read.
+        """
         assert self.looked_at is not None
         assert self.arrival is not None
         value, kind = F.col(name), self.looked_at.schema[name].dataType.simpleString()
@@ -407,7 +418,7 @@ def _condition_key(rule: Expectation) -> str:
 
 
 def _group_key(rule: Expectation) -> str:
-    """What is the same for expectations that are about the same rows."""
+    """Return a key that is equal for expectations about the same rows."""
     if "column" in rule.options:
         return _condition_key(rule)
     return f"{_condition_key(rule)} of {list(rule.columns)} but {_ignore_policy(rule)}"

@@ -1,9 +1,7 @@
-"""One expectation as a definition or a suite has it, and those that are known, checked without Great Expectations.
+"""An expectation in a definition or a suite, and the known expectations, checked without Great Expectations.
 
-The core expectations of Great Expectations 1.24: how each is applied here, and the options that it takes.
-
-A copy of what Great Expectations says of itself, so that a definition is checked without it, which takes seconds to
-import. A test makes the table anew and compares.
+The known ones are the core expectations of Great Expectations 1.24: how each is applied here, and its options. The
+table is a copy, because the import of Great Expectations takes seconds. A test compares it with the original.
 """
 
 from __future__ import annotations
@@ -24,13 +22,13 @@ from stages.expressions import check_condition
 
 Severity: TypeAlias = Literal["critical", "warning", "info"]
 _BROKEN = re.compile(r"unterminated|missing \)|unbalanced|nothing to repeat|bad character range")
-"""What is wrong in Java's regular expressions as it is in Python's."""
+"""The errors that are the same in Java's regular expressions as in Python's."""
 _LONGEST = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """What is expected of each row, or of a batch."""
+    """A rule about each row, or about a batch."""
 
     type: str
     options: Mapping[str, JSON] = field(default_factory=dict)
@@ -43,31 +41,33 @@ class Expectation:
 
     @property
     def mostly(self) -> float:
-        """The share of rows that must be as expected for the batch to be."""
+        """Return the share of rows that must meet the expectation for the batch to meet it."""
         return float(self.options.get("mostly", 1))
 
     @property
     def columns(self) -> Sequence[str]:
-        """The columns that it looks at, in order."""
+        """Return the columns that it reads, in order."""
         several = self.options.get("column_list")
         named = [self.options[key] for key in ("column", "column_A", "column_B") if key in self.options]
         return [*named, *(several if isinstance(several, list | tuple) else ())]
 
     @property
     def judges_batch(self) -> bool:
-        """Whether a batch can fail it as a whole, however it deals with rows: what gives one answer for the batch, and
-        what says which share of its rows is enough."""
+        """Return whether a batch can fail it as a whole, even if its rows are handled separately.
+
+        That is so if it has one result for the batch, or states which share of its rows is enough.
+        """
         return self.severity == "critical" and (not self.known.of_rows or "mostly" in self.options)
 
     @property
     def expected(self) -> str:
-        """What was expected, for a person; nothing where the name says it all."""
+        """Return the expected values for a person; empty if the expectation's name is enough."""
         apart = ("column", "column_A", "column_B", "column_list", "mostly", "condition_parser")
         options = ", ".join(f"{name} {value!r}" for name, value in self.options.items() if name not in apart)
         return cut_text(options, _LONGEST)
 
     def config(self) -> dict[str, JSON]:
-        """As Great Expectations' own JSON has it."""
+        """Return the expectation in the form of Great Expectations' JSON."""
         meta = self.meta if isinstance(self.meta, Mapping) else {}
         return {
             "type": self.type,
@@ -78,8 +78,10 @@ class Expectation:
 
 
 def parse_expectation(name: object, options: object) -> Expectation:
-    """The expectation of this name, which may have what stands beside among its options. Raises ValueError that says
-    what is wrong with it."""
+    """Return the expectation of this name. `options` may also contain the keys of `BESIDE`.
+
+    Raise ValueError with the problem if it is invalid.
+    """
     if not isinstance(name, str) or name not in EXPECTATIONS:
         raise ValueError(f"unknown expectation {name!r}; {_suggest_name(str(name), EXPECTATIONS)}")
     known, given = EXPECTATIONS[name], {} if options is None else options
@@ -130,8 +132,10 @@ def _check(found: Expectation) -> None:
 
 
 def _check_regex(regex: object) -> None:
-    """Raises ValueError for what surely is no regular expression; Spark's are Java's, so that some pass here which fail
-    there."""
+    """Raise ValueError for text that is certainly not a regular expression.
+
+    Spark uses Java's syntax, so some expressions pass here and fail in Spark.
+    """
     if not isinstance(regex, str):
         raise ValueError(f"expected a regular expression, got {regex!r}")
     try:
@@ -159,7 +163,7 @@ _LARGEST = 4 << 20
 
 
 def parse_expectations(items: Sequence[object]) -> list[Expectation]:
-    """The expectations of a list of `{name: {options}}`. Raises ValueError that says which of them is wrong."""
+    """Return the expectations of a list of `{name: {options}}`. Raise ValueError that names the invalid one."""
     found = []
     for number, item in enumerate(items, 1):
         if not isinstance(item, Mapping) or len(item) != 1:
@@ -170,7 +174,7 @@ def parse_expectations(items: Sequence[object]) -> list[Expectation]:
 
 
 def read_suite(path: str) -> list[Expectation]:
-    """The expectations of a suite file. Raises ValueError that says what is wrong with it."""
+    """Return the expectations of a suite file. Raise ValueError with the problem if it is invalid."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_LARGEST + 1)
@@ -212,13 +216,14 @@ def _parse_numbered(number: int, name: object, options: object) -> Expectation:
 
 
 Way: TypeAlias = Literal["row", "window", "order", "statistics", "batch", ""]
-"""What an answer takes: the row alone, the rows that are equal to it, the row read before it, or figures of the whole
-batch; one answer for the batch; or nothing, for what Great Expectations cannot do on Spark."""
+"""What an expectation needs for its result: only the row, the rows equal to it, the row read before it, or figures
+of the whole batch. With `batch` it has one result for the batch. The empty text is for what Great Expectations
+cannot do on Spark."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownExpectation:
-    """An expectation that there is."""
+    """A known expectation."""
 
     way: Way
     options: tuple[str, ...]
@@ -232,7 +237,7 @@ class KnownExpectation:
 
     @property
     def way_in_words(self) -> str:
-        """As the table in the README says it."""
+        """Return the words for the way in the README's table."""
         return _HOW[self.way] + self.why
 
 
@@ -252,7 +257,7 @@ _ROWS = f"mostly {_BATCH}"
 _BETWEEN = "min_value max_value strict_min strict_max"
 _PARTITION = "partition_object threshold internal_weight_holdout tail_weight_holdout bucketize_data"
 BESIDE = ("severity", "meta", "notes", "description")
-"""What may stand beside the options of any expectation."""
+"""The keys that may appear among the options of any expectation."""
 
 
 def _known(way: Way, own: str, common: str, why: str = "") -> KnownExpectation:
@@ -335,4 +340,4 @@ EXPECTATIONS: Mapping[str, KnownExpectation] = {
     "expect_table_row_count_to_equal_other_table": _known("", "other_table_name*", _BATCH, _DATABASES),
     "unexpected_rows_expectation": _known("batch", "unexpected_rows_query*", ""),
 }
-"""By name. A star says that an option must be given."""
+"""The expectations by name. A star marks a required option."""

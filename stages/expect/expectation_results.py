@@ -1,4 +1,4 @@
-"""What a suite found out about a batch: from notes beside rows to figures, and to a verdict. Pure."""
+"""The findings of a suite about a batch: notes beside rows become figures, and figures become a verdict."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from origins.errors import WherryError
 from stages.expect.expectation import Expectation
 
 ELSEWHERE, MISSING, MET, BROKEN, WARNED = "01234"
-"""What a note says of a row, a character for each expectation of rows: its `row_condition` leaves the row out, there is
-nothing to look at, it is as expected, it is not, it is not and that is only told."""
+"""The characters of a note, one for each expectation of rows. They mean: `row_condition` excludes the row, no value
+to check, met, broken, and broken but only reported."""
 _NEVER_MISSING = ("expect_column_values_to_be_null", "expect_column_values_to_not_be_null")
 
 
@@ -33,8 +33,11 @@ class BatchRefused(WherryError):
 def list_findings(
     rules: Sequence[Expectation], notes: Mapping[str, int], judged: Sequence[Mapping[str, JSON]]
 ) -> list[dict[str, JSON]]:
-    """The finding of each expectation, in order. `judged` has the findings of expectations that judge a whole batch.
-    Their finding is empty where the batch was not judged."""
+    """Return the finding of each expectation, in order. `judged` has the findings of expectations that judge a whole
+    batch.
+
+    Such a finding is empty if the batch was not judged.
+    """
     answers, numbers = iter(judged), itertools.count()
     return [
         _count_finding(rule, next(numbers), notes) if rule.known.of_rows else dict(next(answers, {"success": None}))
@@ -43,7 +46,7 @@ def list_findings(
 
 
 def list_failures(rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]]) -> list[str]:
-    """Why the batch fails as a whole, in a line for each expectation that says so."""
+    """Return why the batch fails as a whole, one line for each expectation that it fails."""
     judged = ((rule, each) for rule, each in zip(rules, found, strict=True) if rule.judges_batch)
     return [_describe_failure(rule, each) for rule, each in judged if each["success"] is False]
 
@@ -75,13 +78,13 @@ def _describe_failure(rule: Expectation, found: Mapping[str, JSON]) -> str:
 
 
 VERSION = "1.24.1"
-"""The version of Great Expectations whose format this is."""
+"""The version of Great Expectations whose format is used."""
 
 
 def make_validation_result(
     rules: Sequence[Expectation], found: Sequence[Mapping[str, JSON]], *, suite: str, run: str, batch: str, at: str
 ) -> dict[str, JSON]:
-    """The validation result of a batch; `at` is when the batch was planned."""
+    """Return the validation result of a batch. `at` is when the batch was planned."""
     results = [_make_result(rule, each) for rule, each in zip(rules, found, strict=True)]
     met = sum(each["success"] for each in results)
     return {
@@ -121,7 +124,10 @@ def _make_result(rule: Expectation, found: Mapping[str, JSON]) -> dict[str, JSON
 
 
 def _select_figures(found: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The figures of an expectation of rows. Values are left out: the rows are in the DLQ, where they are protected."""
+    """Return the figures of an expectation of rows, without values.
+
+    The DLQ has the rows, with protected values masked.
+    """
     elements, missing, unexpected = (found[f"{name}_count"] for name in ("element", "missing", "unexpected"))
     there = elements - (missing or 0)
     figures = {

@@ -1,7 +1,7 @@
-"""What is asked of Great Expectations: the column that is true for an unexpected row, and its verdict on a batch.
+"""Calls to Great Expectations: the column that is true for an unexpected row, and the verdict on a batch.
 
-It is imported where it is used, which takes seconds; nothing is asked of its data contexts, so that it neither writes a
-folder nor tells anybody.
+It is imported at first use, since that takes seconds. Its data contexts are not used, so it writes no folder and sends
+no statistics of use.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ NOTHING: Mapping[str, Any] = {
     "column.standard_deviation": None,
     "column.outlier_statistics": (None, None, None),
 }
-"""What is known of an unread batch."""
+"""The figures of a batch that was not read."""
 
 
 def load() -> Any:
-    """The core expectations of Great Expectations, which is imported if it is not yet. Raises ValueError where it is
-    not installed."""
+    """Return the core expectations of Great Expectations, imported at the first call.
+
+    Raise ValueError if it is not installed.
+    """
     try:
         with _LOADING, silence_logs():
             from great_expectations.expectations import core
@@ -43,7 +45,7 @@ def load() -> Any:
 
 
 def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None:
-    """Which rows of the frame it is about; None if about all."""
+    """Return the condition for the rows of the frame that it is about; None if it is about all."""
     condition = getattr(make_expectation(expected), "row_condition", None)
     if condition is None:
         return None
@@ -57,10 +59,10 @@ def make_row_condition(expected: Expectation, frame: DataFrame) -> Column | None
 def make_unexpected_column(
     expected: Expectation, frame: DataFrame, names: Mapping[str, str], figures: Mapping[str, Any] | None = None
 ) -> Column:
-    """The column that is true for a row which is not as expected: the metric of Great Expectations itself.
+    """Return the column that is true for an unexpected row: Great Expectations' metric.
 
-    `frame` has the columns that are looked at, under the names that `names` has for them; none of its rows is read.
-    `compute_figures` are what is known of the whole batch, by the names of metrics.
+    `frame` has the columns under the names that `names` gives them. None of its rows is read. `figures` is the result
+    of `compute_figures`, by the names of metrics.
     """
     from great_expectations.expectations.registry import get_metric_kwargs
     from great_expectations.validator.metric_configuration import MetricConfiguration
@@ -75,8 +77,10 @@ def make_unexpected_column(
 
 
 def compute_figures(expected: Expectation, frame: DataFrame, names: Mapping[str, str]) -> Mapping[str, Any]:
-    """What an expectation has to know of the whole batch before it can answer for a row, by the names of metrics.
-    Starts a Spark job."""
+    """Return the figures of the whole batch that an expectation needs to judge a row, by the names of metrics.
+
+    It starts a Spark job.
+    """
     from great_expectations.validator.metric_configuration import MetricConfiguration
     from great_expectations.validator.metrics_calculator import MetricsCalculator
 
@@ -95,8 +99,10 @@ def compute_figures(expected: Expectation, frame: DataFrame, names: Mapping[str,
 def validate_batch(
     expectations: Sequence[Expectation], frame: DataFrame, names: Mapping[str, str]
 ) -> list[dict[str, JSON]]:
-    """What Great Expectations says of the frame to each of these: `success`, `result`, `exception_info`. Those that can
-    share a Spark job do."""
+    """Return Great Expectations' result for each expectation about the frame: `success`, `result`, `exception`.
+
+    Expectations that can share a Spark job do so.
+    """
     if not expectations:
         return []
     theirs = [make_expectation(each, names) for each in expectations]
@@ -123,13 +129,13 @@ _MOST_VALUES = 20
 
 
 def _limit_result(result: Mapping[str, JSON]) -> dict[str, JSON]:
-    """The result without rows, and with so many values at most."""
+    """Return the result without rows, and with at most `_MOST_VALUES` values."""
     kept = {name: value for name, value in result.items() if name not in ("details", "unexpected_rows")}
     return {name: value[:_MOST_VALUES] if isinstance(value, list) else value for name, value in kept.items()}
 
 
 def _describe_exception(info: Mapping[str, JSON]) -> str | None:
-    """In a line what was raised, if anything was."""
+    """Return the error that was raised, in one line; None if none was."""
     infos = [info] if "raised_exception" in info else list(info.values())
     for each in infos:
         if isinstance(each, Mapping) and each["raised_exception"]:
@@ -139,7 +145,10 @@ def _describe_exception(info: Mapping[str, JSON]) -> str | None:
 
 
 def _resolve_metric(asked: Any, engine: Any, known: Mapping[str, Any]) -> Any:
-    """The value of a metric, from those that it rests on; Spark computes nothing but what its provider computes."""
+    """Return the value of a metric, computed from the metrics that it depends on.
+
+    Only its provider may start Spark jobs.
+    """
     from great_expectations.expectations.registry import get_metric_provider
 
     provider, function = get_metric_provider(asked.metric_name, engine)
@@ -158,7 +167,7 @@ def _resolve_metric(asked: Any, engine: Any, known: Mapping[str, Any]) -> Any:
 
 
 def make_expectation(expected: Expectation, names: Mapping[str, str] | None = None, apart: Sequence[str] = ()) -> Any:
-    """The expectation as Great Expectations' own object, over columns that are called otherwise here."""
+    """Return Great Expectations' object for the expectation, with columns renamed by `names`."""
     from pydantic.v1 import ValidationError
 
     core, names = load(), names or {}
@@ -181,7 +190,7 @@ def make_expectation(expected: Expectation, names: Mapping[str, str] | None = No
 
 
 def make_validator(frame: DataFrame) -> Any:
-    """What validates a frame, without a progress bar."""
+    """Return a validator for a frame, without a progress bar."""
     from great_expectations.validator.validator import Validator
 
     found = Validator(execution_engine=make_engine(frame))
@@ -199,7 +208,7 @@ def make_engine(frame: DataFrame) -> Any:
 
 @contextmanager
 def silence_logs() -> Iterator[None]:
-    """Without what it says to its own developers."""
+    """Suppress the library's messages to its developers within the context."""
     logger = logging.getLogger("great_expectations")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
