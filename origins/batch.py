@@ -67,4 +67,4 @@ class Batch:
     definition: str = field(default="", repr=False)
     """The hash of the definition that planned it."""
     instead: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """By destination name: the condition for the rows that the batch's rows replace, in the same commit."""
+    """The condition for the rows that the batch's rows replace in the same commit, by destination name."""

@@ -230,9 +230,9 @@ def _whole_span(table: DeltaTable, version: int, *, inserted: int | None = None)
 
 
 def _start_over(waiting: DeltaBacklog, versions: Sequence[Version]) -> DeltaBacklog:
-    """Plan version by version if no file was ever removed.
+    """Return the backlog version by version if the log is complete and no file was ever removed.
 
-    Otherwise begin with the whole table after the last version that removed a file, then read the later versions.
+    Otherwise begin with the whole table after the last version that removed a file, then continue with later versions.
     """
     changes = [version.number for version in versions if version.rewrites or version.moved]
     if not changes and versions and versions[0].number == 0:

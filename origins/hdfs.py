@@ -1,4 +1,4 @@
-"""HDFS behind the calls of an object store's client: files by their paths, and creation only if no file exists."""
+"""HDFS with the methods of an object store's client: files by their paths, and creation only if no file exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FILE_MODE = 0o666
 class HdfsClient:
     """The files below a URL. The methods raise `FileNotFoundError`, `FileExistsError` and the errors of `hdfs-native`.
 
-    A file gets its name only when it is complete. It is written beside it under a hidden name, and then renamed.
+    A file gets its name only when it is complete. It is first written under a hidden name in the same folder.
     """
 
     def __init__(self, url: str, settings: Mapping[str, str]) -> None:

@@ -30,7 +30,8 @@ DLQ_COLUMNS = (
 REFUSED = "_wherry_refused"
 """The column in which an origin refuses a row that it could not read: `struct<code, message, raw>`, all text.
 
-It is NULL for a good row. `raw` is the row as the origin found it."""
+It is NULL for a good row. `raw` is the row as the origin found it.
+"""
 
 REASON = "struct<code string, message string>"
 NACK = (

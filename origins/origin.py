@@ -46,7 +46,7 @@ class Lag:
     """The age of the oldest waiting row, by the clock of its producer; None if unknown."""
 
     def __str__(self) -> str:
-        """The lag in a few words; empty if nothing waits."""
+        """Return the lag in a few words; empty if nothing waits."""
         if not self.rows:
             return ""
         old = "" if self.seconds is None else f", up to {self.seconds:,.0f} s old"
@@ -78,7 +78,7 @@ class Backlog(ABC):
 
     @property
     def notices(self) -> Sequence[str]:
-        """What the origin found and will not read: one sentence each, for people."""
+        """Return what the origin found and will not read: one sentence each, for people."""
         return ()
 
 
@@ -153,7 +153,7 @@ class Origin(ABC):
 
     @property
     def place(self) -> str:
-        """What this origin reads, as a person would name it. If it changes between runs, a person must confirm it."""
+        """Return a description of the source for a person. If it changes between runs, a person must confirm it."""
         return type(self).__name__.lower()
 
     def may_give_several(self) -> bool:
@@ -162,7 +162,7 @@ class Origin(ABC):
 
     @property
     def given_paths(self) -> Sequence[str]:
-        """The paths of its place as the definition has them, if all are relative to the definition; else nothing."""
+        """Return the paths of its place as given, if all are relative to the definition; else nothing."""
         paths = getattr(self, "paths", ()) or (getattr(self, "path", None),)
         return list_given_paths(paths)
 
@@ -174,13 +174,13 @@ class Origin(ABC):
         return False
 
     def lane_names(self) -> tuple[str, ...]:
-        """The lanes, in the order in which they are served."""
+        """Return the lanes, in the order in which they are served."""
         return (self.only_lane,) if self.only_lane else tuple(str(lane) for lane in range(self.lanes))
 
     def each(self, prefix: str = "") -> Sequence[Origin]:
-        """The origins that Wherry reads in its place. By default that is the origin itself.
+        """Return the origins that Wherry reads instead of this one. By default that is the origin itself.
 
-        If every lane has its own columns, each lane has an origin. Its name is the prefix and the lane's name.
+        If every lane has separate columns, each lane has an origin. Its name is the prefix and the lane's name.
         """
         return (self,)
 
@@ -251,7 +251,8 @@ class Origin(ABC):
         """
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
-        """Return which of these settled parts exist and have changed since they were read: by name, how each changed.
+        """Return the settled parts, among these, that exist and have changed since they were read: by name, how each
+        changed.
 
         It finds only what it can find without Spark.
         """

@@ -107,7 +107,7 @@ def end_jvm() -> int:
 
 
 def forget_ended_jvm(seconds: float) -> int | None:
-    """Return the exit code of this process's JVM if it has ended, or ends within so many seconds.
+    """Return the exit code of this process's JVM if it has ended, or ends within this number of seconds.
 
     This process can then start another JVM. Return None if the JVM is alive or was never started.
     """
@@ -302,7 +302,7 @@ def keeps_threads_apart(spark: SparkSession) -> bool:
 
 
 def name_jobs(spark: SparkSession, group: str, pool: str) -> None:
-    """Give the jobs that this thread starts in a classic session this group and, unless it is empty, this pool."""
+    """Set the group of the jobs that this thread starts in a classic session, and their pool if it is not empty."""
     spark.sparkContext.setJobGroup(group, group, interruptOnCancel=True)
     if pool:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", pool)
@@ -374,10 +374,10 @@ def forget_context_settings() -> None:
 
 
 def _list_hadoop_settings(context: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the settings of file systems from Hadoop's files on this machine, and those that a program set.
+    """Return the settings of file systems from Hadoop's files on this machine, and the settings of a program.
 
-    Hadoop's files are such as `core-site.xml`. A program sets them in `hadoopConfiguration`. Both are empty if the JVM
-    lets Python call only some classes.
+    Hadoop's files are, for example, `core-site.xml`. A program sets them in `hadoopConfiguration`. Both are empty if
+    the JVM lets Python call only some classes.
     """
     from py4j.protocol import Py4JError
 

@@ -24,7 +24,7 @@ class FrameAnswer:
 
 
 def as_pandas(rows: pa.Table) -> Any:
-    """The rows as a DataFrame. Numbers among which NULLs are stay whole numbers, so that none is rounded.
+    """Return the rows as a DataFrame. Whole numbers with NULLs among them stay whole numbers, so that none is rounded.
 
     Its labels are 0, 1, 2 and so on. Its index has a name, which a fresh index does not have.
     """
@@ -42,7 +42,7 @@ def as_pandas(rows: pa.Table) -> Any:
 
 
 def _default_index_name(rows: pa.Table) -> str:
-    """The name that `reset_index()` gives to the labels by default, unless a column has it."""
+    """Return the name that `reset_index()` gives to the labels by default, unless a column has it."""
     name = "index"
     while name in rows.column_names:
         name = f"_{name}"
@@ -83,10 +83,10 @@ def align_frame(frame: Any, rows: pa.Table, verdicts: Any, name: str) -> FrameAn
 
 
 def find_places(answer: Any, rows: pa.Table, name: str) -> list[int]:
-    """Which rows a DataFrame or a Series answers, in its order, as their places from 0.
+    """Return the places, from 0, of the rows that a DataFrame or a Series answers, in its order.
 
-    The index that the rows came with names them, whatever is left of it and in whatever order. A fresh index (0, 1, 2
-    and so on, without a name) names none, so it needs one label for each row. Raises `AttemptRaised` for all else.
+    The original index identifies the rows, even if it is reordered or incomplete. A fresh index (0, 1, 2 and so on,
+    without a name) identifies none, so it needs one label for each row. Raise `AttemptRaised` for any other index.
     """
     count, given = rows.num_rows, _default_index_name(rows)
     labels: list[int] = answer.index.tolist()
@@ -295,13 +295,13 @@ class Answer:
 
 
 keep = Answer(fate="keep")
-"""The row goes on as it came."""
+"""The row continues unchanged."""
 discard = Answer(fate="discard")
-"""The row is not wanted: it leaves, and counts as filtered."""
+"""The row is not wanted. It is removed and counts as filtered."""
 
 
 def nack(why: str, *, code: str = NACK_CODE) -> Answer:
-    """The row is refused, with this reason."""
+    """Return an answer that refuses the row with this reason."""
     return Answer(fate="nack", message=as_text(why), code=as_text(code))
 
 

@@ -41,7 +41,7 @@ PART = HIDDEN + "part"
 RANK = HIDDEN + "rank"
 REFUSED_BY_ORIGIN = -1000
 ASIDE = HIDDEN + "aside"
-"""The row as it was before the current stage."""
+"""The row before the current stage."""
 RESTS = HIDDEN + "rests"
 """Whether a row in `StraightRows` skips the stage."""
 RESTING = 1_000_000
@@ -74,12 +74,12 @@ class Rows(ABC):
     on_error: str = "nack"
     """What happens to a row that the stage refuses."""
     kept: tuple[str, ...] = ()
-    """Hidden columns that stay beside every row."""
+    """Hidden columns that are kept with every row."""
     hold: Callable[[MarkedRows, str], tuple[MarkedRows, Mapping[str, int]]] | None = None
-    """Stores the rows as they are now.
+    """Stores the current rows.
 
-    It gives the stored rows, and the number of live rows with each note in the column of this name. It is None if the
-    rows are only described or tried out: no stage judges the batch then.
+    It returns the stored rows, and the number of live rows with each note in the column of this name. It is None if
+    the rows are only described or tried out: no stage judges the batch then.
     """
     claims: bool | None = False
     """Whether stages put large values into their store and read them from it.
@@ -88,11 +88,11 @@ class Rows(ABC):
     is stored, and large values stay in the rows.
     """
     small: frozenset[str] = frozenset()
-    """The columns that surely have no large value and no reference, if `claims` is false."""
+    """The columns that certainly have no large value and no reference, if `claims` is false."""
     protected: tuple[str, ...] = ()
     """The columns whose values are masked."""
     tell: Callable[[str, JSON], None] | None = None
-    """Takes the name of a stage, and what the stage found out about the batch."""
+    """A callback that gets the name of a stage, and what the stage found out about the batch."""
     one_by_one: bool = False
     """Whether Spark analyses every expression by itself, and so names the wrong one."""
 
@@ -119,7 +119,7 @@ class Rows(ABC):
         return enclosed or F.expr(text)
 
     def column(self, name: str) -> Column:
-        """Return a column by its name, in any case of letters. The name may have any characters."""
+        """Return a column by its name, in upper or lower case. The name may have any characters."""
         return F.col(quote_name(self.spell_name(name)))
 
     def spell_name(self, name: str) -> str:
@@ -127,7 +127,10 @@ class Rows(ABC):
         return next((own for own in self.names if own.lower() == name.lower()), name)
 
     def with_columns(self: R, columns: Mapping[str, Expression]) -> R:
-        """Add these columns, or replace the columns of the same names. All expressions see the rows as they were."""
+        """Add these columns, or replace the columns of the same names.
+
+        All expressions see the rows before the change.
+        """
         new = {self.spell_name(name): column for name, column in columns.items()}
         return self.select({**{name: name for name in self.names}, **new})
 
@@ -141,12 +144,12 @@ class Rows(ABC):
 
     @property
     def notes(self) -> Sequence[str]:
-        """The columns with the notes of stages."""
+        """Return the columns with the notes of stages."""
         return [name for name in self.kept if name.startswith(NOTE)]
 
     @property
     def note(self) -> str:
-        """The column with the notes of the current stage."""
+        """Return the column with the notes of the current stage."""
         return f"{NOTE}{self.step}"
 
     @abstractmethod
@@ -170,7 +173,7 @@ class Rows(ABC):
         return functools.reduce(operator.and_, [self.column(key).isNotNull() for key in keys])
 
     def _number_rows(self, frame: DataFrame, keys: Sequence[str], order: Sequence[Column]) -> DataFrame:
-        """The frame with `KEPT`: the number, from 1, of each row among those with the same keys."""
+        """Return the frame with `KEPT`: the number, from 1, of each row among the rows with the same keys."""
         from pyspark.sql import Window
 
         window = Window.partitionBy(*[self.column(key) for key in keys], APART).orderBy(*order)
@@ -178,25 +181,25 @@ class Rows(ABC):
 
     @property
     def schema(self) -> T.StructType:
-        """The columns that a stage sees, with their types."""
+        """Return the columns that a stage sees, with their types."""
         columns = self.frame.schema
         return T.StructType([columns[name] for name in self.names])
 
     @property
     @abstractmethod
     def live(self) -> Column:
-        """A condition: whether the stage applies to the row."""
+        """Return a condition: whether the stage applies to the row."""
 
     @abstractmethod
     def aside(self: R, when: Column | None, on_error: str) -> R:
-        """Set the rows aside for which the condition is not true.
+        """Set aside the rows for which the condition is not true.
 
-        The stage neither evaluates nor judges them. `rejoin` brings them back.
+        The stage neither evaluates nor judges them. `rejoin` returns them.
         """
 
     @abstractmethod
     def rejoin(self: R, before: R) -> R:
-        """Bring the rows back that `aside` set aside, as they were before the stage.
+        """Return the rows that `aside` set aside to the others, unchanged by the stage.
 
         `on_error` decides about rows that the stage refused. With `keep` a row is as before the stage, but columns
         whose type changed have their new value.
@@ -246,8 +249,8 @@ class Rows(ABC):
     def attempt(self: R, tried: Mapping[str, Expression], why: Expression, put: Mapping[str, str]) -> R:
         """Compute `tried` once for each row, and refuse the rows for which `why` is not NULL.
 
-        The names of `tried` begin with `HIDDEN`. `why` may use them, and they are gone afterwards. `put` maps a column,
-        old or new, to the name in `tried` that becomes its value. A refused row stays as it was before.
+        The names of `tried` begin with `HIDDEN`. `why` may use them, and they are dropped afterwards. `put` maps a
+        column, old or new, to the name in `tried` that becomes its value. A refused row does not change.
         """
 
     def beside(self: R, table: DataFrame, on: Mapping[str, str]) -> R:
@@ -273,7 +276,7 @@ class Rows(ABC):
         """Return a condition for all rows, which raises for a live row if `needed` is true."""
 
     def _keep_small(self, columns: Mapping[str, Expression | str]) -> frozenset[str]:
-        """Return which of these columns are `small`, because they are copies of a small column."""
+        """Return the columns among these that are `small`, because they are copies of a small column."""
         return frozenset(name for name, of in columns.items() if not _is_expression(of) and of in self.small)
 
     def keep_as_read(self: R) -> R:
@@ -420,7 +423,7 @@ class MarkedRows(Rows):
     parts: Sequence[str] = ("",)
     """The values of `PLACE.part`, in the order in which their rows count as read."""
     untouched: bool = True
-    """Whether all columns that were read still have the values that were read. `ORIGINAL` is then not needed, and to
+    """Whether all columns that were read still have the values that were read. `ORIGINAL` is then not needed. To
     keep it would cost as much as a stage."""
     keeps_filtered: bool = False
     """Whether a row that a stage filters has `VERDICT` too: its columns before the stage, usually without a reason."""
@@ -627,9 +630,10 @@ _LIVE = f"{STATE} = 0"
 _ONCE = "spark_partition_id() >= 0"
 """A condition that is always true, but that Spark treats as changing from run to run.
 
-An expression behind it is computed once. The optimizer does not copy it to its uses, move a later filter before it,
-or skip the rows because a condition is always false. So plans stay in proportion to the number of stages, and every
-row is evaluated."""
+An expression behind it is computed once. The optimizer does not copy it to its uses, and does not move a later
+filter before it. Nor does it skip the rows if a condition is always false. So plans grow only with the number of
+stages, and every row is evaluated.
+"""
 
 
 def _guard(condition: str, value: Expression, name: str = "") -> Expression:

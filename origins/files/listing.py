@@ -1,5 +1,4 @@
-"""The files of a path with wildcards, on this machine, in an object store or wherever Spark can list; and their
-backlog.
+"""The files of a path with wildcards, and their backlog. They are on this machine, in a store, or listed by Spark.
 
 `*`, `?` and `[a-z]` match within one folder or file name, `**` any number of folders. A folder means the files directly
 in it. Names that begin with `_` or `.` are never listed. A link is a file or a folder under the link's name. Only
@@ -373,6 +372,6 @@ class _Parts(TypedDict):
 
 
 def list_files(parts: Sequence[Json]) -> list[File]:
-    """Return the files of one or several spans, as they were at the survey."""
+    """Return the files of one or several spans, in their state at the survey."""
     found = check_shape(_Parts, {"parts": parts})["parts"]
     return [File(modified, name, size) for name, size, modified in found]
