@@ -370,8 +370,10 @@ class DeltaBacklog(Backlog):
         return tuple([file.path, file.size, *as_of] for file in added)
 
     def _skip_passed(self, start: Json) -> Span | None:
-        """Return a batch without rows that records passed deletes, if no row waits behind them; None if none were
-        passed."""
+        """Return a span without rows that records passed deletes, if no row waits behind them.
+
+        It is None if no deletes were passed.
+        """
         passed = [version.number for version in self._list_after(start) if version.rewrites and not self.origin.changes]
         if not passed:
             return None

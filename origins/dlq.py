@@ -339,8 +339,10 @@ def _parse_payload_schema(text: str) -> T.StructType:
 
 
 def _read_as(text: str, before: T.StructType, now: T.StructType) -> Column:
-    """Return the row that the DLQ keeps as text in a column, with the columns of `now` and the reason of its
-    refusal."""
+    """Return the row that a column of the DLQ has as text.
+
+    It has the columns of `now` and the reason of its refusal.
+    """
     unread = before == _parse_payload_schema(RAW) and before != now
 
     def convert(row: Column) -> Column:

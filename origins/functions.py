@@ -70,10 +70,10 @@ def load_function(value: str | Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_text(text: str, file: Path, *, prefer: str) -> Callable[..., Any]:
-    """Return the function of a module with this text, even if its file has another text meanwhile.
+    """Return the function of a module with this text, even if its file now has another text.
 
-    It is the function with the preferred name, or the only one whose name does not begin with `_`. Modules beside the
-    file can be imported. Raise `FunctionMissing` if there is no such function.
+    It is the function with the preferred name, or the only one whose name does not begin with `_`. Modules in the
+    file's folder can be imported. Raise `FunctionMissing` if no such function exists.
     """
     with _wrap_import_errors(f"{file.name}:{prefer}", file), _importing:
         found = [each.name for each in ast.parse(text).body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]

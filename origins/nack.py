@@ -43,8 +43,7 @@ RAW = '{"type":"struct","fields":[{"name":"raw","type":"string","nullable":true,
 
 
 def make_reason(code: str, message: Column) -> Column:
-    """Return the reason why a row is refused: a code for programs, and a message that names the column and the
-    value."""
+    """Return the reason of a refusal: a code for programs, and a message that names the column and the value."""
     return F.struct(F.lit(code).alias("code"), message.alias("message"))
 
 

@@ -104,8 +104,10 @@ class GivenPath(str):
 
 
 def list_given_paths(paths: Iterable[str | None]) -> list[str]:
-    """Return the paths as given if all are relative; else an empty list, since an absolute path always names the
-    same place."""
+    """Return the paths as given if all are relative; else an empty list.
+
+    An absolute path always names the same place.
+    """
     found = []
     for path in paths:
         given = path.given if isinstance(path, GivenPath) else path

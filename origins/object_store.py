@@ -97,8 +97,10 @@ class ObjectStore:
         self._client, self._taken = from_url(**arguments, **provider), AlreadyExistsError
 
     def list_pages(self, folder: str = "", after: str = "") -> Iterator[list[str]]:
-        """Yield the keys of all objects in a folder, at any depth, in pages; with `after`, only keys that sort after
-        it."""
+        """Yield the keys of all objects in a folder, at any depth, in pages.
+
+        With `after`, only keys that sort after it are included.
+        """
         for page in self.list_objects(folder, after):
             yield [found.key for found in page]
 
@@ -122,7 +124,10 @@ class ObjectStore:
         return url.startswith("s3a:") and not urlsplit(url).netloc.endswith("--x-s3")
 
     def list_objects(self, folder: str = "", after: str = "") -> Iterator[list[StoredObject]]:
-        """Yield the objects in a folder, at any depth, in pages; with `after`, only objects that sort after it."""
+        """Yield the objects in a folder, at any depth, in pages.
+
+        With `after`, only objects that sort after it are included.
+        """
         with self._name_errors("listed"):
             for page in self._client.list(folder or None, offset=after or None, chunk_size=_PAGE, return_arrow=True):
                 yield _read_page(page)
@@ -174,10 +179,10 @@ class ObjectStore:
                 return None
 
     def take(self, key: str, content: bytes) -> str | None:
-        """Write the object as `create` does, even if an answer of the store is lost. No other writer may have this
-        content.
+        """Write the object as `create` does, even if an answer of the store is lost.
 
-        Return the empty string instead of the tag if only the content shows that the object is ours.
+        No other writer may have this content. Return the empty string instead of the tag if only the content shows that
+        the object is ours.
         """
         try:
             taken = self.create(key, content)

@@ -240,8 +240,10 @@ class Origin(ABC):
         """
 
     def joins(self, batches: Sequence[Batch]) -> bool:
-        """Whether one `fetch` of these batches, which have the same schema, is possible and cheaper than one per
-        batch."""
+        """Return whether one `fetch` of these batches is possible, and cheaper than one per batch.
+
+        The batches have the same schema.
+        """
         return False
 
     def check(self, spark: SparkSession, batch: Batch) -> None:
@@ -251,10 +253,9 @@ class Origin(ABC):
         """
 
     def find_changed(self, parts: Sequence[Json]) -> Mapping[str, str]:
-        """Return the settled parts, among these, that exist and have changed since they were read: by name, how each
-        changed.
+        """Return the parts, among these settled ones, that exist and have changed since they were read.
 
-        It finds only what it can find without Spark.
+        The result maps each name to how the part changed. It has only what can be found without Spark.
         """
         return {}
 

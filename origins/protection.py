@@ -70,8 +70,8 @@ class Protection:
     def mask_error(self, error: BaseException, message: str) -> str:
         """Return the message of another library's error without the values that it may quote.
 
-        Of a Spark error the quotations are left out. Of any other error only its name is kept, because its text is
-        arbitrary.
+        Quotations in a Spark error or an `OSError` are masked. Of any other error only its name is kept, because its
+        text is arbitrary.
         """
         if not self:
             return message
@@ -82,8 +82,10 @@ class Protection:
         return f"{name.group() if name else type(error).__name__} (text hidden, may hold a protected value)"
 
     def covers(self, column: str) -> bool:
-        """Return whether this column or field may contain a protected value: it is one, is part of one, or contains
-        one."""
+        """Return whether this column or field may contain a protected value.
+
+        It may if it is protected, is part of a protected one, or contains one.
+        """
         name = f"{column.lower()}."
         return any(name.startswith(f"{each.lower()}.") or f"{each.lower()}.".startswith(name) for each in self.columns)
 

@@ -109,8 +109,10 @@ def _quote_if_needed(name: str) -> str:
 
 
 def walk_types(kind: T.DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], T.DataType]]:
-    """Yield the type and every type inside it, except keys of maps, each with the names of the fields that lead to
-    it."""
+    """Yield the type and every type inside it, except keys of maps.
+
+    Each comes with the names of the fields that lead to it.
+    """
     yield path, kind
     if isinstance(kind, T.StructType):
         for field in kind:

@@ -109,10 +109,10 @@ def cut_text(text: str, most: int) -> str:
 
 
 def make_mask(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function that replaces each secret in a text with its reference, even if it is quoted or cut by
-    `cut_text`.
+    """Return a function that replaces each secret in a text with its reference.
 
-    A secret of fewer than `SHORT` characters is replaced only as a whole word.
+    It also finds a secret that is quoted, or cut by `cut_text`. A secret of fewer than `SHORT` characters is replaced
+    only as a whole word.
     """
     forms = _list_forms(secrets)
     known = {**dict(forms), **{reference: reference for reference in secrets.values()}}

@@ -294,8 +294,10 @@ def get_hadoop_settings(spark: SparkSession) -> Any:
 
 
 def keeps_threads_apart(spark: SparkSession) -> bool:
-    """Return whether each thread of this process has a separate thread in the JVM, which owns the locks that it
-    takes."""
+    """Return whether each thread of this process has a separate thread in the JVM.
+
+    That thread owns the locks that it takes.
+    """
     from py4j.clientserver import ClientServer
 
     return isinstance(spark.sparkContext._gateway, ClientServer)

@@ -94,8 +94,10 @@ def _can_reach_hdfs() -> bool:
 
 
 def canonicalise(url: str) -> str:
-    """Return the canonical URL of a place: `s3` becomes `s3a`, Spark's name for it. Other text is returned
-    unchanged."""
+    """Return the canonical URL of a place: `s3` becomes `s3a`, Spark's name for it.
+
+    Text that is not a URL of a store is returned unchanged.
+    """
     if not is_store_url(url):
         return url
     scheme, _, rest = url.partition("://")
@@ -128,8 +130,7 @@ _ELSEWHERE = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "DATABRICKS_RUNTIME_
 
 
 def _find_unusable(url: str) -> str:
-    """Return the first character of the URL that Spark and `deltalake` interpret differently; empty if there is
-    none."""
+    """Return the first character of the URL that Spark and `deltalake` interpret differently; empty without one."""
     found = _UNUSABLE.search(canonicalise(url).partition("://")[2])
     return found[0] if found else ""
 
@@ -161,8 +162,10 @@ def _hide_secrets(url: str) -> str:
 
 
 def suggest_connector(error: BaseException) -> str:
-    """Return a remedy for an error of a Spark that lacks the JARs for a store, or their scheme; empty for any other
-    error."""
+    """Return a remedy for an error of a Spark that lacks the JARs for a store; empty for any other error.
+
+    The error may also be about a scheme that these JARs do not support.
+    """
     text = str(error)
     if 'No FileSystem for scheme "s3"' in text:
         return "Spark knows this store as s3a. Write s3a:// instead of s3://"

@@ -245,8 +245,7 @@ def _begins_like_reference(value: Column, kind: T.DataType) -> Column:
 
 
 def _make_condition(kinds: Mapping[str, T.DataType], other: str = "") -> str:
-    """Return SQL that is true if texts or bytes in these columns begin like a reference, or if `other` is true for
-    them.
+    """Return SQL that is true if a text or binary in these columns begins like a reference, or meets `other`.
 
     It is a single text, because each call to the JVM takes time that matters in a small batch.
     """

@@ -35,10 +35,9 @@ def claim_rows(claims: ValueClaims, over: int, rows: pa.StructArray) -> pa.Struc
 
 
 def restore_rows(claims: ValueClaims, rows: pa.StructArray) -> Iterator[pa.StructArray]:
-    """Yield the rows as `values`, with references replaced by their values, and as `problem` why a reference has no
-    value.
+    """Yield pieces of the rows as `values`, with references replaced by their values.
 
-    A piece has only a few rows, since they may be large.
+    `problem` is why a reference has no value. A piece has only a few rows, since they may be large.
     """
     marked = [False] * len(rows)
 
@@ -69,10 +68,9 @@ Replace = Callable[[bytes, int], bytes]
 
 
 def replace_leaves(rows: pa.StructArray, over: int | None, replace: Replace) -> pa.StructArray:
-    """Return the rows with texts and binaries replaced, at any depth, that begin like a reference or exceed `over`
-    bytes.
+    """Return the rows with some texts and binaries replaced, at any depth.
 
-    Keys of maps are not replaced.
+    These are the ones that begin like a reference or have more than `over` bytes. Keys of maps are not replaced.
     """
     return _replace(rows, pa.array(range(len(rows)), pa.int64()), over, replace)
 

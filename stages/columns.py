@@ -208,8 +208,10 @@ class Flatten(Stage):
     def _split_column(
         self, name: str, value: Column, kind: T.DataType, depth: int | None
     ) -> Iterator[tuple[str, Column]]:
-        """Yield the columns that replace a column, by name; the column itself if it is no struct or the depth is
-        reached."""
+        """Yield the columns that replace a column, by name.
+
+        It is the column itself if it is no struct, or if the depth is reached.
+        """
         if not isinstance(kind, T.StructType) or not kind.fields or depth == 0:
             yield name, value
             return

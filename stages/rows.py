@@ -615,8 +615,10 @@ def make_struct(names: Sequence[str]) -> SqlText:
 
 
 def encode_struct(column: str, schema: str) -> str:
-    """Return SQL for the struct column as the text that the DLQ keeps; without a name, for the columns of its
-    fields."""
+    """Return SQL for the struct column as the text that the DLQ keeps.
+
+    Without a name, it is for the columns of its fields.
+    """
     fields = _parse_schema(schema)
     values = {name: f"{column}[{quote_text(name)}]" if column else quote_name(name) for name in fields.names}
     return encode_payload(values, fields)

@@ -1,5 +1,4 @@
-"""Detection of lines that are not rows, and of values that Spark would change silently, as SQL over the reader's
-output.
+"""SQL over the reader's output that detects lines that are not rows, and values that Spark would change silently.
 
 Decimals are read with the greatest possible number of digits, so that none is rounded. A decimal of 38 digits has no
 finer type. A `tinyint` is read as `smallint`, because JSON's parser reads 200 as -56. Both kinds are not checked inside

@@ -263,8 +263,7 @@ def _pattern(options: Mapping[str, str]) -> str:
 
 
 def _fields(options: Mapping[str, str]) -> tuple[str, str, str, str]:
-    """Return patterns for a quoted field without its last quote, for that quote, for a plain field and for a field's
-    end."""
+    """Return four patterns: a quoted field without its last quote, that quote, a plain field, and a field's end."""
     quote, escape = (re.escape(options.get(name, '"')) for name in ("quote", "escape"))
     separator = re.escape(options.get("sep", options.get("delimiter", ",")).replace("\\t", "\t"))
     ends = rf"(?:{separator}|[\r\n])" if is_whole(options) else separator

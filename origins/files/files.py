@@ -406,7 +406,7 @@ class _FilesRows(BatchRows):
     @cached_property
     def _place(self) -> FilePattern:
         planned = [file for batch in self.batches for file in list_files(batch.span.parts)]
-        return replace(self.origin._parse_path(), sizes={file.name: file.size for file in planned})  # noqa: SLF001 -- the rows belong to the origin
+        return replace(self.origin._parse_path(), sizes={file.name: file.size for file in planned})  # noqa: SLF001 -- the origin's rows
 
     @cached_property
     def _names(self) -> Sequence[str]:

@@ -33,11 +33,10 @@ class FileRows(FileScan):
     """A reader of files of one format."""
 
     def read(self, spark: SparkSession, names: Sequence[str], schema: T.StructType, *, places: bool) -> DataFrame:
-        """Return the rows of these files, lazily: the schema's columns, `REFUSED` for json and csv, and `PLACE` with
-        `places`.
+        """Return the rows of these files, lazily.
 
-        The reason of a refused line is complete only with `places`. A batch that raises at the first refused line needs
-        no more.
+        They have the schema's columns, `REFUSED` for json and csv, and `PLACE` with `places`. The reason of a refused
+        line is complete only with `places`. A batch that raises at the first refused line needs no more.
         """
         frames = []
         for keys, group in self._group_by_folders(names, schema).items():

@@ -145,8 +145,7 @@ def _parse(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def _split_records(lines: Sequence[str], separator: str, is_cut: bool) -> tuple[list[list[str]], int, int]:
-    """Return the rows, the number of rows with a line break inside quotes, and the number of lines with an open
-    quote."""
+    """Return the rows and two counts: rows with a line break inside quotes, and lines with an open quote."""
     if not any(line.count('"') % 2 for line in lines):
         rows = _parse(lines, separator)
         if len(rows) == len(lines):

@@ -156,8 +156,10 @@ def make_column(values: Sequence[Any], kind: str, wanted: pa.DataType, zone: Cal
 
 
 def make_plain_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return the values as an array. arro3 makes it if it can, since pyarrow first imports pandas, which takes 0.2
-    s."""
+    """Return the values as an array.
+
+    arro3 makes it if it can, since pyarrow first imports pandas, which takes 0.2 s.
+    """
     return pa.array(values, kind) if pa.types.is_decimal(kind) else pa.array(Array(values, kind))
 
 
@@ -221,11 +223,11 @@ def all_plain(files: Sequence[ReadableFile], schema: T.StructType, *, extra: boo
 def none_is_odd(
     files: Sequence[ReadableFile], schema: T.StructType, *, extra: bool, missing: bool, doubled: bool, whole_file: bool
 ) -> bool:
-    """Return whether Spark's parser changes nothing in these files, and their keys match the schema. They must be
-    small.
+    """Return whether Spark's parser changes nothing in these small files, and whether their keys match the schema.
 
-    They must have one object a line, or one value as a whole. Unknown keys matter with `extra`, or if they differ from
-    a column only in case. Missing columns matter with `missing`, and keys that occur twice with `doubled`.
+    It is false for large files. The files must have one object a line, or one value as a whole. Unknown keys matter
+    with `extra`, or if they differ from a column only in case. Missing columns matter with `missing`, and keys that
+    occur twice with `doubled`.
     """
     make_object = _make_unique_object if doubled else dict
     try:

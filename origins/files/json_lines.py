@@ -134,8 +134,7 @@ def _is_made_infinite(line: str, column: T.StructField, options: Mapping[str, st
 
 
 def _is_cut_value(line: str, column: T.StructField, options: Mapping[str, str]) -> str:
-    """Return SQL that is true if Spark's parser drops control characters of a time; "false" for a column without
-    times."""
+    """Return SQL that is true if Spark's parser drops control characters of a time; "false" without times."""
     found = any_inside(_AGAIN, column.dataType, _is_cut)
     if found == "false":
         return "false"
@@ -151,8 +150,7 @@ def _is_cut(value: str, kind: T.DataType) -> str:
 
 
 def _is_plain(wrong: JsonChanges, line: str, parsed: str | None = None) -> str:
-    """Return SQL that is true only for a line, if it is JSON, with one object, the right keys and no shortened
-    value."""
+    """Return SQL that is true only for a line, if it is JSON, with one object, the right keys and no cut value."""
     is_plain = wrong.is_plain_sql(line, parsed)
     may_be_cut = any(_is_cut_value(line, each, wrong.options) != "false" for each in wrong.schema)
     return f"{is_plain} and not contains({line}, {_DELETE})" if may_be_cut else is_plain

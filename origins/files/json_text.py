@@ -40,10 +40,10 @@ _DEFAULT = "EXISTS_DEFAULT"
 
 
 def has_tail(value: str, options: str, *, whole_file: bool) -> str:
-    """Return SQL that is true for a line with more than one object; for a whole file, with more than one object or
-    array.
+    """Return SQL that is true for a line with more than one object.
 
-    It is never NULL. For text that is not JSON the answer is undefined.
+    For a whole file, it is true for more than one object or array. It is never NULL. For text that is not JSON the
+    answer is undefined.
     """
     if whole_file:
         return f"(not {_matches_sql(value, _ONE_VALUE)} and not {_stands_alone_sql(value, options, 'string')})"
@@ -115,10 +115,10 @@ def may_have_other(line: str, schema: T.DataType, *, any_name: bool) -> str:
 
 
 def _has_plain_keys(line: str, schema: T.StructType) -> str | None:
-    """Return SQL that is true only for a line whose keys are names of the schema, each once; None for too many names.
+    """Return SQL that is true only for a line whose keys are names of the schema, each once.
 
-    It compares the number of quotes before a colon with the number of names that were found. With many names, patterns
-    cost less.
+    It compares the number of quotes before a colon with the number of names that were found. It is None if the schema
+    has many names, since patterns then cost less, or if a name has a quote.
     """
     names = {path[-1] for path, _ in walk_types(schema) if path}
     if len(names) > _FEW_NAMES or any(map(_may_look_like_members, names)):
@@ -135,8 +135,10 @@ def _may_look_like_members(name: str) -> bool:
 
 
 def _contains_sql(line: str, text: str) -> str:
-    """Return SQL that first searches for a rare last character, because a search stops wherever the first character
-    is."""
+    """Return SQL that is true if the line contains the text.
+
+    It first searches for the last character, if that is rare, since a longer search stops wherever the first one is.
+    """
     found = f"contains({line}, {quote_text(text)})"
     return found if text[-1] in " '" else f"contains({line}, {quote_text(text[-1])}) and {found}"
 
@@ -311,8 +313,7 @@ class JsonChanges:
 
     @property
     def only_keys(self) -> bool:
-        """Return whether only extra keys are rescued, so that files without extra keys need not be parsed key by
-        key."""
+        """Return whether only extra keys are rescued, so that files without them need not be parsed key by key."""
         return {self.changes.wider, self.changes.other, self.changes.corrupt} <= {"nack", "evolve"}
 
     @property
@@ -320,8 +321,10 @@ class JsonChanges:
         return "stop" in vars(self.changes).values()
 
     def strange_paths_sql(self, line: str) -> str:
-        """Return SQL for the paths of a line's keys that the schema does not have exactly, as far as the policies
-        need them."""
+        """Return SQL for the paths of a line's keys that the schema does not have exactly.
+
+        Paths that no policy needs are left out.
+        """
         is_asked = "true" if self.asks_extra else self._is_spelled
         suspect = may_have_other(line, self.schema, any_name=self.asks_extra)
         found = strange_paths_sql(line, self.schema, self.options)

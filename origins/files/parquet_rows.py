@@ -211,11 +211,10 @@ class ParquetRows:
 def read_footers(
     spark: SparkSession, place: FilePattern, names: Sequence[str]
 ) -> Iterator[tuple[str, T.StructType | None]]:
-    """Yield the columns that each file declares; None for a file that cannot be read, since reading it gives the
-    reason.
+    """Yield the columns that each file declares; None for a file that cannot be read.
 
-    Spark may know better which kind of time a column has. A Spark job per file runs only if this process cannot read
-    it.
+    A read of such a file gives the reason. Spark may know better which kind of time a column has. A Spark job per file
+    runs only if this process cannot read it.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

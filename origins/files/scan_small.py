@@ -28,11 +28,10 @@ def is_moderate(files: Sequence[ReadableFile]) -> bool:
 
 
 def read_pieces(files: Sequence[ReadableFile], encoding: str) -> Iterator[str]:
-    """Yield the text of the files: small files whole, larger ones in pieces of whole lines. Errors of reading are
-    raised.
+    """Yield the text of the files: small files whole, larger ones in pieces of whole lines.
 
-    An empty file gives one empty piece. Lines end with a line feed, also where the file has a carriage return, as in
-    Spark.
+    Errors of reading are raised. An empty file gives one empty piece. Lines end with a line feed, also where the file
+    has a carriage return, as in Spark.
     """
     most = -1 if is_small(files) else _PIECE
     for file in files:

@@ -45,7 +45,7 @@ class Ends:
     """The topic's id. A topic that was deleted and created again has another id."""
     first: int
     end: int
-    """The offset after the last message, for a reader of committed messages before all open transactions."""
+    """For a reader of committed messages, the offset after the last message before any open transaction."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Cluster:
     ) -> Mapping[Partition, Ends]:
         """Return the offsets that each partition of these topics holds now.
 
-        Open transactions are included if not `committed`.
+        Messages of open transactions are included unless `committed` is true.
         """
         firsts = self._list_offsets(topics, "earliest")
         ends = self._list_offsets(topics, "latest", committed=committed)
@@ -113,10 +113,10 @@ class Cluster:
         return self._list_offsets(topics, "for_timestamp", int(moment * 1000))
 
     def read(self, ranges: Mapping[Partition, tuple[int, int]], most: int) -> list[Message] | None:
-        """Return the messages of these ranges, each from its first offset to before its end, in the order of the
-        partitions.
+        """Return the messages of these ranges of offsets, in the order of their partitions.
 
-        Return None if their values and keys have more bytes than `most`. Messages of aborted transactions are left out.
+        A range excludes its end. Return None if the values and keys have more bytes than `most`. Messages of aborted
+        transactions are left out.
         """
         from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -184,8 +184,7 @@ class Cluster:
     def find_missing_rights(
         self, topics: Sequence[str], group: str | None = None, rights: Sequence[str] = ("DESCRIBE", "READ")
     ) -> Sequence[str]:
-        """Return the rights on the topics that the user lacks, and READ on the given group if it may not commit
-        offsets."""
+        """Return the rights on the topics that the user lacks, and READ on the group if the user lacks it."""
         with self._explain("list the rights of this user"):
             from confluent_kafka import TopicCollection
 
@@ -354,7 +353,7 @@ class Cluster:
 
         from confluent_kafka import KafkaException
 
-        until = time.monotonic() + self.seconds + 1  # the client's limit does not include all its waiting
+        until = time.monotonic() + self.seconds + 1  # the client's own timeout, whose error says more, comes first
         while True:
             try:
                 return answer.result(0.1)

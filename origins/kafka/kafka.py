@@ -476,8 +476,7 @@ class KafkaBacklog(Backlog):
 
 
 def _pick_largest(waiting: Mapping[Partition, tuple[int, int]]) -> Sequence[tuple[Partition, tuple[int, int]]]:
-    """Return the partitions with the most waiting messages, up to the number that is examined for the age of a
-    message."""
+    """Return the partitions with the most waiting messages, at most as many as are examined for a message's age."""
     return sorted(waiting.items(), key=lambda each: each[1][0] - each[1][1])[:_LOOKED_AT]
 
 

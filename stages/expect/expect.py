@@ -239,8 +239,10 @@ def _hold_rows(rows: Rows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
 
 
 def _make_message(rule: Expectation, rows: Rows) -> Column:
-    """Return the name, the column, the value and the expected value, in the form that allows masks of protected
-    values."""
+    """Return the message: the rule's name, the column, the value and the expected value.
+
+    Its form allows protected values to be masked.
+    """
     found = [F.concat(F.lit(f"column {name}: "), show_value(_get_value(name, rows))) for name in rule.columns]
     expected = f", expected {rule.expected}" if rule.expected else ""
     return F.concat(F.lit(f"{rule.type}: "), F.concat_ws(", ", *found), F.lit(expected))
@@ -351,9 +353,9 @@ class ExpectationColumns(Generic[R]):
         return beside
 
     def answer(self, rule: Expectation) -> tuple[Column | None, Column | None, Column]:
-        """Return three conditions of each row: whether the rule selects it, lacks a value in it, and is broken by it.
+        """Return three conditions of a row: the rule is about it, it has no value to check, and it breaks the rule.
 
-        The first is None if every row is selected, and the second if no value can be missing.
+        The first is None if the rule is about every row, and the second if no value can be missing.
         """
         meant = F.col(self.concerned[_condition_key(rule)]) if "row_condition" in rule.options else None
         group, names = _group_key(rule), self._name_values(rule)

@@ -1,4 +1,4 @@
-"""The findings of a suite about a batch: notes beside rows become figures, and figures become a verdict."""
+"""The findings of a suite about a batch: notes beside rows become figures, and figures a verdict. Pure functions."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class BatchRefused(WherryError):
 def list_findings(
     rules: Sequence[Expectation], notes: Mapping[str, int], judged: Sequence[Mapping[str, JSON]]
 ) -> list[dict[str, JSON]]:
-    """Return the finding of each expectation, in order. `judged` has the findings of expectations that judge a whole
-    batch.
+    """Return the finding of each expectation, in order.
 
-    Such a finding is empty if the batch was not judged.
+    `judged` has the findings of expectations that judge a whole batch. Such a finding is empty if the batch was not
+    judged.
     """
     answers, numbers = iter(judged), itertools.count()
     return [
