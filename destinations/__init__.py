@@ -1,4 +1,4 @@
-"""Destinations: where rows go. `destination.py` is the contract, every other kind is a file of its own."""
+"""Destinations: where rows go. `destination.py` has the contract. Each kind has a separate file."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,10 @@
 """A folder on this disk in which batches of files are published, each once.
 
-A folder that holds something is never renamed onto one that holds something: that is what decides here, once for
-each name, whoever comes at the same time. All attempts lie in one hidden folder; to fence is to rename that one, and
-every attempt begun before is gone from where its writer looks for it.
+The operating system never renames a folder onto another folder that has files. So the first rename to a name wins, even
+if several processes try at the same time.
+
+All attempts are in one hidden folder. A fence renames that folder. No attempt that began earlier then finds its files,
+so it cannot publish them.
 """
 
 from __future__ import annotations
@@ -27,16 +29,19 @@ from origins.quick_dataclass import dataclass
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{}\[\]^]""")
 NOTE = "_wherry.json"
-"""What stands beside a batch's rows: its labels and how many rows they are. Readers pass over such names."""
+"""The file beside a batch's rows.
+
+It has the batch's labels and its row count. Readers skip names that begin with `_`.
+"""
 _WRITING = "_writing"
 
 
 class NameTaken(Exception):
-    """The name is taken: a batch was published there, or somebody claimed it."""
+    """A batch was already published under this name, or another process claimed the name."""
 
 
 class NoteBody(TypedDict, total=False):
-    """The note beside a batch's rows; for the folder itself its id."""
+    """The note beside a batch's rows. The folder's note has only the folder's id."""
 
     id: str
     whole: bool
@@ -56,7 +61,7 @@ class BatchFolders:
     is_whole: ClassVar[bool] = True
 
     def make(self) -> str:
-        """Make it if it is missing, and give the id that it has from then on."""
+        """Create the folder if it is missing. Return its id, which never changes."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with self.open_attempt() as attempt:
@@ -71,13 +76,13 @@ class BatchFolders:
 
     @property
     def id(self) -> str:
-        """The folder's id; nothing if it is missing, or was never created."""
+        """The folder's id; empty if the folder is missing, or Wherry never created it."""
         note = _read_note(self.root / NOTE)
         return "" if note is None else str(note["id"])
 
     @contextlib.contextmanager
     def open_attempt(self) -> Iterator[Path]:
-        """An empty folder for one attempt, which readers do not see and which is gone afterwards."""
+        """Create an empty folder for one attempt. Readers do not see it, and it is removed at the end."""
         attempt = self.root / _WRITING / uuid.uuid4().hex
         attempt.mkdir(parents=True)
         try:
@@ -86,14 +91,16 @@ class BatchFolders:
             shutil.rmtree(attempt, ignore_errors=True)
 
     def publish(self, rows: Path, name: str) -> None:
-        """Make a folder within an attempt the one of this name. Raises `NameTaken`; or `FileNotFoundError` when a fence
-        came between."""
+        """Rename a folder of an attempt to this name.
+
+        Raises `NameTaken` if the name is taken, and `FileNotFoundError` if a fence came first.
+        """
         target = self.root / name
         target.parent.mkdir(exist_ok=True)
         _rename(rows, target)
 
     def claim(self, name: str, note: NoteBody) -> bool:
-        """Take a name for a folder that stays empty but for a note; whether the name was free."""
+        """Claim a name with a folder that has only a note. Return whether the name was free."""
         with _get_lock(self.root), self.open_attempt() as attempt:
             void = attempt / "void"
             void.mkdir()
@@ -105,7 +112,7 @@ class BatchFolders:
         return True
 
     def find(self, label: Label) -> Written | None:
-        """What is published of the batch with this label; None where nothing is."""
+        """Return what is published with this label; None if nothing is."""
         return next((describe_written(note) for _, note in self._list_published(label)), None)
 
     def locate(self, label: Label) -> str | None:
@@ -119,7 +126,7 @@ class BatchFolders:
                 yield folder, note
 
     def list_brought(self) -> Iterator[BroughtBatch]:
-        """The batches that are published, each with what became of its rows."""
+        """Return the published batches, each with the loss of its rows, if there is one."""
         for file in sorted(self.root.glob(f"_lane=*/_batch=*/{NOTE}")):
             note = _read_note(file)
             if note is not None and note.get("rows") is not None:
@@ -127,14 +134,14 @@ class BatchFolders:
                 yield from describe_brought(note, str(file.parent), size)
 
     def fence(self, token: str) -> None:
-        """Every attempt that was begun before this cannot be published any more."""
+        """Prevent all attempts that began earlier from being published."""
         fenced = self.root / f"_fenced-{token}"
         with _get_lock(self.root), contextlib.suppress(FileNotFoundError):
             (self.root / _WRITING).rename(fenced)
         shutil.rmtree(fenced, ignore_errors=True)
 
     def _probe(self, attempt: Path) -> None:
-        """Raises unless two folders that hold something are kept apart here."""
+        """Raise unless this disk refuses to rename a folder onto another folder that has files."""
         for name in ("one", "other"):
             (attempt / name).mkdir()
             (attempt / name / NOTE).touch()
@@ -149,7 +156,7 @@ class BatchFolders:
 
 @functools.cache
 def _get_lock(root: Path) -> threading.Lock:
-    """Keeps a fence of one lane out of what another lane of this process claims."""
+    """Return the lock of this folder. Without it, a fence of one lane could remove the claim of another lane."""
     return threading.Lock()
 
 
@@ -170,7 +177,7 @@ def _read_note(note: Path) -> NoteBody | None:
 
 
 def name_folder(labels: Sequence[Label], claims: int = 0) -> str:
-    """The name of a batch's folder. Each claim gives it another name, which only the last process to claim it knows."""
+    """Return the name of a batch's folder. Each claim changes it, so only the process that claimed last knows it."""
     batch = labels[0].batch
     lane = _ESCAPED.sub(lambda found: f"%{ord(found.group()):02X}", batch.lane)
     digests = "+".join(map(make_digest, labels))
@@ -182,7 +189,7 @@ def make_digest(label: Label) -> str:
 
 
 def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
-    """The note beside a batch's rows; without rows it notes that a claim keeps the folder empty."""
+    """Return the note beside a batch's rows. A note without rows records that a claim keeps the folder empty."""
     batch = labels[0].batch
     return {
         "keys": [label.key for label in labels],
@@ -195,13 +202,13 @@ def make_note(labels: Sequence[Label], found: Written | None) -> NoteBody:
 
 
 def describe_written(note: NoteBody) -> Written:
-    """What the note has of a batch. It is unknown where the rows of several batches are in one folder."""
+    """Return what the note records of a batch. The numbers are unknown if the folder has several batches."""
     alone = len(note["keys"]) == 1
     return Written(rows=note["rows"] if alone else None, bytes=note["bytes"] if alone else None)
 
 
 def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[BroughtBatch]:
-    """The batches of a note, in whose folder there are so many bytes of rows."""
+    """Return the batches of a note. `size` is the number of bytes of rows that are in its folder now."""
     loss = None
     if size != note["bytes"]:
         reason = f"{folder} holds {size:,} bytes instead of {note['bytes']:,}"
@@ -220,5 +227,5 @@ def describe_brought(note: NoteBody, folder: str, size: int) -> Iterator[Brought
 
 
 def list_data_files(folder: Path) -> list[Path]:
-    """The files of rows, as readers see them."""
+    """Return the files of rows that readers see."""
     return [file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", "."))]

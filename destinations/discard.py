@@ -1,4 +1,4 @@
-"""Rows are counted and thrown away, on purpose."""
+"""The destination that counts rows and throws them away."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class Discard(StatelessDestination):
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         frame = rows.frame()
-        frame.write.format("noop").mode("overwrite").save()  # a count alone leaves out what no count needs
+        frame.write.format("noop").mode("overwrite").save()  # a count alone would not compute the columns
         return Written(rows=frame.count())

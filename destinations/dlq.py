@@ -1,4 +1,4 @@
-"""The dead letter queue: where nacked rows go, and when there are too many of them."""
+"""The dead letter queue: where nacked rows go, and how many are too many."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from origins.quick_dataclass import dataclass
 from stages.stage import Stage, is_repeatable
 
 DLQ = "dlq"
-"""The name under which nacked rows are delivered."""
+"""The name of the DLQ as a destination of nacked rows."""
 ONLY_COPY = "dlq copy"
-"""The name of the copy of a DLQ that has one."""
+"""The name of the copy, if a DLQ has exactly one."""
 FALLBACK = "dlq fallback"
-"""The name under which nacked rows are delivered that the DLQ could not take."""
+"""The name of the fallback as a destination of nacked rows that the DLQ could not take."""
 FILTERED = "filtered rows"
-"""The name under which rows that stages filtered are stored."""
+"""The name of the destination of rows that stages filtered."""
 RETAIN, DEFAULT = "30d", "default"
-"""How long decided rows stay by default, and the name of the period for codes without one of their own."""
+"""How long decided rows are kept by default, and the key in `retain` for all codes without a period."""
 MOST_NACKS = 10_000
-"""How high a threshold may be."""
+"""The highest threshold."""
 ROWS, WEIGHT = "rows", "weight"
-"""The names of the limits on all refused rows of a batch; any other name of a limit is a code."""
+"""The names of the limits on all refused rows of a batch. Any other name of a limit is a code."""
 LimitAction: TypeAlias = Literal["stop", "pause", "notify"]
 """What happens when a batch exceeds a limit. `stop`: the run ends. `pause`: it ends, and no run begins until a person
 resumes the pipeline. `notify`: the run goes on, and tells of it."""
@@ -173,24 +173,24 @@ class Dlq:
 
     @property
     def periods(self) -> Mapping[str, str]:
-        """How long rows stay after they were replayed or discarded, by code; `default` is for all other codes."""
+        """How long rows are kept after they were replayed or discarded, by code. `default` is for all other codes."""
         given = {DEFAULT: self.retain} if isinstance(self.retain, str) else self.retain
         return {DEFAULT: RETAIN, **given}
 
     @property
     def copies(self) -> Sequence[Destination]:
-        """The destinations that get refused rows too."""
+        """The destinations that also get refused rows."""
         if self.copy is None:
             return ()
         return (self.copy,) if isinstance(self.copy, Destination) else self.copy
 
     @property
     def given_destinations(self) -> Sequence[Destination]:
-        """Those that are not in the state."""
+        """The destination, the copies and the fallback that the definition gives. They are outside the state."""
         return [each for each in (self.destination, *self.copies, self.fallback) if each is not None]
 
     def list_limits(self) -> Sequence[Limit]:
-        """The limits on one batch."""
+        """Return the limits on one batch."""
         return [limit for name, text in self.limits.items() for limit in _parse_limits(name, text) or ()]
 
     def counts_apart(self, code: str) -> bool:
@@ -202,7 +202,7 @@ _LIMIT = re.compile(rf"((\d{{1,3}}(?:\.\d{{1,9}})?)\s*(%?))(?:\s+({'|'.join(get_
 
 
 def _parse_limits(name: str, text: str) -> Sequence[Limit] | None:
-    """The limits in a text, none for `off`; None where the text is wrong."""
+    """Return the limits in a text: none for `off`, None if the text is wrong."""
     if text == "off":
         return ()
     found = []

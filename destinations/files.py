@@ -1,5 +1,8 @@
-"""Rows as files, a folder a batch: each attempt is written apart, and published once: on this disk by a rename, in an
-object store by a manifest."""
+"""The destination that writes rows as files, with one folder for each batch.
+
+Each attempt to write has separate files and is published once: on this disk by a rename, in an object store by a
+manifest.
+"""
 
 from __future__ import annotations
 
@@ -45,14 +48,14 @@ TIMES: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How moments are written as text."""
+"""How dates with times are written as text."""
 CSV: Mapping[str, str] = {
     **TIMES,
     "escape": '"',
     "ignoreLeadingWhiteSpace": "false",
     "ignoreTrailingWhiteSpace": "false",
 }
-"""How CSV is written, so that every text comes back as it was."""
+"""How CSV is written, so that a reader gets every text back unchanged."""
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {
     "parquet": {},
     "json": TIMES,
@@ -114,7 +117,7 @@ class Files(Destination):
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]  # it depends on the place
-        """On a disk and with manifests it does."""
+        """Whether it remembers batches: on a disk, and in an object store with manifests."""
         return self.batch_store is not None
 
     @property
@@ -129,19 +132,19 @@ class Files(Destination):
 
     @property
     def manifests(self) -> BatchManifests | None:
-        """The manifests in an object store; None where there are none."""
+        """The manifests in an object store; None if the destination has none."""
         if not self.manifest or not is_store_url(self.place):
             return None
         return BatchManifests(StoreUrl(self.place, getattr(self.path, "settings", {})))
 
     @property
     def batch_store(self) -> BatchFolders | BatchManifests | None:
-        """Where each batch is published once; None where that cannot be."""
+        """The place in which each batch is published once; None if the destination cannot do that."""
         return self.manifests if self.folder is None else BatchFolders(self.folder)
 
     @property
     def read_back(self) -> ReadBack | None:
-        """None for CSV and `partition_by`: there, empty text and NULL may be the same."""
+        """None for CSV and with `partition_by`, because they may not distinguish empty text from NULL."""
         return None if self.format == "csv" or self.partition_by else self._read_rows
 
     def _read_rows(self, spark: SparkSession, labels: Sequence[Label], schema: StructType) -> DataFrame:
@@ -175,7 +178,7 @@ class Files(Destination):
 
 def _is_there(reader: DataFrameReader, folder: str) -> bool:
     try:
-        _ = reader.load(folder).schema  # Spark Connect looks for the folder only now
+        _ = reader.load(folder).schema  # Spark Connect looks for the folder only here
     except list_spark_errors() as error:
         if not has_condition(error, "PATH_NOT_FOUND"):
             raise
@@ -185,15 +188,15 @@ def _is_there(reader: DataFrameReader, folder: str) -> bool:
 
 @dataclass(eq=False)
 class OpenFiles(OpenDestination):
-    """The folder of a files destination, as one run knows it."""
+    """The folder of a files destination that a run has open."""
 
     destination: Files
     _id: str = ""
-    """Which folder it is that the run opened."""
+    """The id of the folder that the run opened."""
     _known: str = ""
-    """Which folder it was when an earlier run opened it."""
+    """The id of the folder that an earlier run opened."""
     _claims: dict[str, int] = field(default_factory=dict)
-    """How often each batch was claimed by the time that we claimed it: the number of the name that is ours."""
+    """By batch, the number in the name that this run claimed. It also counts the claims of other processes."""
 
     def expects(self, known: Identity) -> None:
         self._known = known.id
@@ -229,7 +232,7 @@ class OpenFiles(OpenDestination):
             ) from error
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """Asking claims: no earlier owner can publish the batch any more if it is not there."""
+        """Find the batch, or claim it. After the claim no earlier owner can publish it."""
         store = self._batch_store
         if store is None:
             return None
@@ -261,7 +264,10 @@ class OpenFiles(OpenDestination):
     def _put_folder(
         self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label], folders: BatchFolders
     ) -> Written:
-        """Publish the rows by a rename. Raises `FileNotFoundError` or `NameTaken` where that is no longer possible."""
+        """Publish the rows by a rename.
+
+        Raises `FileNotFoundError` or `NameTaken` if a fence, a claim or a batch prevents it.
+        """
         with folders.open_attempt() as attempt:
             written, ready = attempt / "rows", attempt / "ready"
             written.mkdir()
@@ -279,7 +285,7 @@ class OpenFiles(OpenDestination):
     def _put_manifest(
         self, spark: SparkSession, rows: DataFrame, labels: Sequence[Label], manifests: BatchManifests
     ) -> Written:
-        """Publish the rows by a manifest. Raises `NameTaken` where that is no longer possible."""
+        """Publish the rows by a manifest. Raises `NameTaken` if a fence, a claim or a batch prevents it."""
         with manifests.open_attempt(labels, self._claims.get(labels[0].key, 0)) as attempt:
             self._save(rows, attempt.url)
             files = manifests.list_files(attempt)
@@ -298,7 +304,7 @@ class OpenFiles(OpenDestination):
         rows.write.format(files.format).options(**options).partitionBy(*files.partition_by).mode(mode).save(target)
 
     def _count_written(self, spark: SparkSession, ready: Path, schema: StructType) -> Written:
-        """What lies in the folder, by the files themselves: neither Spark's word nor ours."""
+        """Count the rows and bytes in the folder from its files and not from Spark's figures."""
         if not (ready / "_SUCCESS").exists():
             raise DestinationError(
                 f"Spark does not write to this machine's disk, and {self.destination.place} is on it.",
@@ -314,14 +320,14 @@ class OpenFiles(OpenDestination):
         return Written(rows=rows, bytes=sum(file.stat().st_size for file in files))
 
     def _count_rows(self, spark: SparkSession, target: str, schema: StructType) -> int:
-        """The rows that a reader finds; a line of JSON is one, and a row of CSV may have several lines."""
+        """Count the rows that a reader finds. In JSON, a line is a row. In CSV, a row may have several lines."""
         if self.destination.format == "json":
             return spark.read.option("recursiveFileLookup", "true").text(target).count()
         options = {**_DEFAULTS[self.destination.format], **self.destination.options, "multiLine": "true"}
         return spark.read.schema(schema).options(**options).format(self.destination.format).load(target).count()
 
     def _check(self, schema: StructType) -> None:
-        """Raises `Misfit` when a column has a name that is taken, or one to partition by is none."""
+        """Raise `Misfit` if a column has a name that Wherry uses, or `partition_by` names a column that is missing."""
         names = [name.lower() for name in schema.names]
         problems = [
             f"{name}: Wherry uses this name for folders here; rename the column with the stage rename"
@@ -342,7 +348,7 @@ class OpenFiles(OpenDestination):
             raise Misfit("\n  ".join([f"The rows do not fit the folder {self.destination.place}:", *problems]))
 
     def _try_write(self, spark: SparkSession, schema: StructType) -> None:
-        """Write no rows, to hear what Spark says of the types, the names and the options."""
+        """Write no rows, to learn whether Spark accepts the types, the names and the options."""
         store, place = self._batch_store, self.destination.place
         with store.open_attempt() if isinstance(store, BatchFolders) else nullcontext() as attempt:
             try:

@@ -1,4 +1,4 @@
-"""Rows as lines of a log."""
+"""The destination that writes rows as lines of a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows in this process's memory, for tests of pipelines."""
+"""The destination that keeps rows in this process's memory, for tests of pipelines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _MemoryCommit:
 
 @dataclass
 class _KeptRows:
-    """What one instance holds; changed under its lock only."""
+    """What one instance keeps. It changes only under the lock."""
 
     commits: list[_MemoryCommit] = field(default_factory=list)
     fence: str = ""

@@ -1,4 +1,4 @@
-"""Rows are given to a Python function."""
+"""The destination that passes rows to a Python function."""
 
 from __future__ import annotations
 
