@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 ODD = ["a.b", "two words", "grün", "back`tick", "semi;colon", "(brackets)", "quote'", "%41", "select"]
-"""Names that a column may have."""
+"""Column names with unusual characters."""
 WIDE = (
     "long bigint, tiny tinyint, real double, exact decimal(38,18), flag boolean, day date, moment timestamp, "
     "local timestamp_ntz, bytes binary, text string, many array<struct<x: int, y: string>>, pairs map<string, bigint>, "
     "inner struct<deep: struct<value: decimal(5,2)>>, nothing string"
 )
-"""A column of every type that rows usually have."""
+"""A column of each common type."""
 _MOMENT = dt.datetime(2026, 6, 15, 11, 59, 59, 999999)
 WIDE_ROW = {
     "long": 2**63 - 1,
@@ -64,53 +64,53 @@ WIDE_ROW = {
 
 
 class DestinationConformance:
-    """What holds for every destination."""
+    """Tests that every destination must pass."""
 
     @pytest.fixture
     def destination(self) -> Destination:
-        """A new destination, in a place of its own."""
+        """Return a new destination, in a place that no other test uses."""
         raise LookupError("give the suite a fixture `destination`")
 
     def rows(self, frame: DataFrame) -> BatchRows:
-        """The rows in the form in which they are written here."""
+        """Return the rows in the form in which this suite writes them."""
         return FrameRows(frame)
 
     def content(self, spark: SparkSession, destination: Any) -> Sequence[Row] | None:
-        """All rows that the destination holds; None for one whose rows cannot be read again."""
+        """Return all rows of the destination, or None if its rows cannot be read."""
         return None
 
     def test_every_row_of_every_partition_arrives_and_is_counted(
         self, spark: SparkSession, destination: Destination
     ) -> None:
-        """All rows of a frame of several partitions are there, and the destination says how many came."""
+        """The destination has all rows of a frame with several partitions, and reports their number."""
         rows = spark.range(0, 20, 1, 4)
         opened, _ = open_for(spark, destination, rows)
         assert opened.write(spark, self.rows(rows), [make_label()]).rows == 20
         self.holds(spark, destination, [{"id": number} for number in range(20)])
 
     def test_values_come_as_they_are(self, spark: SparkSession, destination: Destination) -> None:
-        """Numbers, times, bytes, text and what is nested keep type and value."""
+        """Numbers, times, bytes, text and nested values keep their type and value."""
         rows = spark.createDataFrame([tuple(WIDE_ROW.values())], WIDE)
         opened, _ = open_for(spark, destination, rows)
         opened.write(spark, self.rows(rows), [make_label()])
         self.holds(spark, destination, [WIDE_ROW])
 
     def test_columns_may_have_any_name(self, spark: SparkSession, destination: Destination) -> None:
-        """Dots, spaces, quotes, umlauts and words of SQL are names like any other."""
+        """Names may have dots, spaces, quotes and umlauts, and may be SQL keywords."""
         rows = spark.createDataFrame([tuple(range(len(ODD)))], ODD)
         opened, _ = open_for(spark, destination, rows)
         opened.write(spark, self.rows(rows), [make_label()])
         self.holds(spark, destination, [dict(zip(ODD, range(len(ODD)), strict=True))])
 
     def test_no_rows_are_a_write_of_nothing(self, spark: SparkSession, destination: Destination) -> None:
-        """A frame without rows is written without complaint, and counts 0."""
+        """A frame without rows is written without an error, and counts 0."""
         rows = spark.range(1).where("id < 0")
         opened, _ = open_for(spark, destination, rows)
         assert opened.write(spark, self.rows(rows), [make_label()]).rows == 0
         self.holds(spark, destination, [])
 
     def test_a_write_that_fails_leaves_nothing(self, spark: SparkSession, destination: Destination) -> None:
-        """When the last row cannot be computed, none of the others is there, and the label is not found."""
+        """If the last row cannot be computed, no other row is written, and the label is not found."""
         from pyspark.sql import functions as F
 
         rows = spark.range(0, 20, 1, 4)
@@ -126,7 +126,7 @@ class DestinationConformance:
     def test_rows_that_come_again_in_another_batch_are_other_rows(
         self, spark: SparkSession, destination: Destination
     ) -> None:
-        """A batch is known by its plan, not by what is in it."""
+        """The plan identifies a batch, not the batch's rows."""
         rows = spark.range(2)
         opened, _ = open_for(spark, destination, rows)
         opened.write(spark, self.rows(rows), [make_label(number=1)])
@@ -134,14 +134,14 @@ class DestinationConformance:
         self.holds(spark, destination, [{"id": 0}, {"id": 1}] * 2)
 
     def test_batches_may_come_in_any_order(self, spark: SparkSession, destination: Destination) -> None:
-        """A lower number after a higher one is written like any other: lanes run side by side."""
+        """A lower number may come after a higher one, because lanes run in parallel."""
         opened, _ = open_for(spark, destination, spark.range(1))
         opened.write(spark, self.rows(spark.range(5, 6)), [make_label(number=2, lane="a")])
         opened.write(spark, self.rows(spark.range(7, 8)), [make_label(number=1, lane="b")])
         self.holds(spark, destination, [{"id": 5}, {"id": 7}])
 
     def test_threads_write_at_the_same_time(self, spark: SparkSession, destination: Destination) -> None:
-        """No row that several runners write at once is lost, and each gets its own count."""
+        """Several runners can write at once without losing a row. Each gets the count of its rows."""
         opened, _ = open_for(spark, destination, spark.range(1))
         start = threading.Barrier(3)
 
@@ -154,7 +154,7 @@ class DestinationConformance:
         self.holds(spark, destination, [{"id": number} for number in (0, 0, 1, 0, 1, 2)])
 
     def test_opening_twice_is_once(self, spark: SparkSession, destination: Destination) -> None:
-        """The place stays what it was, with all that is in it."""
+        """The place and all its rows stay the same."""
         rows = spark.range(1)
         opened, first = open_for(spark, destination, rows)
         opened.write(spark, self.rows(rows), [make_label()])
@@ -163,7 +163,7 @@ class DestinationConformance:
         self.holds(spark, destination, [{"id": 0}])
 
     def test_each_that_is_open_has_its_own_state(self, spark: SparkSession, destination: Destination) -> None:
-        """Two runs may have it open at once: what one of them expects, and its end, are nothing to the other."""
+        """Two runs may have it open at once. What one run expects, and its end, do not affect the other run."""
         rows = spark.range(1)
         opened, identity = open_for(spark, destination, rows)
         other = destination.open()
@@ -174,12 +174,12 @@ class DestinationConformance:
         self.holds(spark, destination, [{"id": 0}])
 
     def test_what_was_never_written_is_not_found(self, spark: SparkSession, destination: Destination) -> None:
-        """A destination that is asked before any write says no."""
+        """A destination without any write finds no label."""
         opened, identity = open_for(spark, destination, spark.range(1))
         assert opened.find(spark, make_label(), identity) is None
 
     def holds(self, spark: SparkSession, destination: Destination, rows: Sequence[Row]) -> None:
-        """Assert that these rows are there and no others, in any order, as far as they can be read again."""
+        """Assert that the destination has exactly these rows, in any order. It passes if the rows cannot be read."""
         found = self.content(spark, destination)
         if found is not None:
             left = [dict(row) for row in found]
@@ -190,10 +190,10 @@ class DestinationConformance:
 
 
 class RememberingConformance(DestinationConformance):
-    """What holds as well for a destination that remembers."""
+    """Tests that a destination that remembers must pass too."""
 
     def test_what_was_written_is_found_with_its_count(self, spark: SparkSession, destination: Destination) -> None:
-        """Asked for a label, the destination says what was written under it."""
+        """For a label, the destination returns what was written with it."""
         opened, identity = open_for(spark, destination, spark.range(1))
         mine = make_label(number=7)
         written = opened.write(spark, self.rows(spark.range(3)), [mine])
@@ -202,7 +202,7 @@ class RememberingConformance(DestinationConformance):
         assert opened.find(spark, mine, identity) == written
 
     def test_another_plan_of_the_same_batch_is_not_found(self, spark: SparkSession, destination: Destination) -> None:
-        """Lane and number do not prove anything, nor does the plan under another destination's name."""
+        """The lane and the number prove nothing. Neither does the plan with another destination's name."""
         opened, identity = open_for(spark, destination, spark.range(1))
         mine = make_label(number=7)
         opened.write(spark, self.rows(spark.range(3)), [mine])
@@ -210,7 +210,10 @@ class RememberingConformance(DestinationConformance):
         assert opened.find(spark, Label(batch=mine.batch, destination="another"), identity) is None
 
     def test_each_of_several_labels_is_found(self, spark: SparkSession, destination: Destination) -> None:
-        """One write may carry the labels of several batches; whose the rows are is not guessed."""
+        """One write may have the labels of several batches.
+
+        The destination does not guess how many rows each batch has.
+        """
         opened, identity = open_for(spark, destination, spark.range(1))
         labels = [make_label(lane="a"), make_label(lane="b")]
         written = opened.write(spark, self.rows(spark.range(3)), labels)
@@ -221,7 +224,7 @@ class RememberingConformance(DestinationConformance):
     def test_a_write_that_began_before_a_fence_does_not_land(
         self, spark: SparkSession, destination: Destination
     ) -> None:
-        """After a fence, what an earlier owner had begun fails, however late it ends."""
+        """After a fence, a write that an earlier owner began fails, however late it ends."""
         opened, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
         late = make_label(number=2)
         with start_paused_write(spark, opened, late, self.rows) as (write, let_go):
@@ -234,7 +237,7 @@ class RememberingConformance(DestinationConformance):
     def test_a_fence_keeps_what_was_there_and_lets_in_what_comes(
         self, spark: SparkSession, destination: Destination
     ) -> None:
-        """Only writes under way are hit: what had landed is found, and the next one lands."""
+        """A fence stops only writes in progress. Earlier writes are still found, and the next write succeeds."""
         opened, identity = open_for(spark, destination, spark.range(1))
         before = make_label(number=1)
         written = opened.write(spark, self.rows(spark.range(1)), [before])
@@ -245,7 +248,7 @@ class RememberingConformance(DestinationConformance):
 
 
 def make_label(*, number: int = 1, lane: str = "0", destination: str = "orders") -> Label:
-    """The label of a batch that was just planned."""
+    """Return the label of a newly planned batch."""
     batch = Batch(
         pipeline="conformance",
         run="run",
@@ -261,7 +264,7 @@ def make_label(*, number: int = 1, lane: str = "0", destination: str = "orders")
 
 
 def open_for(spark: SparkSession, destination: Destination, rows: DataFrame) -> tuple[OpenDestination, Identity]:
-    """The destination, open for rows like these, and what it is."""
+    """Return the destination, open for rows like these, and its identity."""
     opened = destination.open()
     return opened, opened.ensure_place(spark, rows.schema)
 
@@ -273,10 +276,10 @@ def start_paused_write(
     label: Label,
     form: Callable[[DataFrame], BatchRows] = FrameRows,
 ) -> Iterator[tuple[Future[Written], Callable[[], None]]]:
-    """A write of one row that is under way and stands still; the write, and what lets it go.
+    """Start a write of one row that pauses. Give the write, and a function that lets it continue.
 
-    Its row is computed by opening two named pipes: the first tells us that Spark has come so far, at the second
-    Spark waits for us.
+    To compute the row, Spark opens two named pipes. The first one tells the test that Spark has reached it. Spark waits
+    at the second one.
     """
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool, ExitStack() as ends:
         reached, go = Path(folder, "reached"), Path(folder, "go")

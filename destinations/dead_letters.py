@@ -1,4 +1,4 @@
-"""Nacked rows as the DLQ keeps them, filtered rows as they are stored, and how they are read again."""
+"""The nacked rows that the DLQ stores, the filtered rows that are stored, and the functions that read them again."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ FILTERED_SCHEMA = (
     "destination string, code string, message string, row string, row_schema string, original string, "
     "original_schema string, part string, filtered_at timestamp, definition string"
 )
-"""The columns of the table with filtered rows. They mean what they mean in a DLQ."""
+"""The columns of the table with filtered rows. They have the same meaning as in a DLQ."""
 
 _SHOWN = (
     "id, lane, number, run, stage, destination, delivered_to, code, message, `row`, original, part, nacked_at, replays"
 )
 MOST_LISTED = 1_000
-"""So many ids are listed in a query. More are looked for among all rows."""
+"""The highest number of ids in a query. With more ids, Wherry reads all rows and selects from them."""
 _STREAMED = 64
-"""So many batches of deltalake, of some thousand rows each, are in memory at once."""
+"""How many batches of deltalake are in memory at once. Each has some thousand rows."""
 NEWEST = "nacked_at DESC, lane DESC, number DESC, position DESC"
 
 
@@ -70,25 +70,27 @@ def filtered_schema() -> StructType:
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetters(BatchRows):
-    """The rows of a DLQ for the refused rows of a batch. With the columns of `filtered_schema`, what is stored of its
-    filtered rows."""
+    """The rows of a DLQ for the refused rows of a batch.
+
+    With the columns of `filtered_schema`, the stored rows for the filtered rows of a batch.
+    """
 
     refused: BatchRows
-    """With `nack`, `part`, and in a DLQ `position`, the place in the batch."""
+    """The refused rows with the columns `nack` and `part`. In a DLQ, `position` has the row's place in the batch."""
     batch: Batch
     original: bool
-    """Whether the row as it was read is kept."""
+    """Whether the DLQ keeps the row as it was read."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """What no message says: a condition that has one stands there with what this has for it."""
+    """What no message may show. Each text is replaced with the text that this mapping has for it."""
     replayed: Sequence[str] = ()
-    """The ids of the entries that the batch carries again, by their places in it."""
+    """The ids of the entries that this batch replays, by their places in the batch."""
     columns: StructType = field(default_factory=dlq_schema)
-    """What is kept of each row."""
+    """The columns to keep of each row."""
 
     def frame(self) -> DataFrame:
         from pyspark.sql import functions as F
 
-        refused = self.refused.frame()  # the first that asks for Spark, which a column needs
+        refused = self.refused.frame()  # read first, because a column needs a Spark session
         message = F.col("nack")["message"]
         for pattern, put in list_mask_steps(self.secrets):
             message = F.regexp_replace(message, pattern, put)
@@ -151,7 +153,7 @@ class DeadLetters(BatchRows):
 
 
 def select_lacking(spark: SparkSession, dlq: Delta, rows: DataFrame, batch: Batch) -> DataFrame:
-    """Those of a batch's rows that the DLQ does not have yet."""
+    """Return the rows of a batch that the DLQ does not have yet."""
     there = spark.sql(f"SELECT id FROM {dlq.sql_name} WHERE plan = {quote_text(batch.plan)}")
     return rows.join(there, "id", "left_anti").select(*rows.columns)
 
@@ -177,11 +179,13 @@ def read_dead_letters(
     replayed: Collection[str] = (),
     discarded: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """The last `limit` nacked rows (default: all), the newest last, as values that `json.dumps` takes; `replayed` and
-    `discarded` are the ids of those of which that is to be said. With `ids` only rows that have one of them.
+    """Return the last `limit` nacked rows (default: all), with the newest row last.
 
-    A table in a folder or an object store is read without Spark; `spark` is called only where there is no other way.
-    Raises `DestinationError` for a DLQ that cannot be read again.
+    `json.dumps` takes all values. `replayed` and `discarded` are ids. Each row gets a field that says whether its id is
+    among them. With `ids`, it returns only rows with one of these ids.
+
+    A table in a folder or an object store is read without Spark; `spark` is called only if there is no other way.
+    Raises `DestinationError` if the DLQ cannot be read.
     """
     limited = "" if limit is None else f" LIMIT {limit}"
     columns = _SHOWN.replace("replays", "NULL AS replays") if lacks_replays(dlq) else _SHOWN
@@ -225,16 +229,17 @@ def _list_earlier(known: Mapping[str, str], id_: str) -> Sequence[str]:
 
 
 def match_ids(ids: Collection[str]) -> str:
-    """SQL that is true for the rows with these ids. It names their plans too, since a file holds rows of few plans.
+    """Return SQL that is true for the rows with these ids.
 
-    No row has an id with a quote or a backslash, which Spark and deltalake write differently.
+    It also names their plans, because a file has rows of few plans. No row has an id with a quote or a backslash, which
+    Spark and deltalake write differently.
     """
     possible = sorted(each for each in ids if _is_possible(each)) or [""]
     return f"{match_plans(possible)} AND id IN ({', '.join(map(quote_text, possible))})"
 
 
 def match_plans(ids: Iterable[str]) -> str:
-    """SQL that is true for all rows of the batches that have rows with these ids."""
+    """Return SQL that is true for all rows of the batches that have rows with these ids."""
     plans = sorted({each.rpartition("/")[0] for each in ids if _is_possible(each)})
     return "true" if not plans or "" in plans else f"plan IN ({', '.join(map(quote_text, plans))})"
 
@@ -246,9 +251,11 @@ def _is_possible(id_: str) -> bool:
 def query_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of a query over `{table}`, which is the DLQ; none before it is made. Without Spark where it is in a
-    folder or an object store, unless the query is in Spark's own SQL. Raises `DestinationError` for a DLQ that cannot
-    be read again."""
+    """Return the rows of a query over `{table}`, which stands for the DLQ; none if the DLQ does not exist yet.
+
+    A DLQ in a folder or an object store is read without Spark, unless the query is in Spark's SQL. Raises
+    `DestinationError` if the DLQ cannot be read.
+    """
     tables = stream_dlq(dlq, spark, query, in_sparks_words=in_sparks_words)
     return [row for each in tables for row in to_python_rows(each)]
 
@@ -256,7 +263,10 @@ def query_dlq(
 def stream_dlq(
     dlq: Destination, spark: Callable[[], SparkSession], query: str, *, in_sparks_words: bool = False
 ) -> Iterator[pyarrow.Table]:
-    """The same in tables, none of them empty. Without Spark no more than one of them must be in memory."""
+    """Return the rows of such a query as tables, none of them empty.
+
+    Without Spark, one table at a time is in memory.
+    """
     if not isinstance(dlq, Delta):
         raise DestinationError(
             f"The DLQ keeps refused rows in {dlq.place}.",
@@ -276,7 +286,7 @@ def stream_fallback(
     columns = columns or dlq_schema().names
     if fallback.read_back is None:
         raise DestinationError(f"Wherry cannot read refused rows back from {fallback.place}.")
-    if isinstance(fallback, Delta):  # most often without Spark
+    if isinstance(fallback, Delta):  # usually read without Spark
         plans = match_plans(f"{label.batch.plan}/" for label in labels)
         selected = ", ".join(f"`{name}`" for name in columns)
         yield from stream_dlq(fallback, spark, f"SELECT {selected} FROM {{table}} WHERE {plans}")
@@ -285,12 +295,12 @@ def stream_fallback(
 
 
 def match_id(plan: str) -> str:
-    """A pattern for the ids of the rows that the batch with this plan refused, for Python and for Spark."""
+    """Return a pattern for the ids of the rows that the batch with this plan refused, for Python and for Spark."""
     return rf"{re.escape(plan)}/(0|[1-9][0-9]*)"
 
 
 def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> int | None:
-    """The number of rows in the DLQ; None if it cannot be read again."""
+    """Return the number of rows in the DLQ; None if it cannot be read."""
     if not isinstance(dlq, Delta):
         return None
     rows = query_dlq(dlq, spark, "SELECT count(*) AS n FROM {table}")
@@ -299,25 +309,25 @@ def count_dead_letters(dlq: Destination, spark: Callable[[], SparkSession]) -> i
 
 @dataclass(eq=False, kw_only=True)
 class DlqCopy:
-    """A copy of a DLQ, as a run has it open."""
+    """A copy of a DLQ that a run has open."""
 
     name: str
     opened: OpenDestination
     select: Callable[[BatchRows, Batch], BatchRows] = lambda rows, _: rows
-    """Which rows of a batch it gets."""
+    """Selects the rows of a batch that the copy gets."""
     find_schema: Callable[[SparkSession], StructType] = lambda _: dlq_schema()
-    """The schema of these rows. Raises where its stages do not fit."""
+    """Returns the schema of these rows. Raises if the copy's stages do not fit."""
     _copied: dict[str, int | None] = field(default_factory=dict)
-    """How many rows it has of batches that the DLQ perhaps lacks, by their keys."""
+    """By batch key, how many rows the copy has of a batch that the DLQ may lack."""
     _tried: set[str] = field(default_factory=set)
-    """The keys of the batches that this run has begun to write to it."""
+    """The keys of the batches that this run has begun to write to the copy."""
 
     def ensure(self, spark: SparkSession) -> Identity:
-        """Make its place if it is missing, and check that refused rows fit."""
+        """Create the copy's place if it is missing, and check that refused rows fit."""
         return self.opened.ensure_place(spark, self.find_schema(spark))
 
     def write(self, spark: SparkSession, rows: BatchRows, label: Label) -> None:
-        """Write its rows of a batch, unless it has them."""
+        """Write the copy's rows of a batch, unless the copy has them."""
         own = self.select(rows, label.batch)
         if self._has(own, label):
             return
@@ -333,19 +343,22 @@ class DlqCopy:
             ) from error
 
     def _has(self, own: BatchRows, label: Label) -> bool:
-        """Whether it has these rows. A batch that was decided again may have more of them than before."""
+        """Whether the copy has these rows. A batch that was decided again may have more of them than before."""
         if label.key not in self._copied:
             return False
         copied = self._copied[label.key]
         return copied is None or copied == _count_rows(own)
 
     def forget(self, label: Label) -> None:
-        """The DLQ has the batch."""
+        """Forget the batch, because the DLQ has it now."""
         self._copied.pop(label.key, None)
 
     def learn(self, spark: SparkSession, label: Label, identity: Identity | None, assume: str) -> None:
-        """Ask whether it has the batch. A person's word for it says nothing of the DLQ, and holds only for batches of
-        earlier runs. `identity` is what its place was when the run opened."""
+        """Find out whether the copy has the batch.
+
+        The answer of a person counts only for batches of earlier runs, and only for the copy, not for the DLQ.
+        `identity` is what was at the copy's place when the run opened it.
+        """
         if label.key in self._tried or identity is None:
             found = self.opened.find(spark, label, self.ensure(spark))
         else:
@@ -356,15 +369,21 @@ class DlqCopy:
 
 @dataclass(eq=False, kw_only=True)
 class CopiedDlq(OpenDestination):
-    """A DLQ, and destinations that get copies of refused rows before it. So what the DLQ has, the copies have too, and
-    the DLQ answers for all."""
+    """A DLQ with copies.
+
+    Refused rows are written to the copies before the DLQ. So the copies have all rows that the DLQ has, and a look at
+    the DLQ is enough.
+    """
 
     kept: OpenDestination
     copies: Sequence[DlqCopy]
     is_fallback: bool = False
-    """Whether this is the fallback, which takes rows in the DLQ's place: the copies are the same for both."""
+    """Whether this is the fallback, which takes rows instead of the DLQ. Both have the same copies."""
     assume: str = ""
-    """What holds where a copy cannot say whether it has the rows: `delivered` or `missing`. Empty: it raises."""
+    """The answer if a copy does not know whether it has the rows:
+
+    `delivered` or `missing`. If empty, the copy raises.
+    """
 
     def expects(self, known: Identity) -> None:
         self.kept.expects(known)
@@ -378,7 +397,7 @@ class CopiedDlq(OpenDestination):
         return replace(self.kept.ensure_place(spark, schema), copies=copies)
 
     def ensure_copies(self, spark: SparkSession) -> Mapping[str, Identity]:
-        """Make the places of the copies that are missing, and check that refused rows fit."""
+        """Create the missing places of the copies, and check that refused rows fit."""
         return {each.name: each.ensure(spark) for each in self.copies}
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
@@ -417,18 +436,18 @@ class CopiedDlq(OpenDestination):
             each.close()
 
     def _list_own(self) -> Sequence[OpenDestination]:
-        """The copies, where they are not another's."""
+        """Return the copies that this object opens and closes. The copies of a fallback belong to the DLQ."""
         return () if self.is_fallback else [each.opened for each in self.copies]
 
 
 @dataclass(eq=False, kw_only=True)
 class FallibleDlq(OpenDestination):
-    """A DLQ that has a fallback. Where it cannot be opened the run goes on, and each of its writes fails."""
+    """A DLQ that has a fallback. If it cannot be opened, the run goes on, and each write to it fails."""
 
     kept: OpenDestination
     _known: Identity = Identity(place="")
     _broken: str = ""
-    """Why it could not be opened."""
+    """Why the DLQ could not be opened; empty if it is open."""
 
     def expects(self, known: Identity) -> None:
         self._known = known
@@ -441,7 +460,7 @@ class FallibleDlq(OpenDestination):
         return self.open_place(lambda: self.kept.ensure_place(spark, schema))
 
     def open_place(self, ensure: Callable[[], Identity]) -> Identity:
-        """What `ensure` gives; where it raises, what the DLQ was when it was opened last."""
+        """Return what `ensure` returns. If it raises, return the DLQ's identity from the last time it was opened."""
         try:
             return ensure()
         except list_spark_errors(WherryError, OSError) as error:
@@ -476,7 +495,7 @@ class FallibleDlq(OpenDestination):
 
 
 def ensure_dlq(dlq: OpenDestination, spark: SparkSession) -> Identity:
-    """The DLQ in a state; a DLQ of an earlier version gets its missing columns."""
+    """Create or check the DLQ in a state. A DLQ of an earlier version gets its missing columns."""
     if isinstance(dlq, CopiedDlq):
         copies = dlq.ensure_copies(spark)
         return replace(ensure_dlq(dlq.kept, spark), copies=copies)
@@ -502,7 +521,7 @@ def _count_rows(rows: BatchRows) -> int:
 
 
 def lacks_replays(dlq: Destination) -> bool:
-    """Whether this is a table of before replays were known, as far as that is known without Spark."""
+    """Whether this table is older than the column `replays`, as far as that is clear without Spark."""
     from deltalake.exceptions import DeltaError
 
     place = dlq.found_here if isinstance(dlq, Delta) else None
@@ -516,7 +535,7 @@ def lacks_replays(dlq: Destination) -> bool:
 
 
 def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
-    """The rows of a table in a folder or a store; none when it is not there yet. None when Spark alone can tell."""
+    """Return the rows of a table in a folder or a store: none if it is missing, None if only Spark can read it."""
     import pyarrow
     from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
@@ -529,8 +548,8 @@ def _stream_local(dlq: Delta, query: str) -> Iterator[pyarrow.Table] | None:
         if found is None:
             return iter(())
         stream = QueryBuilder().register("dlq", found).execute(query.format(table="dlq"))
-        batches = pyarrow.RecordBatchReader.from_stream(stream)  # lets other threads go on meanwhile
-    except (DeltaError, StoreError):  # Spark may have a right that this process has not
+        batches = pyarrow.RecordBatchReader.from_stream(stream)  # lets other threads run in the meantime
+    except (DeltaError, StoreError):  # Spark may have access that this process does not have
         return None
     except Exception as error:
         raise _describe_broken(place, error) from error
@@ -555,7 +574,7 @@ def _join_batches(place: object, batches: pyarrow.RecordBatchReader) -> Iterator
 
 
 def _describe_broken(place: object, error: Exception) -> DestinationError:
-    """What is said of a table that cannot be read; deltalake's own word for a file that is gone has no type."""
+    """Return the error for a DLQ that cannot be read. deltalake's error for a missing file has no type."""
     reason = str(error).splitlines()[0]
     return DestinationError(
         f"The DLQ at {place} cannot be read: {cut_text(reason, 300)}",
@@ -582,5 +601,5 @@ def _decode_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_moment(moment: datetime) -> str:
-    """A moment as facts have it: in UTC, to the millisecond."""
+    """Return the time in UTC, to the millisecond, as facts have it."""
     return moment.astimezone(timezone.utc).isoformat(timespec="milliseconds")

@@ -1,13 +1,15 @@
-"""What a Delta table can show for the batches it got, and how rows that were taken away come back.
+"""What a Delta table proves about the batches it got, and how lost rows are restored.
 
-The rows of a batch are the files that its commit added. They are all there as long as each of these is part of the
-table, or was put together with others into one that is (`OPTIMIZE`). A commit under a label of ours may take the place
-of rows on purpose: a merge, or the first batch of a run that replaces. What anybody else takes away is a loss, until a
-later version brings just these files back. Where somebody changes rows of a file that holds ours and others, the files
-are compared row by row; where that cannot be done, it is a doubt and no loss.
+The rows of a batch are in the files that its commit added. All rows are still in the table if each file is part of the
+table, or was merged into a file that is (`OPTIMIZE`). A commit with a label of this pipeline may replace rows on
+purpose: a merge, or the first batch of a run that replaces. Any other removal is a loss, until a later version restores
+the same files.
 
-A commit's files stay on the disk until a vacuum takes them. So lost rows are read from the version that the commit
-made, of it only the commit's own files, and appended under the same labels.
+If another writer changes rows of a file that also has rows of other batches, the files are compared row by row. If that
+is not possible, the change is a doubt and not a loss.
+
+A commit's files stay on the disk until a vacuum removes them. So lost rows are read from the version of the commit,
+only from its files, and appended with the same labels.
 """
 
 from __future__ import annotations
@@ -43,24 +45,25 @@ if TYPE_CHECKING:
 
 _UNDOES = ("RESTORE", "CLONE")
 _PICKS = ("DELETE", "UPDATE", "MERGE")
-"""The operations that change some rows of a file and leave others as they are."""
+"""The operations that change some rows of a file and leave the others unchanged."""
 Atom: TypeAlias = tuple[int, str]
-"""A file as a commit brought it: its version and name."""
+"""A file as a commit added it: the version and the name."""
 Look: TypeAlias = Callable[[Sequence[str], Sequence[str], Sequence[str]], Mapping[str, "bool | None"]]
-"""Gets files that replaced others, and our files with rows in those, by their names.
+"""A function that gets removed files, the files that replaced them, and our files, by their names.
 
-It returns whether all rows of each of our files are still there; None if unknown.
+Our files are those whose rows were in the removed files. It returns whether all rows of each of our files are still
+there; None if unknown.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableHistory:
-    """What the versions of a table add up to."""
+    """The batches and losses that the versions of a table show."""
 
     brought: Sequence[BroughtBatch]
     losses: Sequence[Loss]
     files: Mapping[str, AddedFile]
-    """The table's files that its history still knows, by their names."""
+    """The table's files that its history has, by their names."""
 
 
 def _compare_nothing(before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
@@ -70,8 +73,9 @@ def _compare_nothing(before: Sequence[str], after: Sequence[str], mine: Sequence
 def tell_history(
     commits: Iterable[LogCommit], versions: Iterable[Version], pipeline: str, look: Look = _compare_nothing
 ) -> TableHistory:
-    """What became of the rows that each commit brought, oldest version first. Without `versions` (a table whose log
-    cannot be read) only what the operations themselves say is known.
+    """Find what happened to the rows of each commit.
+
+    Without `versions`, if the log cannot be read, only the operations are known.
     """
     by_number = {version.number: version for version in versions}
     walk = _HistoryWalk(pipeline, look)
@@ -82,7 +86,7 @@ def tell_history(
 
 
 def _add_harm(batch: BroughtBatch, files: Mapping[str, Loss]) -> BroughtBatch:
-    """The same, with the known losses of files, by the files' names."""
+    """Return the batch with the known losses of its files. `files` has the losses by file name."""
     hit = [files[name] for name in batch.files if name in files]
     if not hit or batch.loss is not None:
         return batch
@@ -91,19 +95,19 @@ def _add_harm(batch: BroughtBatch, files: Mapping[str, Loss]) -> BroughtBatch:
 
 @dataclass
 class _HistoryWalk:
-    """The versions up to one of them, file by file."""
+    """The state of a table after some of its versions, file by file."""
 
     pipeline: str
     look: Look
     active: dict[str, AddedFile] = field(default_factory=dict)
     contents: dict[tuple[str, bool], frozenset[Atom]] = field(default_factory=dict)
-    """Which atoms a file holds whole, by its name and whether all that stands in it counts."""
+    """The atoms that a file has completely, by its name and whether all its rows count."""
     parts: dict[str, frozenset[Atom]] = field(default_factory=dict)
-    """The atoms of which a file that is part of the table may hold some rows, and not all."""
+    """The atoms of which a file of the table may have some rows, but not all."""
     gone: dict[Atom, Loss] = field(default_factory=dict)
-    """What took an atom away, or a part of it, that did not make room on purpose."""
+    """The loss for each atom that was removed completely or in part, unless that was on purpose."""
     doubts: dict[tuple[str, bool], Mapping[Atom, Loss]] = field(default_factory=dict)
-    """The atoms that a file may hold whole, of which nobody can say whether it does, and what made it so."""
+    """The atoms that a file may have completely although that is not sure, each with the cause of the doubt."""
     sizes: dict[Atom, int] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     commits: list[tuple[LogCommit, tuple[AddedFile, ...]]] = field(default_factory=list)
@@ -130,14 +134,14 @@ class _HistoryWalk:
         self._note_lost(commit, version, gone.atoms, ours=ours, unknown=unknown and not labels)
 
     def hear(self, commit: LogCommit) -> None:
-        """One version more, of which the files cannot be seen."""
+        """Add a version whose files cannot be read."""
         if commit.labels:
             self.commits.append((commit, ()))
         elif commit.undoes or _count_removed(commit):
             self.losses.append(_describe_loss(commit))
 
     def finish(self) -> Iterator[BroughtBatch]:
-        """What each commit brought, and what became of it."""
+        """Return what each commit added, and what happened to its rows."""
         whole, partly = (_join(self._atoms_of(name)[at] for name in self.active) for at in (0, 1))
         doubtful = self._list_doubts()
         for commit, added in self.commits:
@@ -149,7 +153,7 @@ class _HistoryWalk:
             yield from _list_brought(commit, added, loss, doubts[-1] if doubts and loss is None else None)
 
     def _list_doubts(self) -> Mapping[Atom, Loss]:
-        """The atoms that the table may have whole, and no file of it surely."""
+        """Return the atoms that the table may have completely, but that no file surely has."""
         doubts = {atom: loss for file in self.active.values() for atom, loss in self._doubts_of(file).items()}
         if not doubts:
             return {}
@@ -157,7 +161,7 @@ class _HistoryWalk:
         return {atom: loss for atom, loss in doubts.items() if atom not in sure}
 
     def _atoms_of(self, name: str) -> tuple[frozenset[Atom], frozenset[Atom]]:
-        """The atoms that a file of the table holds whole, and those of which it may hold some rows."""
+        """Return the atoms that a file has completely, and the atoms of which it may have some rows."""
         file = self.active[name]
         return self.contents.get((name, file.plain), frozenset()), self.parts.get(name, frozenset())
 
@@ -195,8 +199,11 @@ class _HistoryWalk:
         self.doubts[key] = {atom: loss for atom, loss in doubts.items() if atom in self.contents[key]}
 
     def _find_spared(self, commit: LogCommit, version: Version, gone: _RemovedFiles) -> Mapping[Atom, Loss | None]:
-        """The atoms of which this version, which somebody else wrote, may have left all rows as they were, each with
-        the doubt where that is not sure. It has changed so few rows, and left so many, that they may all be others'."""
+        """Return the atoms whose rows this foreign version may have left unchanged. Each has the doubt, if that is not sure.
+
+        There are such atoms only if all changed rows may belong to other batches, because the version changed few rows
+        and left enough.
+        """
         whole = _join(gone.whole.values())
         changed, added = _count_removed(commit), version.added
         if not whole or not changed or commit.operation not in _PICKS or not version.rewrites:
@@ -219,9 +226,9 @@ class _HistoryWalk:
     def _note_lost(
         self, commit: LogCommit, version: Version, taken: frozenset[Atom], *, ours: bool, unknown: bool
     ) -> None:
-        """Note whose rows went with this version."""
+        """Record the losses that this version caused."""
         if ours and commit.overwrites and not commit.parameters.get("predicate"):
-            self.gone.clear()  # whatever was lost before would have made room now
+            self.gone.clear()  # this commit would also have replaced all rows that were lost before
             self.losses.clear()
         if ours or not version.rewrites:
             return
@@ -231,13 +238,16 @@ class _HistoryWalk:
             self.losses.append(_describe_loss(commit))
 
     def _is_ours(self, commit: LogCommit) -> bool:
-        """Whether rows that went with this commit went on purpose: one of this pipeline's, or anybody's merge."""
+        """Whether this commit removes rows on purpose.
+
+        Such a commit has a label of this pipeline, or is a merge with a label of another pipeline.
+        """
         return any(label["pipeline"] == self.pipeline or commit.operation == "MERGE" for label in commit.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _RemovedFiles:
-    """The files that a version took out of the table, and the atoms that each holds: whole, in part, in doubt."""
+    """The files that a version removed, and the atoms of each: complete, in part, in doubt."""
 
     files: tuple[AddedFile, ...]
     whole: Mapping[str, frozenset[Atom]]
@@ -249,7 +259,7 @@ class _RemovedFiles:
         return _join((*self.whole.values(), *self.parts.values()))
 
     def list_moved(self, version: Version) -> Iterator[frozenset[Atom]]:
-        """What those hold whole that are not part of the table again, with fewer rows."""
+        """Return the complete atoms of the files that do not return with fewer rows."""
         again = {file.path for file in version.added}
         return (whole for name, whole in self.whole.items() if name not in again)
 
@@ -295,7 +305,7 @@ def _describe_commit(commit: LogCommit) -> str:
 
 
 def _count_removed(commit: LogCommit) -> int:
-    """How many rows a commit says that it took away or changed."""
+    """Return how many rows a commit removed or changed, by its metrics."""
     names = (
         *("numDeletedRows", "numUpdatedRows", "numTargetRowsDeleted", "numTargetRowsUpdated"),
         *("num_deleted_rows", "num_updated_rows", "num_target_rows_deleted", "num_target_rows_updated"),
@@ -304,16 +314,19 @@ def _count_removed(commit: LogCommit) -> int:
 
 
 _KEEPS_ROWS = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "CREATE CHECKPOINT")
-"""The operations after which a table may be restored without a loss."""
+"""The operations that a restore may undo without losing rows."""
 
 
 _ADDS_ROWS = ("WRITE", "STREAMING UPDATE", "COPY INTO")
-"""The operations that take no row away, unless they overwrite."""
+"""The operations that remove no row, unless they overwrite."""
 
 
 def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline: str, *, mends: bool) -> Loss:
-    """The loss with the statements that take it back. `table` is its name in SQL, and `mends` whether whole batches can
-    be put back, so that a restore may take them away."""
+    """Return the loss with the statements that undo it.
+
+    `table` is the table's name in SQL. `mends` says whether whole batches can be appended again, so that a restore may
+    remove them.
+    """
     at, before = loss.version, next((commit for commit in commits if commit.version == loss.version), None)
     if at is None or before is None or not any(commit.version == at - 1 for commit in commits):
         return loss
@@ -332,7 +345,7 @@ def _add_way_back(loss: Loss, commits: Sequence[LogCommit], table: str, pipeline
 
 
 def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) -> Iterator[str]:
-    """How to bring back the values of columns that another writer dropped, where `rows` have these columns."""
+    """Return how to restore the values of columns that another writer dropped, if `rows` have these columns."""
     there = {name.lower() for name in table.schema.names}
     missing = {name.lower() for name in rows.names if name.lower() not in there}
     later: list[LogCommit] = []
@@ -350,7 +363,7 @@ def describe_dropped(spark: SparkSession, table: TargetTable, rows: StructType) 
 
 
 def _brings(commit: LogCommit, pipeline: str) -> bool:
-    """Whether the commit has batches of this pipeline alone, and only added them."""
+    """Whether the commit only added batches, all of this pipeline."""
     adds = commit.operation == "WRITE" and not commit.overwrites
     return adds and {label["pipeline"] for label in commit.labels} == {pipeline}
 
@@ -360,15 +373,15 @@ _PROOFS = {
     "merge": "merge and row count; not which rows later merges replaced",
     "replace": "commit and row count; the rows themselves only since the last replacement",
 }
-"""What is shown for the rows of each mode."""
+"""What the history proves about the rows of each mode."""
 _PROOFS_BY_LOG = {**_PROOFS, "append": "commit and row count"}
-"""The same of a table whose files are not looked at."""
+"""The same for a table whose files are not checked."""
 
 
 def make_account(
     name: str, place: Path | str | None, mode: str, spark: Callable[[], SparkSession], pipeline: str
 ) -> DeliveryAccount:
-    """What the table of this name in SQL can show. It may be in a folder of this machine or at a URL of a store."""
+    """Return what the table with this SQL name proves. It may be in a folder of this machine or at a URL of a store."""
     if isinstance(place, Path):
         if not (place / "_delta_log").is_dir():
             return DeliveryAccount(place=str(place), proof="nothing: the table was not found", there=False)
@@ -385,7 +398,10 @@ def make_account(
 
 
 def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str = "") -> DeliveryAccount:
-    """The same of a table in a folder. With `url` the folder has only a copy of its log, and the table is there."""
+    """Return the account of a table in a folder.
+
+    With `url`, the folder has only a copy of the log, and the table is there.
+    """
     log, place = LocalLog(folder), url or str(folder)
     try:
         commits = list(log.list_commits(None, -1))
@@ -413,7 +429,7 @@ def _account_here(folder: Path, mode: str, pipeline: str, name: str, *, url: str
 
 
 def _account_in_store(url: str, mode: str, pipeline: str, name: str) -> DeliveryAccount | None:
-    """The same of a table in an object store, by its log alone; None where this process cannot read that."""
+    """Return the account of a table in an object store from its log; None if this process cannot read the log."""
     with tempfile.TemporaryDirectory(prefix="wherry-log-") as here:
         folder = Path(here)
         try:
@@ -425,8 +441,11 @@ def _account_in_store(url: str, mode: str, pipeline: str, name: str) -> Delivery
 
 
 def _copy_log(url: str, folder: Path) -> int:
-    """Copy the versions of a table in a store; how many there are. Each is read twice, for who wrote it and for its
-    files, and many at a time are fetched sooner than one by one."""
+    """Copy the versions of a table in a store, and return their number.
+
+    Each copy is read twice: for the commit's label and for its files. Fetching many versions at a time is faster than
+    one by one.
+    """
     store = ObjectStore(url)
     folder.mkdir()
 
@@ -439,13 +458,13 @@ def _copy_log(url: str, folder: Path) -> int:
 
 
 _AT_ONCE = 16
-"""So many files of a log are fetched at the same time."""
+"""How many files of a log are fetched at the same time."""
 _VERSION = re.compile(r"_delta_log/\d{20}\.json")
 """The keys of a log's versions."""
 
 
 def _read_id(url: str) -> str:
-    """The id of the table at this URL; nothing where `deltalake` cannot tell it."""
+    """Return the id of the table at this URL; empty if `deltalake` cannot read it."""
     from deltalake.exceptions import DeltaError
 
     try:
@@ -458,7 +477,7 @@ def _read_id(url: str) -> str:
 def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, pipeline: str) -> DeliveryAccount:
     commits = list(table.log.list_commits(spark, -1))
     versions: Sequence[Version] = ()
-    with contextlib.suppress(*list_spark_errors()):  # a catalog may keep a table's folder to itself
+    with contextlib.suppress(*list_spark_errors()):  # a catalog may deny access to the table's folder
         versions = VersionLog(table.location).list_after(spark, -1)
     history = tell_history(commits, versions, pipeline)
     seen = "" if versions else "; from the table's history alone, since its files cannot be read"
@@ -476,7 +495,10 @@ def _account_through_spark(table: TargetTable, mode: str, spark: SparkSession, p
 def _complete_account(
     account: DeliveryAccount, commits: Sequence[LogCommit], name: str, mode: str, pipeline: str
 ) -> DeliveryAccount:
-    """The account with the way back from each loss, and with what the mode and the age of the history say."""
+    """Return the account with the statements that undo each loss.
+
+    Also set what follows from the mode and from the history's age.
+    """
 
     def add(loss: Loss) -> Loss:
         return _add_way_back(loss, commits, name, pipeline, mends=account.mends)
@@ -491,7 +513,7 @@ def _complete_account(
 
 
 def find_newest(log: LocalLog | StoreLog, version: int, pipeline: str) -> BatchLabel | None:
-    """What the newest of the last few versions says that brought a batch of this pipeline."""
+    """Return the label of this pipeline's newest batch in the last few versions; None if they have none."""
     commits = log.list_commits(None, max(version - _LOOKED_AT, -1))
     return next((label for commit in commits for label in commit.labels if label["pipeline"] == pipeline), None)
 
@@ -505,7 +527,10 @@ def _find_first_version(commits: Sequence[LogCommit]) -> int:
 
 
 def _list_all_files(folder: Path, history: TableHistory) -> Iterable[AddedFile]:
-    """Also those that are older than the history; where `deltalake` cannot tell them, those alone that are not."""
+    """Return all files of the table, also those older than the history.
+
+    If `deltalake` fails, the older ones are missing.
+    """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
@@ -521,10 +546,10 @@ def _list_all_files(folder: Path, history: TableHistory) -> Iterable[AddedFile]:
 def put_back(
     spark: SparkSession, table: TargetTable, brought: Sequence[BroughtBatch], *, but: Collection[str] | None = None
 ) -> int:
-    """Append what one commit had brought once more; how many rows. `brought` are all batches of that commit.
+    """Append the rows of one commit again, and return their number. `brought` has all batches of that commit.
 
-    With `but`, the ids of rows that are not wanted, only those rows come back whose `id` is not in the table now.
-    Raises `DestinationError` when the files are gone.
+    With `but`, it only appends rows whose `id` is neither in the table now nor in `but`. Raises `DestinationError` if
+    the files are gone.
     """
     first = brought[0]
     before = table.log.find_latest(spark)

@@ -1,12 +1,12 @@
-"""One process at a time commits to a Delta table on a local disk.
+"""A lock that lets one process at a time commit to a Delta table on a local disk.
 
-There Spark keeps two commits apart only inside one JVM: two processes can take the same version, and one of them is
-lost in silence. So a process holds an operating-system lock while it writes. Its threads go together, until another
-process waits: then those that come later wait as well, and take turns with it. One that commits without Spark goes
-apart from the others.
+On a local disk, Spark prevents two commits from taking the same version only inside one JVM. Two processes can take the
+same version, and one commit is then lost without an error. So a process holds an operating-system lock while it writes.
+Its threads share the lock until another process waits. Threads that come after that also wait, and take turns with the
+other process. A thread that commits without Spark holds the lock alone.
 
-What is locked are the table's own folders, so that there is no file to leave behind, and whoever can write the table
-can lock it. The lock of a process that dies is free. Strangers who do not take it are not kept apart; but those in a
+The lock is on the table's folders. So there is no lock file to leave behind, and every process that can write the table
+can lock it. If a process dies, its lock is free. The lock does not stop writers that do not take it. Only those in a
 JVM of this process can be held (`SparkCommits`).
 """
 
@@ -37,20 +37,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("wherry")
 
 _PAUSE = 0.01
-"""How long one waits before one tries again, in seconds."""
+"""The pause before another try to take the lock, in seconds."""
 _LONG = 60.0
-"""How long one waits before one says so, in seconds."""
+"""How long a thread waits for the lock before it logs a warning, in seconds."""
 
 
 @contextlib.contextmanager
 def hold_table(
     table: Path | str, patience: float | None = None, *, apart: bool = False, waits: bool = False
 ) -> Iterator[bool]:
-    """Hold the table's lock; gives whether it is held. After `patience` seconds one goes on without it. A table in an
-    object store is named by its URL: there the lock keeps the threads of this process apart only.
+    """Hold the table's lock. Give whether it is held; after `patience` seconds the caller continues without it.
 
-    One that does not commit through Spark goes `apart` from all other threads, and does not wait for those that do
-    unless it `waits`.
+    A table in an object store is given by its URL. There the lock only separates the threads of this process.
+
+    A thread that does not commit through Spark passes `apart`, and then shares the lock with no other thread. It does
+    not wait for threads that commit through Spark, unless it passes `waits`.
     """
     turns = _get_turns(table)
     if apart:
@@ -64,23 +65,28 @@ def hold_table(
 
 
 def is_held_by_spark(table: Path) -> bool:
-    """Whether a thread of this process holds the table's lock for a commit of Spark's."""
+    """Whether a thread of this process holds the table's lock for a commit through Spark."""
     turns = _get_turns(table)
     with turns.changed:
         return turns.inside > 0 and not turns.apart
 
 
 class SparkCommits:
-    """The commits of a Spark whose JVM belongs to this process, strangers' commits in that JVM included. A Spark
-    without a JVM of this process has none that are to be kept out."""
+    """The commits of a Spark whose JVM belongs to this process.
+
+    They include the commits of other programs in that JVM. If the JVM does not belong to this process, there is nothing
+    to hold.
+    """
 
     def can_be_held(self) -> bool:
-        """Whether `hold` keeps all of them out. Where it does not, only Spark may commit."""
+        """Whether `hold` stops all of these commits. If not, only Spark may commit."""
         return True
 
     def hold(self, table: Path) -> AbstractContextManager[None]:
-        """Let no commit of that JVM take a version of the table in this folder. Raises `TimeoutError` if one of them
-        does not end."""
+        """Let no commit of that JVM take a version of the table in this folder.
+
+        Raises `TimeoutError` if one does not end.
+        """
         return contextlib.nullcontext()
 
 
@@ -97,7 +103,10 @@ def get_commits(spark: SparkSession) -> SparkCommits:
 
 @contextlib.contextmanager
 def hold_thread_lock(table: str) -> Iterator[None]:
-    """Let no other thread of this process in here for the table with this id, or for a part of its work."""
+    """Let only one thread of this process at a time run this block for a table, given its id.
+
+    `table` may also name a part of the table's work.
+    """
     with _known_lock:
         mine = _alone.setdefault(table, threading.Lock())
     with mine:
@@ -106,7 +115,7 @@ def hold_thread_lock(table: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_making_lock(table: Path) -> Iterator[None]:
-    """Hold the lock under which a table is made that is not there yet: that of the nearest folder above it."""
+    """Hold the lock under which a missing table is created: the lock of the nearest existing folder above it."""
     handle = _lock_folder(next(folder for folder in table.parents if folder.is_dir()))
     try:
         yield
@@ -117,25 +126,25 @@ def hold_making_lock(table: Path) -> Iterator[None]:
 
 @dataclass
 class YieldPause:
-    """When a writer that commits every few milliseconds lets another process in.
+    """Decides when a writer that commits every few milliseconds pauses for another process.
 
-    A stranger's Spark writes its files, and reads all commits that came in between before it tries the next version. As
-    long as others come faster than it reads them, it never wins.
+    The Spark of another process writes its files, then reads all commits since it began, and only then tries the next
+    version. If commits arrive faster than it reads them, it never gets a version.
     """
 
     waits: Callable[[], bool]
-    """Whether files of a stranger wait for their commit. It is asked now and then."""
+    """Whether files of another process wait for their commit. It is called from time to time."""
     every: float = 0.3
-    """From one look to the next, in seconds."""
+    """The time between two looks, in seconds."""
     gap: float = 0.5
-    """How many seconds a stranger needs."""
+    """How many seconds another process needs for its commit."""
     _next: float = float("-inf")
     """When the next look is due."""
     _until: float = float("-inf")
-    """Until when the last gap is, for all threads."""
+    """The end of the last pause, for all threads."""
 
     def pause(self, now: float) -> float:
-        """How many seconds to wait before a commit that would begin now."""
+        """Return how many seconds to wait before a commit that would begin now."""
         if now >= self._until and now >= self._next:
             if self.waits():
                 self._until = now + self.gap
@@ -145,22 +154,25 @@ class YieldPause:
 
 @dataclass
 class ForeignWrites:
-    """The files in a table's folder that are written and not committed yet."""
+    """The files in a table's folder that were written but are not committed yet."""
 
     table: Path
     patience: int = 4
-    """How many looks find the same file waiting: one that is never committed is waited for no longer."""
+    """How many looks may find the same file waiting. After that, Wherry assumes that it is never committed."""
     _known: set[str] | None = None
     _version: int = -1
     _waiting: dict[str, int] = field(default_factory=dict)
-    """The files that were not committed at the last look, and how many looks have found them so."""
+    """The files that the last look found uncommitted, with the number of looks that found them so."""
 
     def wait(self) -> bool:
-        """Whether there are any that waited at the last look as well; a file of ours is committed before the next."""
+        """Whether any file was already waiting at the last look.
+
+        A file of this process is committed before the next look.
+        """
         try:
             files = {name for name in os.listdir(self.table) if name.endswith(".parquet")}
         except FileNotFoundError:
-            return False  # whoever takes the lock next says that the table is gone
+            return False  # the next caller to take the lock reports that the table is missing
         if self._known is None:
             log = self.table / "_delta_log"
             self._known, self._version = files, max((int(each.stem) for each in log.glob("0*.json")), default=-1)
@@ -181,18 +193,18 @@ class ForeignWrites:
 
 @dataclass
 class _TableTurns:
-    """This process's threads at one table."""
+    """The turns of this process's threads at one table."""
 
     table: Path
-    """Its folder is locked by the process that is next, until it has the table."""
+    """The table's folder. The process that is next locks it until that process holds the table."""
     breath: YieldPause = field(init=False)
     changed: threading.Condition = field(default_factory=threading.Condition)
     inside: int = 0
     taking: bool = False
-    """Whether one of them waits for other processes."""
+    """Whether a thread of this process waits for other processes."""
     handle: int | None = None
     apart: bool = False
-    """Whether the one that is inside wants nobody beside it."""
+    """Whether the thread that holds the lock shares it with no other thread."""
 
     def __post_init__(self) -> None:
         self.breath = YieldPause(ForeignWrites(self.table).wait)
@@ -245,7 +257,7 @@ class _TableTurns:
 
 @dataclass
 class _TurnsAtStore(_TableTurns):
-    """The same at a table in an object store, where there is no folder to lock against other processes."""
+    """The turns at a table in an object store, which has no folder to lock against other processes."""
 
     def __post_init__(self) -> None:
         self.breath = YieldPause(lambda: False)
@@ -272,7 +284,7 @@ def _get_turns(table: Path | str) -> _TableTurns:
 
 
 def _lock_folder(folder: Path, deadline: float | None = None) -> int | None:
-    """An open handle of the folder, locked against other processes; None when the deadline passed first."""
+    """Return an open, locked handle of the folder; None if the deadline passes first."""
     tell = time.monotonic() + _LONG
     while True:
         handle = _try_lock(folder)

@@ -1,4 +1,4 @@
-"""The options of a Delta destination, and what they may be, one beside the other."""
+"""The options of a Delta destination, and the checks of their values."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class DeltaOptions(Destination):
 
     @property
     def found_here(self) -> Path | str | None:
-        """The folder or the URL where this process itself finds the table; None where only Spark does."""
+        """The folder or URL at which this process finds the table; None if only Spark can find it."""
         return self.folder or (self.place if self.path and is_read_here(self.place) else None)
 
     @property
@@ -125,7 +125,7 @@ class DeltaOptions(Destination):
 
     @property
     def has_layout(self) -> bool:
-        """Whether a table that Wherry creates is set up by more than its properties."""
+        """Whether a table that Wherry creates needs more than columns and properties."""
         return bool(self.partition_by or self.cluster_by) or self.comment is not None
 
     @property
@@ -137,7 +137,7 @@ class DeltaOptions(Destination):
         return type(rows)([field for field in rows if field.name.lower() not in left_out])
 
     def list_missing_columns(self, rows: StructType) -> Iterator[str]:
-        """Which options name columns that the rows do not have, or have already."""
+        """Return a problem for each option that names a missing column, or a column that the rows already have."""
         there = {field.name.lower() for field in rows}
         left_out = {name.lower() for name in self.except_column_list}
         named = {

@@ -1,7 +1,7 @@
-"""An append to a plain Delta table in an object store: a PUT that takes the next version only if no other has it.
+"""An append to a plain Delta table in an object store, with a PUT that succeeds only if the next version is still free.
 
-A version is taken by the store's own condition, so that no writer that uses it can replace another's commit. What
-`direct_commit` promises of a table in a folder holds here too.
+The store checks this condition, so no writer that uses it can replace another writer's commit. The guarantees of
+`direct_commit` for a table in a folder also hold here.
 """
 
 from __future__ import annotations
@@ -40,16 +40,19 @@ if TYPE_CHECKING:
 
 
 _IDLE = 5
-"""So often a store may refuse a version that it does not have, as it may while another request is under way."""
+"""How often a store may refuse a version that it does not have. It may do so while another request is in progress."""
 SURE = 5.0
-"""For so many seconds what a listing of a table's log showed is taken for what it is: only then it is listed again. A
-commit needs no look, for its own condition tells of every version that others took."""
+"""For how many seconds a listing of a table's log counts as current.
+
+After that, the log is listed again. A commit needs no listing, because its condition detects every version that other
+writers took.
+"""
 _FOOTER = 64 << 10
-"""So many bytes at the end of a file mostly have its whole footer."""
+"""The last bytes of a file that usually include its whole footer."""
 _LONG = 10
-"""So many versions behind a checkpoint are worth another one: opening the table makes two requests for each."""
+"""How many versions without a checkpoint make a new one worthwhile. Opening the table takes two requests for each."""
 _ACTIONS = 1_000
-"""For so many actions in a checkpoint it takes one version more."""
+"""A checkpoint with this many actions raises that number by one."""
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.")
 
 
@@ -96,7 +99,7 @@ class StorePlace(TablePlace):
             store.put_file(name, folder / name)
 
     def discard(self, names: Sequence[str]) -> None:
-        with contextlib.suppress(StoreError):  # a file that no version names costs space until a vacuum
+        with contextlib.suppress(StoreError):  # a file that no version names costs only space until a vacuum
             self.store.delete(names)
 
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
@@ -130,7 +133,7 @@ class StorePlace(TablePlace):
         return files
 
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
-        with contextlib.suppress(StoreError):  # it costs space, and nobody reads it
+        with contextlib.suppress(StoreError):  # the files cost only space, and no reader reads them
             store = self.store
             for keys in store.list_pages(staging):
                 store.delete([key for key in keys if key not in keep])
@@ -144,7 +147,7 @@ class StorePlace(TablePlace):
         held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
         content, store, head = format_commit(files, tag, began.version).encode(), self.store, began
-        if read_clock() - began.seen > SURE:  # the table may have been deleted, and its next version is free then
+        if read_clock() - began.seen > SURE:  # the table may have been deleted, which makes its next version free
             head = self._advance_or_raise(head)
         idle = 0
         while idle < _IDLE:
@@ -154,7 +157,7 @@ class StorePlace(TablePlace):
                 return replace(head, version=head.version + 1, file=taken or None)
             later = self._advance_or_raise(head)
             for version in range(head.version + 1, later.version + 1):
-                if store.holds(format_key(version), content):  # a refused request was carried out after all
+                if store.holds(format_key(version), content):  # an earlier request was carried out after all
                     return replace(head, version=version, file=None)
             idle = 0 if later.version > head.version else idle + 1
             head = later
@@ -165,7 +168,7 @@ class StorePlace(TablePlace):
 
     def mark(self, properties: Mapping[str, str]) -> None:
         store = self.store
-        table, head = self.open_head()  # the table's own way to set them keeps all threads waiting for the store
+        table, head = self.open_head()  # deltalake's way to set them blocks all threads
         known = table.metadata()
         body = {
             "id": str(known.id),
@@ -198,13 +201,13 @@ class StorePlace(TablePlace):
         return version - last.get("version", -1) >= max(_LONG, last.get("size", 0) // _ACTIONS)
 
     def open_head(self) -> tuple[DeltaTable, LogHead]:
-        """The table, and its newest version. Raises as `open` does."""
+        """Return the table and its newest version. Raises as `open` does."""
         seen, table = read_clock(), self.open()
         version = table.version()
         return table, LogHead.read(table, _list_log(self.store, version).get(format_key(version)), seen)
 
     def _advance_or_raise(self, head: LogHead) -> LogHead:
-        """The newest version. Raises `MetadataChanged` where the table may be another one now."""
+        """Return the newest version. Raises `MetadataChanged` if another table may have replaced this one."""
         later = self._advance(head)
         if later is None:
             raise MetadataChanged(
@@ -213,8 +216,10 @@ class StorePlace(TablePlace):
         return later
 
     def _advance(self, head: LogHead) -> LogHead | None:
-        """The newest version, of which only those behind this one are read; None where one of them changes what the
-        table is, or the log no longer tells."""
+        """Return the newest version, reading only the versions after this one.
+
+        It is None if one of them changes the table's metadata, or if the log does not have all of them.
+        """
         now, version, store = read_clock(), head.version, self.store
         tags = _list_log(store, version)
         if head.file is None or tags.get(format_key(version)) != head.file:
@@ -229,7 +234,7 @@ class StorePlace(TablePlace):
 
 
 def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> None:
-    """Make a table with these columns and properties, from which Delta reads at once what it is."""
+    """Create a table with these columns and properties. Delta opens it quickly, because it also gets a checksum."""
     from deltalake import DeltaTable, Schema
 
     DeltaTable.create(
@@ -240,15 +245,15 @@ def create_in_store(url: str, columns: str, properties: Mapping[str, str]) -> No
         storage_options=get_options(url),
     )
     store, first = open_store(url), format_key(0)
-    with contextlib.suppress(StoreError):  # Delta reads the log where this is missing
+    with contextlib.suppress(StoreError):  # without the checksum, Delta reads the log
         store.put_new(first.removesuffix("json") + "crc", make_checksum(store.read(first).decode()).encode())
 
 
 def format_key(version: int) -> str:
-    """The key of a version's file below its table."""
+    """Return the key of a version's file below its table."""
     return f"_delta_log/{version:020}.json"
 
 
 def _list_log(store: ObjectStore, version: int) -> dict[str, str]:
-    """The keys of the log from this version on, each with what tells its object from any other."""
+    """Return the keys of the log from this version on, each with the tag that identifies its object."""
     return store.list_tags("_delta_log", format_key(version - 1) if version else "_delta_log/")
