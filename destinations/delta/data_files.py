@@ -1,9 +1,11 @@
-"""Parquet files as a Delta table in a folder has them. Those that Spark wrote it takes over, without a row being read
-and written again; few rows are written here as Spark would have. An audit compares them with what the log says: each
-is there, as large, with as many rows, and holds values between the same bounds.
+"""The parquet files of a Delta table in a folder.
 
-Readers pass over files by the bounds in the log. Wherry writes both bounds of every compared column, or none at all for
-the file: `deltalake` reads a bound that is missing beside others as NULL, and then finds no value of that column.
+Wherry takes over files that Spark wrote, without reading and writing their rows again. It writes few rows itself, in
+the way in which Spark would. An audit compares the files with the log: each file exists, and has the same size, the
+same number of rows, and values between the same bounds.
+
+Readers skip files by the bounds in the log. Wherry writes both bounds of every compared column, or no bounds for the
+file. If a bound is missing beside others, `deltalake` reads it as NULL, and then finds no value of that column.
 """
 
 from __future__ import annotations
@@ -36,24 +38,26 @@ if TYPE_CHECKING:
 
 
 COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark notes in a file which columns it has."""
+"""The key under which Spark records the columns of a file in its footer."""
 _GROUP = 64 << 20
-"""The bytes of a file's row group, before they are packed."""
+"""The size of a row group before compression, in bytes."""
 
 
 @dataclass(frozen=True)
 class AdoptableFiles:
-    """Files with rows, all of the same columns."""
+    """Files with rows that all have the same columns."""
 
     files: Sequence[Path]
     columns: NestedBody
-    """As Spark describes them."""
+    """The columns as Spark describes them."""
     rows: int
 
     @staticmethod
     def of(files: Sequence[Path]) -> AdoptableFiles | None:
-        """Of these files; None if Spark did not write them, or not with one schema, or with the days of another
-        calendar."""
+        """Return these files.
+
+        None if Spark did not write them, or with more than one schema, or with dates of another calendar.
+        """
         from pyarrow import parquet
 
         footers = {file: parquet.read_metadata(file) for file in files}
@@ -66,17 +70,17 @@ class AdoptableFiles:
 
 
 def make_file_name(number: int = 0, suffix: str = ".snappy.parquet") -> str:
-    """A name that no other data file has, as Spark writes such names; `number` tells those of one commit apart."""
+    """Return a unique name for a data file, in Spark's format. `number` distinguishes the files of one commit."""
     return f"part-{number:05}-{uuid.uuid4()}-c000{suffix}"
 
 
 def name_for_table(found: AdoptableFiles) -> dict[str, Path]:
-    """The files by the names that they get in a table's folder, where no others have them."""
+    """Return the files by their names in a table's folder. No other file has such a name."""
     return {make_file_name(at, "".join(file.suffixes[-2:])): file for at, file in enumerate(found.files)}
 
 
 def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileBody]:
-    """What a table's log says of files with these names in its folder. `columns` is how the table describes its own."""
+    """Return the log's entries for files with these names in the table's folder. `columns` has the table's columns."""
     return [
         {
             "path": quote(name),
@@ -92,12 +96,15 @@ def describe_files(files: Mapping[str, Path], columns: NestedBody) -> list[FileB
 
 
 def write(pieces: Iterable[pyarrow.Table], schema: pyarrow.Schema, columns: str, file: Path) -> None:
-    """Write rows as one parquet file, of which Spark reads the very types and days that it would have written.
-    `columns` is how Spark describes them."""
+    """Write rows as one parquet file.
+
+    Spark reads the same types and dates from it as if Spark had written it. `columns` has the columns as Spark
+    describes them.
+    """
     import pyspark
     from pyarrow import concat_tables, parquet, types
 
-    # the file's own statistics leave out NaN, and readers that have NaN above all others would pass over it
+    # the file's statistics leave out NaN; readers that order NaN above all numbers would then skip it
     exact = [".".join(name) for name, kind in _list_leaves(schema) if not types.is_floating(kind)]
     with (
         file.open("wb") as new,
@@ -122,8 +129,11 @@ def _group_pieces(pieces: Iterable[pyarrow.Table]) -> Iterator[list[pyarrow.Tabl
 
 
 def bring(files: Mapping[str, Path], folder: Path) -> None:
-    """The files under these names in the folder, too, as new ones: what clears the folder up may take old ones for
-    left over. A file gets another name only if a new one in that folder would be just as open; else it is copied."""
+    """Link or copy the files into the folder under these names, with a new modification time.
+
+    Otherwise a vacuum may treat old files as leftovers. A file is linked only if it has the access rights of a new file
+    in that folder. If not, it is copied.
+    """
     wanted = _probe_access(folder)
     for name, file in files.items():
         here = folder / name
@@ -132,13 +142,13 @@ def bring(files: Mapping[str, Path], folder: Path) -> None:
                 here.hardlink_to(file)
                 os.utime(here)
                 continue
-        except OSError:  # another disk, one that knows no links, or a file of somebody else's
+        except OSError:  # another disk, a disk without links, or a file of another user
             here.unlink(missing_ok=True)
         shutil.copyfile(file, here)
 
 
 def _probe_access(folder: Path) -> tuple[object, ...]:
-    """Who may do what with a file that Spark makes in the folder."""
+    """Return the access rights of a file that Spark creates in the folder."""
     new = folder / f"_probe-{uuid.uuid4()}"
     try:
         new.touch()
@@ -149,52 +159,55 @@ def _probe_access(folder: Path) -> tuple[object, ...]:
 
 
 def _read_access(file: Path) -> tuple[object, ...]:
-    """Who may do what with a file: its owner, group and mode, and the lists and labels that a system keeps beside."""
+    """Return the access rights of a file: owner, group, mode, and extended attributes."""
     status = file.stat()
     try:
         beside = {name: os.getxattr(file, name) for name in os.listxattr(file)}
-    except (AttributeError, OSError):  # a system or a disk that keeps nothing beside
+    except (AttributeError, OSError):  # a system or a disk without extended attributes
         beside = {}
     return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode), beside
 
 
 _INDEXED = 32
-"""Delta looks at so many columns of a table; a column inside a struct counts like any other."""
+"""How many columns of a table Delta compares. A column inside a struct counts as one."""
 _NOTED = ("boolean", "byte", "short", "integer", "long", "decimal", "string", "date")
-"""The types whose bounds a parquet file notes as Delta compares them."""
+"""The types whose bounds a parquet file records as Delta compares them."""
 _FLOATING = ("float", "double")
 _READ = (*_FLOATING, "timestamp")
-"""The types whose values have to be read: a file notes no NaN, may note another zero, and notes no `INT96`."""
+"""The types whose values must be read. A file records no NaN, may record another zero, and records no `INT96`."""
 _COUNTED = (*_NOTED, *_READ, "binary")
-"""The types whose NULLs are counted. Lists and maps would have to be read for theirs."""
+"""The types whose NULLs are counted. For lists and maps, the values would have to be read."""
 _BEGIN = datetime(1970, 1, 1)
 _BEGIN_IN_UTC = _BEGIN.replace(tzinfo=timezone.utc)
 _CUT = 999
-"""So many microseconds Spark may cut off a moment that it notes: not every reader allows for them."""
+"""How many microseconds Spark may cut off a time that it records. Not every reader allows for them."""
 _NO_TEXT = "\ufffd"
-"""What Spark notes for bytes that are no text, and for itself."""
+"""What Spark records for bytes that are no text, and for this character."""
 _LONGEST = 32
-"""The characters of a text that are enough to compare it."""
+"""How many characters of a text are compared."""
 _LAST = "\U0010ffff"
-"""No character comes behind it."""
+"""The last character. No other character sorts after it."""
 
 ColumnName = tuple[str, ...]
-"""A column's name, after those of the structs around it."""
+"""A column's name, after the names of the structs around it."""
 
 
 @dataclass(frozen=True)
 class FileStatistics:
-    """What a table's log says of the rows of one file."""
+    """What a table's log records about the rows of one file."""
 
     text: str
-    """As JSON."""
+    """The statistics as JSON."""
     read: Collection[ColumnName]
-    """The columns whose values were read for that: the file's footer says too little of them."""
+    """The columns whose values were read, because the file's footer records too little about them."""
 
 
 def measure_file(file: Path | IO[bytes], columns: NestedBody, sparks: str = "{}") -> FileStatistics:
-    """A file's statistics. `columns` is how the table describes its columns, in the table's order. What Spark has
-    counted of some of them, which are its own statistics as JSON, is taken from there."""
+    """Return a file's statistics.
+
+    `columns` describes the table's columns, in the table's order. `sparks` has Spark's statistics as JSON. They are
+    used for the columns that they have.
+    """
     from pyarrow import parquet
 
     whole = parquet.ParquetFile(file, coerce_int96_timestamp_unit="us")
@@ -221,12 +234,12 @@ def measure_file(file: Path | IO[bytes], columns: NestedBody, sparks: str = "{}"
 
 
 def list_unnoted(columns: NestedBody) -> set[ColumnName]:
-    """The columns of a table whose bounds no footer has as Delta compares them."""
+    """Return the columns whose bounds no footer records as Delta compares them."""
     return {name for name, kind in _list_kinds(columns).items() if kind in _READ}
 
 
 def make_counted_property(names: AbstractSet[ColumnName]) -> dict[str, str]:
-    """The table property that has Spark count and compare the values of these columns alone."""
+    """Return the table property that makes Spark count and compare the values of only these columns."""
     if not names:
         return {"delta.dataSkippingNumIndexedCols": "0"}
     listed = (".".join(map(quote_name, name)) for name in sorted(names))
@@ -234,19 +247,22 @@ def make_counted_property(names: AbstractSet[ColumnName]) -> dict[str, str]:
 
 
 def _list_kinds(columns: NestedBody) -> dict[ColumnName, str]:
-    """The columns that have statistics, each with the word for its type."""
+    """Return the columns that have statistics, each with the name of its type."""
     return {name: kind for name, kind in islice(_list_columns(columns), _INDEXED) if kind in _COUNTED}
 
 
 def _find_value(values: Json, name: ColumnName) -> Json:
-    """The value of a column in nested statistics; None where there is none."""
+    """Return the value of a column in nested statistics; None if it has no value."""
     for part in name:
         values = values.get(part) if isinstance(values, Mapping) else None
     return values
 
 
 def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[str, str] | None:
-    """Both bounds of a column as Spark noted them; None where one is missing, or not every reader understands it."""
+    """Return both bounds of a column as Spark recorded them.
+
+    It is None if one is missing, or some readers would misunderstand one.
+    """
     least, highest = _find_value(noted.get("minValues"), name), _find_value(noted.get("maxValues"), name)
     if least is None or highest is None or "NaN" in (least, highest):
         return None
@@ -255,19 +271,19 @@ def _take_bounds(noted: StatisticsBody, name: ColumnName, kind: str) -> tuple[st
     if kind == "timestamp":
         try:
             ends = [_count_microseconds(str(least)), _count_microseconds(str(highest)) + _CUT]
-        except ValueError:  # a year without four digits
+        except ValueError:  # a year that has not four digits
             return None
         return _write_bounds(ends, kind)
     return _write_json(least), _write_json(0.0 if highest == 0.0 and kind in _FLOATING else highest)
 
 
 def _count_microseconds(moment: str) -> int:
-    """From 1970 to a moment that Spark noted, in whatever zone."""
+    """Return the microseconds from 1970 to a time that Spark recorded, in any time zone."""
     return (datetime.fromisoformat(moment.replace("Z", "+00:00")) - _BEGIN_IN_UTC) // timedelta(microseconds=1)
 
 
 def _list_columns(fields: NestedBody, above: ColumnName = ()) -> Iterator[tuple[ColumnName, str]]:
-    """The columns with no others inside, each with the word for its type."""
+    """Return the columns without inner columns, each with the name of its type."""
     for field in fields["fields"]:
         name, kind = (*above, field["name"]), field["type"]
         if isinstance(kind, str):
@@ -279,8 +295,7 @@ def _list_columns(fields: NestedBody, above: ColumnName = ()) -> Iterator[tuple[
 
 
 def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: ColumnName = ()) -> Iterator[tuple[ColumnName, Any]]:
-    """The names of a file's columns in the order of its footer, with their types; what is inside a list or a map is one
-    of them too."""
+    """Return the names and types of a file's columns in the order of its footer, with those inside lists and maps."""
     import pyarrow as pa
 
     for at in range(len(within) if isinstance(within, pa.Schema) else within.num_fields):
@@ -292,8 +307,10 @@ def _list_leaves(within: pyarrow.Schema | pyarrow.DataType, above: ColumnName = 
 
 
 def _read_footer(footer: pyarrow.parquet.FileMetaData, place: int, kind: str) -> tuple[int, list[Any]] | None:
-    """What the file itself notes of a column: its NULLs, and both ends of each group of rows. None where the values
-    have to be read."""
+    """Return what the file records about a column: its NULLs, and both bounds of each row group.
+
+    It is None if the values must be read.
+    """
     nulls, ends = 0, []
     for at in range(footer.num_row_groups):
         group = footer.row_group(at)
@@ -322,7 +339,7 @@ def _read_values(
 
 
 def _take_column(piece: pyarrow.RecordBatch, name: ColumnName) -> pyarrow.Array:
-    """The column with this name; NULL wherever the struct around it is."""
+    """Return the column with this name. It is NULL in each row in which the struct around it is NULL."""
     import pyarrow.compute as pc
 
     column = piece.column(piece.schema.get_field_index(name[0]))
@@ -332,7 +349,7 @@ def _take_column(piece: pyarrow.RecordBatch, name: ColumnName) -> pyarrow.Array:
 
 
 def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
-    """The least value and the highest, in a form that Python compares as Delta does; NaN too, if it is there."""
+    """Return the least and the highest value, in a form that Python compares as Delta does; also NaN, if it occurs."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from arro3.core import Array
@@ -345,7 +362,7 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
     bounds = pc.min_max(column if plain is None else column.cast(plain)).as_py()
     values = [value for value in bounds.values() if value is not None]
     if kind in _FLOATING and 0 in values:
-        one, zero = pa.array(Array([1.0, 0.0], pa.float64()))  # pyarrow would import pandas to make them
+        one, zero = pa.array(Array([1.0, 0.0], pa.float64()))  # pyarrow would import pandas to make this array
         sides = pc.divide(one, column.filter(pc.equal(column, zero)))
         values = [*filter(None, values), *([-0.0] if pc.min(sides).as_py() < 0 else []), 0.0]
     if kind in _FLOATING and pc.any(pc.is_nan(column)).as_py():
@@ -354,9 +371,9 @@ def _find_ends(column: pyarrow.Array, kind: str) -> list[Any]:
 
 
 def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
-    """Both bounds of a column as JSON; None where one of them has no form that every reader understands."""
+    """Return both bounds of a column as JSON; None if some readers would misunderstand one of them."""
     if any(isinstance(end, float) and math.isnan(end) for end in ends):
-        return None  # Spark has NaN above all numbers, others compare it with none
+        return None  # Spark orders NaN above all numbers; other readers compare it with none
     order = _order_zeros if kind in _FLOATING else None
     try:
         least = _write_value(min(ends, key=order), kind, highest=False)
@@ -366,12 +383,12 @@ def _write_bounds(ends: Sequence[Any], kind: str) -> tuple[str, str] | None:
 
 
 def _order_zeros(value: float) -> tuple[float, float]:
-    """A number's place in the order of those readers that have `-0.0` below `0.0`."""
+    """Return a number's place in the order of readers that sort `-0.0` below `0.0`."""
     return value, math.copysign(1, value)
 
 
 def _write_value(value: Any, kind: str, *, highest: bool) -> str:
-    """A value as JSON. Raises `OverflowError` where there is nothing higher or the year has not four digits."""
+    """Return a value as JSON. Raises `OverflowError` if no value is surely higher, or the year has not four digits."""
     if kind == "decimal":
         return f"{value:f}"
     if kind == "date":
@@ -400,25 +417,25 @@ def _nest_values(values: Mapping[ColumnName, str]) -> dict[str, Any]:
 
 
 def _render(values: str | Mapping[str, Any]) -> str:
-    """JSON of values that are JSON already: no number passes through a float."""
+    """Return JSON of values that are already JSON, so that no number passes through a float."""
     if isinstance(values, str):
         return values
     return f"{{{', '.join(f'{_write_json(name)}: {_render(value)}' for name, value in values.items())}}}"
 
 
 def _write_json(value: Json) -> str:
-    """A value as JSON with its characters as they are: `deltalake` takes some that are escaped for others."""
+    """Return a value as JSON without escaped characters, because `deltalake` misreads some escapes."""
     return json.dumps(value, ensure_ascii=False)
 
 
 _SHORT = 24
-"""The bytes up to which a text surely stands whole in a file's statistics."""
+"""The longest text in bytes that a file's statistics surely record completely."""
 _MOST_ROWS = 1_000_000
-"""Of more rows than these no files are compared row by row."""
+"""The highest number of rows in files that are compared row by row."""
 
 
 def find_harm(folder: Path, files: Iterable[AddedFile]) -> dict[str, Loss]:
-    """What is wrong with these files of the table in the folder, by their names."""
+    """Return what is wrong with these files of the table in the folder, by their names."""
     losses = {
         file.path: _find_wrong(place, file) for file in files if (place := _find_place(folder, file.path)) is not None
     }
@@ -428,19 +445,19 @@ def find_harm(folder: Path, files: Iterable[AddedFile]) -> dict[str, Loss]:
 def find_untouched(
     folder: Path, before: Sequence[str], after: Sequence[str], mine: Sequence[str]
 ) -> dict[str, bool | None]:
-    """Whether all rows that each of the files `mine` brought are still there and unchanged.
+    """Return, for each of the files `mine`, whether all rows that it brought still exist unchanged.
 
-    They were in the files `before` with other rows, until the files `after` replaced these. It is None if that is
-    unknown: a file is gone or too large, or removed rows look like ours and like others.
+    Its rows were in the files `before` together with other rows, until the files `after` replaced these. The answer is
+    None if that is unknown: a file is missing or too large, or removed rows equal rows of this file and other rows.
     """
     untouched: dict[str, bool | None] = dict.fromkeys(mine)
     try:
         were, are = _count_rows(folder, before), _count_rows(folder, after)
         brought = {name: _count_rows(folder, [name]) for name in mine}
-    except (OSError, ValueError):  # of Arrow's errors each is one of these
+    except (OSError, ValueError):  # all errors of Arrow are one of these
         return untouched
     ours = sum(brought.values(), Counter[str]())
-    if ours - were:  # they are written otherwise than they came
+    if ours - were:  # the rows were written in another form than they came
         return untouched
     went, others = were - are, were - ours
     for name, rows in brought.items():
@@ -453,7 +470,7 @@ def find_untouched(
 
 
 def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
-    """The rows of these files and how often each is there. Raises `ValueError` for too many."""
+    """Count how often each row is in these files. Raises `ValueError` if there are too many rows."""
     from pyarrow import parquet
 
     counts: Counter[str] = Counter()
@@ -465,13 +482,13 @@ def _count_rows(folder: Path, names: Sequence[str]) -> Counter[str]:
             if file.metadata.num_rows + counts.total() > _MOST_ROWS:
                 raise ValueError(f"{name} has too many rows")
             rows = file.read().to_pylist()
-        within = name.rpartition("/")[0]  # the values of a partition stand in no file
+        within = name.rpartition("/")[0]  # no file has the values of its partition
         counts.update(f"{within} {sorted((key, repr(value)) for key, value in row.items())}" for row in rows)
     return counts
 
 
 def _find_place(folder: Path, path: str) -> Path | None:
-    """Where a file lies; None if that is not on this machine."""
+    """Return the path of a file; None if it is not on this machine."""
     if path.startswith("file:"):
         return Path("/" + path.removeprefix("file:").lstrip("/"))
     return None if ":/" in path else folder / path
@@ -511,7 +528,7 @@ def _list_differences(place: Path, file: AddedFile) -> Iterator[str]:
 
 
 def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any, Any]]]:
-    """The columns with no others inside: how many NULLs they have, and the least and the highest value."""
+    """Return the columns without inner columns, with the number of NULLs, the least value and the highest."""
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     for at in range(footer.num_columns if groups else 0):
         name = groups[0].column(at).path_in_schema
@@ -526,15 +543,15 @@ def _column_statistics(footer: Any) -> Iterator[tuple[str, int | None, tuple[Any
 
 
 def _read_ends(noted: pyarrow.parquet.Statistics) -> tuple[Any, Any]:
-    """The least and the highest value of a group of rows; None where Python has no such value."""
+    """Return the least and the highest value of a row group; None for both if Python has no such value."""
     try:
         return noted.min, noted.max
-    except (OverflowError, UnicodeDecodeError):  # a day after 9999, or bytes that are no text
+    except (OverflowError, UnicodeDecodeError):  # a date after 9999, or bytes that are no text
         return None, None
 
 
 def _is_whole(value: Json) -> bool:
-    """Whether a bound is noted alike by every writer."""
+    """Whether every writer records a bound like this one in the same way."""
     return (isinstance(value, int) and not isinstance(value, bool)) or (
         isinstance(value, str) and len(value.encode()) <= _SHORT
     )

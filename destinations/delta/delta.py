@@ -1,4 +1,7 @@
-"""Rows are appended to a Delta table, merged into it, or put in its place; each commit carries its batches' labels."""
+"""The destination that appends rows to a Delta table, merges them into it, or replaces it.
+
+Each commit has the labels of its batches.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +53,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _FENCE = "wherry.fence"
-"""The property of which a new value is a fence."""
+"""The property that a fence sets to a new value."""
 _PATIENCE = 10.0
 """How long a fence waits for another process's write, in seconds."""
 _NEWEST = 50
-"""At so many of its newest versions a write looks before it begins: whether they are still its own."""
+"""How many of its newest versions a write checks before it begins, to see whether another writer replaced them."""
 
 _AGAIN = {
     "append": "gets the rows again; rows that it has already will be there twice",
@@ -119,14 +122,14 @@ class Delta(DeltaOptions):
 
 @dataclass(eq=False)
 class OpenDelta(OpenDestination):
-    """The table of a Delta destination, as one run knows it."""
+    """The table of a Delta destination that a run has open."""
 
     destination: Delta
     _table: TargetTable | None = None
     _known: Identity | None = None
-    """What it was when an earlier run opened it."""
+    """The table's identity when an earlier run opened it."""
     _tidied: int | None = None
-    """The version at which small files were put together, as far as that has been looked for."""
+    """The version of the last compaction of small files; None if Wherry has not looked for it yet."""
     _own: OwnCommits = field(default_factory=OwnCommits)
     _shared: bool = False
 
@@ -202,7 +205,7 @@ class OpenDelta(OpenDestination):
             self._see_whether_it_fits(spark, rows.schema, error)
             raise
         if mode == "merge" and written.version is None:
-            return Written(rows=rows.frame().count())  # nothing in the table had to change: no commit counts the rows
+            return Written(rows=rows.frame().count())  # the table did not have to change, so no commit counts the rows
         self._own.note(table.log, written.version, labels, written.mark)
         return written
 
@@ -254,8 +257,8 @@ class OpenDelta(OpenDestination):
 
     def fence(self, spark: SparkSession, token: str) -> None:
         table = self._require_table(spark)
-        with hold_thread_lock(f"{table.id} fence"):  # two fences at once are in each other's way
-            for _ in range(TRIES):  # a commit of others may come in between
+        with hold_thread_lock(f"{table.id} fence"):  # two fences at once would conflict
+            for _ in range(TRIES):  # another writer may commit at the same time
                 if table.mark(spark, {_FENCE: token}, _PATIENCE):
                     return
                 if not isinstance(table.log, StoreLog) or not table.can_mark(spark):
@@ -274,7 +277,7 @@ class OpenDelta(OpenDestination):
         return TargetTable.find(spark, self.destination.sql_name, self.destination.found_here)
 
     def _require_table(self, spark: SparkSession) -> TargetTable:
-        """The table, which must be the one that it was."""
+        """Return the table. Raise if another table has replaced it."""
         known = self._table
         if known is not None and known.stands:
             return known
@@ -289,7 +292,7 @@ class OpenDelta(OpenDestination):
         return table
 
     def _see_whether_it_fits(self, spark: SparkSession, rows: StructType, error: Exception) -> None:
-        """Raise `Misfit` if somebody has changed the table's columns so that such rows do not fit any more."""
+        """Raise `Misfit` if another writer changed the table's columns, so that such rows no longer fit."""
         table = self.find_table(spark)
         if table is None or self._table is None or table.id != self._table.id:
             return
@@ -306,11 +309,11 @@ class OpenDelta(OpenDestination):
         return type(rows)([*self.destination.select_written_columns(rows), *stamp])
 
     def _take_turn(self, table: TargetTable) -> AbstractContextManager[None]:
-        """Let no write of this process into the table that would be in the way of this one."""
+        """Hold a lock against the writes of this process that would conflict with this one."""
         return nullcontext() if self.destination.mode == "append" else hold_thread_lock(table.id)
 
     def _change_rows(self, append: PendingAppend) -> Written:
-        """Merge the rows into the table, or put them in the place of what is there, by Spark."""
+        """Have Spark merge the rows into the table, or replace rows with them."""
         delta, table = self.destination, append.table
 
         def commit(rows: DataFrame) -> None:
@@ -347,9 +350,9 @@ def _format_stamp(labels: Sequence[Label]) -> str:
 
 
 def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -> Sequence[Stage]:
-    """The stages that rows pass before they are written; none where everything is taken.
+    """Return the stages that rows pass before they are written; none if the table takes every row.
 
-    Of a row that only takes another one away the table demands nothing.
+    The table demands nothing of a row that only deletes another row.
     """
     if delta.stamp:
         table = dataclasses.replace(table, identities={**table.identities, delta.stamp.lower(): True})
@@ -365,7 +368,10 @@ def _make_demands(delta: DeltaOptions, table: DeclaredTable, rows: StructType) -
 
 
 def _sequence_sql(delta: DeltaOptions) -> str | None:
-    """Which of two rows is later, as an expression: of those with one sequence, a row that stays."""
+    """Return the expression that decides which of two rows is later.
+
+    If both have one sequence, a row that stays wins.
+    """
     by = quote_name(delta.sequence_by) if delta.sequence_by else None
     if by is None or not delta.apply_as_deletes:
         return by

@@ -1,10 +1,14 @@
-"""The short way into a plain table on this machine or in an object store: one file of rows, and one in the table's log.
-Few rows that Spark computes take it, and those that were decided and are read in this process.
+"""Writes to a plain table without Spark's Delta, on this machine or in an object store.
 
-A commit of Spark's costs a fifth of a second whatever its rows are, this one some milliseconds however many files the
-table has. What lands is the same: a version of the table with the batch's tag, that fails when the table's metadata
-changed since the write began, which is what a fence does. A plain table is made here too: what lies there then is what
-Spark's `CREATE TABLE` leaves, with the checksum beside the version, from which Delta opens a table without a job.
+A write makes one file of rows, and one version in the log. It is for few rows that Spark computes, and for rows that
+were decided and are read in this process.
+
+A commit through Spark takes a fifth of a second for any number of rows. This one takes some milliseconds for any number
+of files in the table. The result is the same: a version of the table with the batch's tag. The commit fails if the
+table's metadata changed since the write began, which is what a fence does.
+
+A plain table is also created here. Its files are those of Spark's `CREATE TABLE`, with the checksum beside the version.
+With the checksum, Delta opens the table without a job.
 """
 
 from __future__ import annotations
@@ -69,59 +73,64 @@ if TYPE_CHECKING:
 log = logging.getLogger("wherry")
 
 UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
-"""What may not stand in the name of a folder that `deltalake` works in."""
+"""The characters that a folder's name may not have if `deltalake` is to work in it."""
 
 _PROPERTIES = frozenset({
     "delta.appendOnly", "delta.checkpointInterval", "delta.isolationLevel",
 })  # fmt: skip
-"""The properties of Delta's that change nothing of how rows are appended."""
+"""The properties of Delta that do not change how rows are appended."""
 _KEPT = frozenset({"delta.deletedFileRetentionDuration", "delta.logRetentionDuration"})
 _DAYS_OR_MORE = re.compile(r"interval [1-9]\d* (day|week)s?")
-"""How long a table may keep what is gone: at least a day, in words that `deltalake` understands as Delta does."""
+"""How long a table may keep removed files: at least a day, in words that `deltalake` and Delta both understand."""
 _SIMPLE = frozenset({"boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary"})
 _DATED = frozenset({"date", "timestamp"})
 _DAYS = (-719_162, 2_932_896)
-"""From the year 1 to 9999, in days from 1970; beyond these, readers differ in how they write a year."""
+"""The first and last day from year 1 to 9999, in days from 1970. Readers write years outside this range differently."""
 _MICROSECONDS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 _NEVER = 1_000_000_000
-"""So seldom there is a checkpoint in the log of a folder that lasts as long as a run."""
+"""The checkpoint interval of a staging table, which exists only during a run: no checkpoint at all."""
 _AT_ONCE = 16
-"""So many footers are read at the same time."""
+"""How many footers are read at the same time."""
 _INTERVAL = 10
 """The number of versions between two checkpoints, if the table does not set it."""
 
 
 @dataclass
 class DirectTable:
-    """One table, as its log was read last. Threads may share it."""
+    """A table at the last look at its log. Threads may share it."""
 
     place: TablePlace
     id: str
     commits: SparkCommits = field(default_factory=SparkCommits)
-    """What is kept out while a version is taken."""
+    """The commits of Spark that are stopped while this process takes a version."""
     _known: LogHead | None = None
     _probed: bool = False
-    """Whether the place keeps two writers apart, as far as that has been looked for."""
+    """Whether Wherry has checked that the place separates two writers."""
     _landed: bool = False
-    """Whether this process commits here, and its last commit has landed."""
+    """Whether this process commits here, and its last commit succeeded."""
     _closed: bool = False
-    """Whether it was found to be no plain table, or not worth it."""
+    """Whether the table was found not to be a plain one, so that only Spark writes to it."""
     _stagings: list[_Staging] = field(default_factory=list)
     _unnoted: set[ColumnName] = field(default_factory=set)
-    """More columns that Spark compares, since a file's footer left them out."""
+    """Further columns that Spark compares, because a file's footer left them out."""
     _kept: set[str] = field(default_factory=set)
-    """The files in their folders that may be in the table."""
+    """The names of staged files that may be in the table."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> DirectWrite | None:
-        """A write that begins now; None where the table cannot go this way. The first look may take a while."""
+        """Return a write that begins now; None if only Spark can write to the table.
+
+        The first call may take a while.
+        """
         with self._lock:
             head = self._refresh_head()
             return None if head is None else DirectWrite(self, head)
 
     def mark(self, properties: Mapping[str, str]) -> bool:
-        """Set these properties, in a commit that leaves all else as it is; false if this is no plain table, or it could
-        not be done."""
+        """Set these properties, in a commit that changes nothing else.
+
+        Return false if this is not a plain table, or if the commit failed.
+        """
         from deltalake.exceptions import DeltaError
 
         with self._lock:
@@ -155,7 +164,7 @@ class DirectTable:
     def stage(self, rows: DataFrame, schema: str) -> Sequence[FileBody]:
         """Have Spark write the rows, which have these columns, as files below the table's place.
 
-        Spark compares only the columns that a file's footer leaves out. To compare all four columns of a table takes a
+        Spark compares only the columns that a file's footer leaves out. Comparing all four columns of a table takes a
         sixth of the write.
         """
         columns: NestedBody = json.loads(schema)
@@ -182,23 +191,23 @@ class DirectTable:
         return measure_file(self.place.open_staged(file), columns, file["stats"] or "{}")
 
     def doubt_newest(self) -> None:
-        """Have the next write look at the log: Spark may be about to change what the table is."""
+        """Make the next write look at the log, because Spark may be about to change the table's metadata."""
         with self._lock:
             self._doubt_newest()
 
     def close(self) -> None:
-        """Leave behind no more than the table needs, and a log that is quickly read."""
+        """Remove what the table does not need. Write a checkpoint if the log is long."""
         with self._lock:
             for staging in self._stagings:
                 self.place.clear_staging(staging.folder, self._kept)
             self._stagings.clear()
             if self._landed and self._known is not None:
-                with contextlib.suppress(StoreError, ValueError):  # the next opening reads more of the log
+                with contextlib.suppress(StoreError, ValueError):  # without it, the next opening reads more of the log
                     if self.place.is_long(self._known.version):
                         write_checkpoint(self.place)
 
     def keep(self, names: Collection[str]) -> None:
-        """These files may be in the table."""
+        """Remember that these files may be in the table."""
         if self._stagings:
             self._kept.update(names)
 
@@ -221,7 +230,7 @@ class DirectTable:
             self._probed = True
         except StoreError as error:
             if self._probed or error.is_away:
-                raise  # the store fails now; Spark would write there without a condition
+                raise  # the store fails now; Spark would write there without the condition
             self._closed = True
         except (DeltaError, OSError):
             self._closed = True
@@ -231,33 +240,36 @@ class DirectTable:
 
 @dataclass
 class _Staging:
-    """The folder in which Spark writes files for a table, as a table of its own that no other run knows."""
+    """The folder in which Spark writes files for a table. It is a Delta table that no other run knows."""
 
     folder: str
     schema: str
     counted: AbstractSet[ColumnName]
     """The columns whose values Spark counts and compares."""
     version: int = 0
-    """Any later one may have files that were not read yet."""
+    """The last version that was read. Later versions may have files that were not read yet."""
 
 
 @dataclass(frozen=True)
 class DirectWrite:
-    """One write. It fails if the table's metadata is not what it was when this began."""
+    """A write that began at a version. It fails if the table's metadata has changed since."""
 
     _way: DirectTable
     _began: LogHead
 
     def can_take(self, columns: NestedBody, *, spelled: bool = False) -> bool:
-        """Whether rows with these columns, as Delta describes them, can go this way; `spelled`: their names have to be
-        those of the table letter by letter."""
+        """Whether rows with these columns, as Delta describes them, can be written this way.
+
+        With `spelled`, the names must equal the table's names exactly.
+        """
         mine, its = (_list_types(schema, spelled=spelled) for schema in (columns, json.loads(self._began.schema)))
         return mine is not None and mine == its
 
     def fit_rows(self, rows: pyarrow.Table) -> pyarrow.Table | None:
-        """The rows with the table's columns, in any order and any spelling of their names before.
+        """Return the rows with the table's columns. The given columns may have another order and another case.
 
-        None where one has a date or time that not every reader writes alike."""
+        It is None if a row has a date or time that not every reader writes in the same way.
+        """
         import pyarrow as pa
         from deltalake import Schema
 
@@ -267,8 +279,11 @@ class DirectWrite:
         return table if all(map(_is_in_time, table.columns)) else None
 
     def commit(self, rows: pyarrow.Table, tag: str, check: Callable[[], None] = lambda: None) -> Written:
-        """Append them in one commit that carries the tag. If it raises, it may have landed all the same; but nothing
-        has if `check` raises, the last thing that is done before."""
+        """Append the rows in one commit with the tag.
+
+        If it raises, the commit may have succeeded nevertheless. If `check` raises, which is the last step before the
+        commit, nothing was committed.
+        """
         name = make_file_name()
 
         def make(folder: Path) -> None:
@@ -277,12 +292,12 @@ class DirectWrite:
         return self._commit_files([name], make, tag, check)
 
     def take(self, found: AdoptableFiles, tag: str, check: Callable[[], None] = lambda: None) -> Written:
-        """The same with files, which are then in the table's folder under other names."""
+        """Append the rows of files, as `commit` does. The table's folder then has the files under other names."""
         files = name_for_table(found)
         return self._commit_files(list(files), lambda folder: bring(files, folder), tag, check)
 
     def write_by_spark(self, rows: DataFrame) -> Sequence[FileBody]:
-        """Have Spark write the rows as files below the table's place, which are not in the table yet."""
+        """Have Spark write the rows as files below the table's place. The table does not have these files yet."""
         from pyspark.sql import functions as F
 
         names = {name.lower(): name for name in rows.columns}
@@ -291,7 +306,7 @@ class DirectWrite:
         return self._way.stage(fitted, self._began.schema)
 
     def commit_staged(self, files: Sequence[FileBody], tag: str, check: Callable[[], None] = lambda: None) -> Written:
-        """Append them, as `commit` does."""
+        """Append these files, as `commit` does."""
         adopted = self._way.place.adopt_staged(files)
         with self._keep_unless_unused([unquote(file["path"]) for file in adopted]) as note_passed:
             return self._way.commit(self._began, adopted, tag, lambda: note_passed(check))
@@ -299,7 +314,7 @@ class DirectWrite:
     def _commit_files(
         self, names: Sequence[str], make: Callable[[Path], None], tag: str, check: Callable[[], None]
     ) -> Written:
-        """Commit the files with these names, which `make` makes in a folder."""
+        """Commit the files with these names. `make` creates them in a folder."""
         place = self._way.place
         with self._keep_unless_unused(names) as note_passed:
             with place.stage() as folder:
@@ -310,8 +325,10 @@ class DirectWrite:
 
     @contextlib.contextmanager
     def _keep_unless_unused(self, names: Sequence[str]) -> Iterator[Callable[[Callable[[], None]], None]]:
-        """Take these files away again, unless a check was passed, behind which they are needed. Gives what to call for
-        the check."""
+        """Remove these files at the end, unless a check passed. After the check, the table may need them.
+
+        Give the function to call for the check.
+        """
         passed = False
 
         def check_and_note(check: Callable[[], None]) -> None:
@@ -328,18 +345,20 @@ class DirectWrite:
 
 
 def writes_plainly(spark: SparkSession) -> bool:
-    """Whether the session says nothing of how files are written that this way does not do."""
+    """Whether no setting of the session changes how files are written in a way that Wherry does not follow."""
     return all(_is_plain_setting(key, value) for key, value in spark.conf.getAll.items())
 
 
 def writes_to_stores_plainly(spark: SparkSession) -> bool:
-    """Whether this process may write beside Spark in a store: no setting has Spark encrypt what it writes there, or
-    commit through a log store that this process does not know."""
+    """Whether this process may write to a store beside Spark.
+
+    It may not if a setting makes Spark encrypt its files there, or use a log store that this process does not know.
+    """
     return are_stores_plain(spark.conf.getAll)
 
 
 def are_stores_plain(settings: Iterable[str]) -> bool:
-    """The same by the names of these settings, those of the Spark of this process, and those in files of Hadoop."""
+    """Return the same for these settings. Also check the settings of this process's Spark and of Hadoop's files."""
     return not any(_OF_STORES.search(key) for key in {*list_context_settings(), *settings})
 
 
@@ -367,9 +386,9 @@ _WRITTEN = {
     "spark.databricks.delta.optimizeWrite.enabled": ("false",),
     "fs.permissions.umask-mode": ("022", "0022"),
 }
-"""The settings of a session that say how files are written, with what is done here."""
+"""The settings for how files are written, with the values that Wherry follows."""
 _WRITING = ("spark.databricks.delta.", "parquet.")
-"""How further ones begin; encryption is among them."""
+"""The prefixes of other settings for how files are written. Encryption is one of them."""
 _NOT_WRITING = (
     "spark.databricks.delta.snapshotPartitions",
     "spark.databricks.delta.lastCommitVersionInSession",
@@ -382,11 +401,11 @@ _NOT_WRITING = (
     "spark.databricks.delta.merge.",
     "spark.databricks.delta.optimize.",
 )
-"""Those that change nothing of an append into a table that is there."""
+"""The settings with these prefixes that do not affect an append to an existing table."""
 
 
 def _is_plain(head: LogHead, table_id: str) -> bool:
-    """Whether it is the table with this id, and to append to it takes no more than to add files."""
+    """Whether it is the table with this id, and an append only has to add files."""
     known = all(
         name in _PROPERTIES or not name.startswith("delta.") or (name in _KEPT and _DAYS_OR_MORE.fullmatch(value))
         for name, value in head.configuration.items()
@@ -421,8 +440,8 @@ def write_checkpoint(place: TablePlace) -> None:
 def collect_arrow(rows: DataFrame) -> Any:
     """Compute the rows as an Arrow table.
 
-    It is None if there are more rows than Spark may return, or if pyspark cannot return them: a NULL struct whose
-    columns are never NULL.
+    It is None if there are more rows than Spark may return. It is also None for rows that pyspark cannot return: a NULL
+    struct whose columns are never NULL.
     """
     from pyarrow import ArrowInvalid
 
@@ -437,15 +456,17 @@ def collect_arrow(rows: DataFrame) -> Any:
 
 
 def _list_types(schema: NestedBody, *, spelled: bool) -> Mapping[str, Json] | None:
-    """The types of the columns by their names, in small letters unless `spelled`; None if there is one that goes the
-    long way, or two have one name."""
+    """Return the columns' types by their names, which are in lower case unless `spelled`.
+
+    It is None if a column has a type that only Spark can write, or two columns have the same name.
+    """
     kinds = {field["name"]: _strip_type(field["type"], _SIMPLE | _DATED) for field in schema["fields"]}
     small = {name.lower(): kind for name, kind in kinds.items()}
     return None if None in kinds.values() or len(small) < len(schema["fields"]) else kinds if spelled else small
 
 
 def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
-    """A type without what it says of NULL and beside it; None if it goes the long way."""
+    """Return a type without nullability and metadata; None if only Spark can write it."""
     if isinstance(kind, str):
         return kind if kind in known or kind.startswith("decimal") else None
     if kind["type"] == "struct":
@@ -456,7 +477,7 @@ def _strip_type(kind: TypeBody, known: frozenset[str] = _SIMPLE) -> Json:
 
 
 def _is_in_time(column: Any) -> bool:
-    """Whether all its dates and times are ones that every reader writes alike."""
+    """Whether every reader writes all its dates and times in the same way."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -469,18 +490,20 @@ def _is_in_time(column: Any) -> bool:
 
 
 _KNOWN = frozenset({("delta.checkpointInterval", "100"), ("delta.isolationLevel", "Serializable")})
-"""The properties with which Delta makes a table of the oldest protocol, as it does without any."""
+"""The properties with which Delta still creates a table of the oldest protocol."""
 _SETTINGS = "spark.databricks.delta."
 _HARMLESS = frozenset({"spark.databricks.delta.snapshotPartitions"})
-"""The settings of Delta's that say nothing of the tables that a session makes."""
+"""The settings of Delta that do not affect the tables that a session creates."""
 _SIMPLE_NAMES = frozenset({
     "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
 })  # fmt: skip
 
 
 def make_here(spark: SparkSession, folder: Path | str, schema: StructType, properties: Mapping[str, str]) -> bool:
-    """Make a table with these columns and properties and nothing else, if there is nothing in the folder, or below the
-    URL of a store; false if it is none that is plain, or could not be made, and Spark has to say why."""
+    """Create a table with only these columns and properties, in an empty folder or below an unused URL of a store.
+
+    Return false if the table would not be plain, or if it could not be created. Spark then tries, and reports why.
+    """
     from deltalake.exceptions import DeltaError
 
     columns = _plain_type(schema)
@@ -522,7 +545,7 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _plain_type(kind: DataType) -> Json:
-    """The type as Delta notes it, everything in it may be NULL; None unless all tables may have it under any name."""
+    """Return the type as Delta stores it, in which everything may be NULL. None unless every table may have it."""
     from pyspark.sql.types import ArrayType, DecimalType, StructType
 
     if isinstance(kind, StructType):

@@ -1,7 +1,8 @@
-"""An append to a plain Delta table on this machine: one file in its log, which takes the next version or fails.
+"""An append to a plain Delta table on this machine: a file in its log that takes the next version or fails.
 
-A version's file is linked under its name, which only one can do. Behind the version that a write began at nothing may
-have changed what the table is: no columns, no property, no rule, and no fence, also if it was taken back since.
+The file of a version gets its name by a hard link, so only one writer can take the version. After the version at which
+a write began, nothing may have changed the table's metadata: no columns, no property, no rule and no fence. This also
+holds if the change was undone since.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 Mark: TypeAlias = tuple[int, int] | str
-"""What tells a version's file from any other of that name."""
+"""What distinguishes a version's file from another file with this name."""
 MODE = 0o644
 """The mode of a table's file that Spark writes, independent of this process's umask."""
 
 
 class MetadataChanged(Exception):
-    """The table is not what it was when the write began. Nothing was written."""
+    """The table's metadata has changed since the write began. Nothing was written."""
 
 
 class Overwritten(WherryError):
@@ -57,24 +58,24 @@ class Overwritten(WherryError):
 
 @dataclass(frozen=True)
 class LogHead:
-    """A table as its log has it at a version."""
+    """A table at a version of its log."""
 
     version: int
     id: str
     schema: str
-    """As Delta writes it."""
+    """The schema, as Delta writes it."""
     configuration: Mapping[str, str]
     partitions: Sequence[str]
     protocol: tuple[int, int]
-    """The versions of Delta's protocol that a reader and a writer must know."""
+    """The versions of Delta's protocol that a reader and a writer must support."""
     file: Mark | None
-    """What tells the version's file in the log from any other of that name; None if it is gone."""
+    """What distinguishes the version's file from another file with this name; None if the file is gone."""
     seen: float
-    """When this was known to be the newest, by a clock that goes on while the machine sleeps."""
+    """When this was surely the newest version, by a clock that also counts the sleep of the machine."""
 
     @staticmethod
     def of(folder: Path) -> LogHead:
-        """The newest. Raises `DeltaError` or `OSError` where it cannot be read."""
+        """Return the newest version. Raises `DeltaError` or `OSError` if it cannot be read."""
         from deltalake import DeltaTable
 
         seen = read_clock()
@@ -99,8 +100,10 @@ class LogHead:
         return self.advance(folder) or LogHead.of(folder)
 
     def advance(self, folder: Path) -> LogHead | None:
-        """The newest, of which only the versions behind this one are read; None where one of them changes what the
-        table is, or nobody can tell any more."""
+        """Return the newest version, reading only the versions after this one.
+
+        It is None if one of them changes the table's metadata, or if some of them may be missing.
+        """
         now, version = read_clock(), self.version
         try:
             if not self.stands(folder):
@@ -119,13 +122,15 @@ class LogHead:
         return self.file is not None and identify_file(_version_file(folder, self.version)) == self.file
 
     def is_old(self) -> bool:
-        """Whether versions may have come behind it and been cleaned away again, in any order. What may be appended to
-        in this way keeps its log for a day at least."""
+        """Whether later versions may already have been cleaned up, in any order.
+
+        A table that Wherry appends to in this way keeps its log for at least a day.
+        """
         return read_clock() - self.seen > _RECENT
 
 
 class TablePlace(ABC):
-    """Where a table is whose versions this process writes: its log, and its files with rows."""
+    """The place of a table whose versions this process writes: its log and its data files."""
 
     @property
     @abstractmethod
@@ -134,54 +139,54 @@ class TablePlace(ABC):
 
     @abstractmethod
     def open(self) -> DeltaTable:
-        """The table, through `deltalake`. Raises `DeltaError` or `OSError` where it cannot be read."""
+        """Open the table through `deltalake`. Raises `DeltaError` or `OSError` if it cannot be read."""
 
     @abstractmethod
     def find_head(self, known: LogHead | None) -> LogHead:
-        """The newest version; quicker from a known one. Raises as `open` does."""
+        """Return the newest version. It is faster with a known version. Raises as `open` does."""
 
     @abstractmethod
     def is_kept_apart(self) -> bool:
-        """Whether a name that is taken stays taken in the log: it is all that keeps two processes apart."""
+        """Whether a name in the log that is taken stays taken. Only this separates two processes."""
 
     @abstractmethod
     def stage(self) -> AbstractContextManager[Path]:
-        """A folder of this machine in which files are made that are going to be part of the table."""
+        """Give a folder of this machine in which to create files for the table."""
 
     @abstractmethod
     def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """Put the files with these names, which are in that folder, into the table's place."""
+        """Move the files with these names from that folder into the table's place."""
 
     @abstractmethod
     def discard(self, names: Sequence[str]) -> None:
-        """Take such files away again, also where they are not there yet."""
+        """Remove such files, also if they are not in the table's place yet."""
 
     def is_long(self, version: int) -> bool:
-        """Whether the log up to this version costs the next opening more than a checkpoint of it costs."""
+        """Whether reading the log up to this version costs the next opening more than a checkpoint costs now."""
         return False
 
     @abstractmethod
     def make_staging(self, staging: str, schema: str, properties: Mapping[str, str]) -> None:
-        """A table in a folder below this one's, with these columns and properties."""
+        """Create a table in a folder below this place, with these columns and properties."""
 
     @abstractmethod
     def read_staged(self, staging: str, token: str, after: int) -> tuple[int, Sequence[FileBody]]:
-        """Return the later version that was committed under the token, and its files by their names from this place.
+        """Return the later version with this token, and its files by their names from this place.
 
-        If there was nothing to commit, it returns that version and no files. Raises `StoreError` if that is unknown.
+        If there was nothing to commit, return `after` and no files. Raises `StoreError` if that is unknown.
         """
 
     @abstractmethod
     def open_staged(self, file: FileBody) -> Path | IO[bytes]:
-        """Such a file, as its rows and its footer are read."""
+        """Return a staged file, to read its rows and its footer."""
 
     @abstractmethod
     def adopt_staged(self, files: Sequence[FileBody]) -> Sequence[FileBody]:
-        """Put such files where the table has its own; the files by their names from then on."""
+        """Move such files to where the table has its files. Return them with their new names."""
 
     @abstractmethod
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
-        """Take away its log, and all files but these."""
+        """Remove the staging table's log, and all its files except these."""
 
     @abstractmethod
     def append(
@@ -192,11 +197,11 @@ class TablePlace(ABC):
         check: Callable[[], None],
         held: Callable[[], AbstractContextManager[None]],
     ) -> LogHead:
-        """Commit files that are in place, as the function `append` does; the table at the version that they took."""
+        """Commit files that are in place, as the function `append` does. Return the table at the new version."""
 
     @abstractmethod
     def mark(self, properties: Mapping[str, str]) -> None:
-        """Set these properties in one commit. Raises as `open` does, also where others come in between."""
+        """Set these properties in one commit. Raises as `open` does, also after a conflict with another writer."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +230,7 @@ class FolderPlace(TablePlace):
         yield self.folder
 
     def publish(self, folder: Path, names: Sequence[str]) -> None:
-        """They are made in place."""
+        """Do nothing, because the files are created in place."""
 
     def discard(self, names: Sequence[str]) -> None:
         for name in names:
@@ -240,7 +245,7 @@ class FolderPlace(TablePlace):
             version += 1
             files = find_staged(file.read_text(encoding="utf-8"), token, staging)
             if files is not None:
-                for each in files:  # a commit holds the table, and finds them on the disk then
+                for each in files:  # on the disk now, since a commit makes them durable while it holds the table
                     _make_durable(self.open_staged(each))
                 return version, files
         return after, ()
@@ -255,7 +260,7 @@ class FolderPlace(TablePlace):
         return adopted
 
     def clear_staging(self, staging: str, keep: Collection[str]) -> None:
-        shutil.rmtree(self.folder / staging, ignore_errors=True)  # it costs space, and no table has it
+        shutil.rmtree(self.folder / staging, ignore_errors=True)  # the files cost only space, and no table has them
 
     def append(
         self,
@@ -286,12 +291,15 @@ def append(
     check: Callable[[], None] = lambda: None,
     held: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> LogHead:
-    """Add these files to the table in one version that carries the tag; the table with it. Raises `MetadataChanged` if
-    anything changed what the table is since the write began, `OSError` if nothing could be written, and what `check`
-    raises, the last thing that is done before. The version is taken while Spark's own commits are `held`.
+    """Add these files to the table in one version with the tag. Return the table at that version.
 
-    Raises `Overwritten` if others replaced this version, or the one below it, in the same moment. A version that others
-    may have read is never taken away."""
+    Raises `MetadataChanged` if the table's metadata changed since the write began, and `OSError` if nothing could be
+    written. Also raises what `check` raises, which is the last step before the commit. Spark's commits are `held` while
+    the version is taken.
+
+    Raises `Overwritten` if another writer replaced this version, or the one below it, at the same moment. A version
+    that other readers may have read is never removed.
+    """
     log = folder / "_delta_log"
     whole = log / f".{uuid.uuid4()}.tmp"
     try:
@@ -320,7 +328,7 @@ def describe_batches(tag: str) -> str:
 
 
 def is_kept_apart(folder: Path) -> bool:
-    """Whether a name that is taken stays taken in the table's log: it is all that keeps two processes apart."""
+    """Whether a name in the table's log that is taken stays taken. Only this separates two processes."""
     try:
         with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder / "_delta_log") as place:
             first, second, name = (Path(place, label) for label in ("first", "second", "name"))
@@ -333,7 +341,7 @@ def is_kept_apart(folder: Path) -> bool:
 
 
 def _take_version(whole: Path, folder: Path, began: LogHead, check: Callable[[], None]) -> LogHead:
-    """Give the file the name of the next version; the table as it is below that."""
+    """Give the file the name of the next version. Return the table at the version below it."""
     head = _advance_head(began, folder)
     check()
     while True:
@@ -350,25 +358,25 @@ def _take_version(whole: Path, folder: Path, began: LogHead, check: Callable[[],
 
 
 def open_to_readers(file: Path) -> None:
-    """Give the file the mode of Spark's files, so the same users can read it."""
+    """Give the file the mode of Spark's files, so that the same users can read it."""
     if stat.S_IMODE(file.stat().st_mode) != MODE:
         file.chmod(MODE)
 
 
 def _make_durable(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk before anything builds on it."""
+    """Write a file, or the names in a folder, to the disk before anything depends on it."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot do that says so
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that cannot do this
             raise
     finally:
         os.close(handle)
 
 
 def _try_link(file: Path, name: Path) -> bool:
-    """Give it this name too, if nothing else has it."""
+    """Link the file to this name as well. Return false if another file has the name."""
     try:
         os.link(file, name)
     except FileExistsError:
@@ -385,8 +393,11 @@ def _advance_head(head: LogHead, folder: Path) -> LogHead:
 
 
 def _see_that_it_counts(folder: Path, head: LogHead) -> None:
-    """Where the version behind the head was cleaned away meanwhile its name was free again, and what stands there now
-    is in no table and nobody reads it: a checkpoint above is older."""
+    """Check that the new version is part of the table.
+
+    If the log was cleaned up meanwhile, the version's name was free again. A file with this name is then below an older
+    checkpoint, so no reader reads it.
+    """
     linked = _version_file(folder, head.version + 1)
     passed = head.is_old() and any(
         version > head.version + 1 and file.stat().st_ctime_ns <= linked.stat().st_ctime_ns
@@ -400,8 +411,10 @@ def _see_that_it_counts(folder: Path, head: LogHead) -> None:
 
 
 def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) -> None:
-    """Make a table with these columns and properties, from which Delta reads at once what it is. Raises `DeltaError` or
-    `OSError` where it cannot be made."""
+    """Create a table with these columns and properties. Delta opens it quickly, because it also gets a checksum.
+
+    Raises `DeltaError` or `OSError` if it cannot be created.
+    """
     from deltalake import DeltaTable, Schema
 
     log = folder / "_delta_log"
@@ -411,7 +424,7 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
     whole = log / f".{first.stem}.crc.{os.getpid()}.tmp"
     whole.write_text(make_checksum(first.read_text(encoding="utf-8")), encoding="utf-8")
     whole.replace(first.with_suffix(".crc"))
-    for new in missing:  # whoever may read what Spark makes may read this too
+    for new in missing:  # as with Spark's folders, every user may read these
         new.chmod(new.stat().st_mode & stat.S_ISGID | 0o755)
     for file in log.iterdir():
         if file.is_file():
@@ -419,8 +432,10 @@ def create_in_folder(folder: Path, columns: str, properties: Mapping[str, str]) 
 
 
 def find_staged(commit: str, token: str, staging: str) -> Sequence[FileBody] | None:
-    """The files that a commit to a table in the folder `staging` brought, by their names from above that folder; None
-    where it has another token."""
+    """Return the files of a commit to a table in the folder `staging`, by their names from above that folder.
+
+    It is None if the commit has another token.
+    """
     actions: list[ActionBody] = [json.loads(line) for line in _split_actions(commit)]
     if not any(action.get("commitInfo", {}).get("userMetadata") == token for action in actions):
         return None
@@ -428,7 +443,7 @@ def find_staged(commit: str, token: str, staging: str) -> Sequence[FileBody] | N
 
 
 def _split_actions(commit: str) -> Iterator[str]:
-    """The lines of a version's file. Some characters inside texts end a line for Python, and not for JSON."""
+    """Return the lines of a version's file. Some characters in texts end a line for Python, but not in JSON."""
     return filter(None, commit.split("\n"))
 
 
@@ -444,8 +459,10 @@ def _make_added(path: str, file: FileBody) -> FileBody:
 
 
 def make_checksum(commit: str) -> str:
-    """What Delta leaves beside the first version of a table, by that version's file: from it Delta opens the table
-    without a job."""
+    """Return the checksum that Delta writes beside a table's first version.
+
+    With it, Delta opens the table without a job.
+    """
     actions = {name: action for line in _split_actions(commit) for name, action in json.loads(line).items()}
     known = {"metadata": actions["metaData"], "protocol": actions["protocol"]}
     nothing = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": [], "allFiles": []}
@@ -453,7 +470,7 @@ def make_checksum(commit: str) -> str:
 
 
 def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
-    """The version's file, in the words in which Spark tells of an append."""
+    """Return the content of a version's file, in the form in which Spark describes an append."""
     now = int(time.time() * 1000)
     metrics = {
         "numFiles": len(files),
@@ -477,7 +494,7 @@ def format_commit(files: Sequence[FileBody], tag: str, before: int) -> str:
 
 
 def count_rows(files: Sequence[FileBody]) -> int:
-    """How many rows these files have, by their own statistics."""
+    """Return how many rows these files have, by their statistics."""
     return sum(json.loads(file["stats"] or "{}")["numRecords"] for file in files)
 
 
@@ -487,7 +504,7 @@ def _list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 
 
 def changes_table(commit: str) -> bool:
-    """Whether a version with these lines changes what the table is."""
+    """Whether a version with these lines changes the table's metadata."""
     lines = (line for line in commit.split("\n") if any(action in line for action in _SAME))
     return any(not _SAME.isdisjoint(json.loads(line)) for line in lines)
 
@@ -495,17 +512,17 @@ def changes_table(commit: str) -> bool:
 _SAME = frozenset({"metaData", "protocol"})
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
 _RECENT = 60.0
-"""For so many seconds a head is surely not below a checkpoint behind which the log was cleaned up."""
+"""How many seconds old a head may be so that no log clean-up can have passed it."""
 _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def read_clock() -> float:
-    """Seconds, by a clock that goes on while the machine sleeps."""
+    """Return the seconds by a clock that also counts the sleep of the machine."""
     return time.clock_gettime(_COUNTS_SLEEP)
 
 
 def identify_file(file: Path) -> tuple[int, int] | None:
-    """What tells a version's file from any other of that name; None if it is gone."""
+    """Return what distinguishes a version's file from another file with this name; None if the file is gone."""
     try:
         status = file.stat()
     except OSError:

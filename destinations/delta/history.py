@@ -199,7 +199,7 @@ class _HistoryWalk:
         self.doubts[key] = {atom: loss for atom, loss in doubts.items() if atom in self.contents[key]}
 
     def _find_spared(self, commit: LogCommit, version: Version, gone: _RemovedFiles) -> Mapping[Atom, Loss | None]:
-        """Return the atoms whose rows this foreign version may have left unchanged. Each has the doubt, if that is not sure.
+        """Return the atoms whose rows this foreign version may have left unchanged, each with its doubt or None.
 
         There are such atoms only if all changed rows may belong to other batches, because the version changed few rows
         and left enough.

@@ -1,8 +1,8 @@
-"""A Delta table's log: which versions there are, who wrote them and what they left.
+"""A Delta table's log: its versions, their writers and their rows.
 
-The log of a table on this machine's disk is read file by file, in a tenth of a millisecond whatever the size of the
-table and of its log. That in an object store is read in this way too, if this process has access. Any other is read
-through Spark.
+The log of a table on this machine's disk is read file by file. This takes a tenth of a millisecond, whatever the size
+of the table and of its log. The log in an object store is read in this way too, if this process has access. Any other
+log is read through Spark.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 
 _METRICS = {"WRITE": ("numOutputRows", "numOutputBytes"), "MERGE": ("numSourceRows", "numTargetBytesAdded")}
 _ROWS = "num_added_rows"
-"""Where the operations that deliver rows say how many, in Spark's words and in `deltalake`'s; a label on any other
-operation proves nothing."""
+"""The metric with the number of rows in a commit of `deltalake`.
+
+`_METRICS` has Spark's names, for the operations that deliver rows. A label on any other operation proves nothing.
+"""
 _EMPTIED = ("[]", '["true"]')
-"""How a DELETE says that it had no condition."""
+"""The conditions of a DELETE that removes all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,20 +56,20 @@ class LogCommit:
     metrics: Mapping[str, str]
     tag: str
     at: str = field(default="", compare=False)
-    """When it was committed, by the writer's clock; for people."""
+    """The time of the commit by the writer's clock, for people."""
 
     def carries(self, key: str) -> bool:
-        """Whether these rows were delivered under this label. Only a commit that delivers rows can carry one."""
+        """Whether the commit delivered rows with this label. Only an operation that delivers rows can."""
         return self.operation in _METRICS and key in self.tag and key in _parse_keys(self.tag)
 
     @cached_property
     def labels(self) -> Sequence[BatchLabel]:
-        """Under which labels it delivered rows."""
+        """The labels with which the commit delivered rows."""
         return [label for label in parse_labels(self.tag) if self.carries(label["key"])]
 
     @property
     def undoes(self) -> bool:
-        """Whether it may have taken away what earlier versions brought."""
+        """Whether the commit may have removed what earlier versions added."""
         whole = self.parameters.get("predicate")
         return (
             self.operation in ("RESTORE", "TRUNCATE", "CLONE")
@@ -82,17 +84,20 @@ class LogCommit:
 
     @property
     def copied(self) -> int:
-        """How many old rows it wrote again, which shared files with rows that made room. Its figures include them."""
+        """How many old rows it wrote again, because their files also had replaced rows.
+
+        Its figures include these rows.
+        """
         return int(self.metrics.get("numCopiedRows") or 0) if self.operation == "WRITE" else 0
 
     def measure_written(self) -> Written:
-        """What it left, by its own figures."""
+        """Return what the commit wrote, by its figures."""
         rows, size = (self.metrics.get(name) for name in _METRICS[self.operation])
         rows = self.metrics.get(_ROWS) if rows is None else rows
         if rows is None and self.metrics.get("numFiles") == "0":
-            rows = "0"  # nothing took the place of what was there
+            rows = "0"  # nothing replaced the old rows
         elif rows == "0" and self.metrics.get("numCopiedRows") == "0" and self.metrics.get(_METRICS["WRITE"][1]) != "0":
-            rows = None  # files without statistics: Delta says nothing of their rows
+            rows = None  # the files have no statistics, so Delta does not know their rows
         return Written(
             rows=int(rows) - self.copied if rows is not None else None,
             bytes=int(size) if size is not None else None,
@@ -109,22 +114,22 @@ class TableLog(ABC):
 
     @abstractmethod
     def find_latest(self, spark: SparkSession) -> int:
-        """The newest version."""
+        """Return the newest version."""
 
     @abstractmethod
     def read_metadata(self, spark: SparkSession) -> MetadataBody:
-        """The table's metadata as Delta keeps it; nothing where it cannot be read."""
+        """Return the table's metadata as Delta stores it; empty if it cannot be read."""
 
     @abstractmethod
     def list_commits(self, spark: SparkSession, after: int) -> Iterator[LogCommit]:
-        """The versions after this one, newest first, as far back as the log still has them."""
+        """Return the versions after this one, newest first, as far back as the log has them."""
 
 
 class OwnLog(TableLog):
-    """One whose versions this process tells from each other."""
+    """A log in which this process can distinguish the versions' files."""
 
     sure: ClassVar[float] = 0.0
-    """For so many seconds a look at the versions is taken for what is there."""
+    """For how many seconds a look at the versions counts as current."""
 
     @property
     @abstractmethod
@@ -133,11 +138,11 @@ class OwnLog(TableLog):
 
     @abstractmethod
     def identify(self, versions: Collection[int]) -> Mapping[int, Mark]:
-        """The mark of each of these versions that is still there."""
+        """Return the mark of each of these versions that still exists."""
 
     @abstractmethod
     def carries(self, version: int, key: str) -> bool:
-        """Whether the version has the label with this key, and is there at all."""
+        """Whether the version exists and has the label with this key."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,7 @@ class LocalLog(OwnLog):
         return self.find_newest()
 
     def find_newest(self, known: int = -1) -> int:
-        """The newest version, found at once from a recent one."""
+        """Return the newest version. It is found quickly if `known` is a recent one."""
         version = known if self.has(known) else max(self._list_versions(), default=-1)
         while self.has(version + 1):
             version += 1
@@ -170,7 +175,7 @@ class LocalLog(OwnLog):
         return bool(self.read_metadata().get("id") == table_id)
 
     def read_metadata(self, spark: SparkSession | None = None) -> MetadataBody:
-        """That in the checksum that Spark leaves beside a version, or else as `deltalake` finds it."""
+        """Return the metadata in the checksum that Spark writes beside a version, or else as `deltalake` finds it."""
         from deltalake.exceptions import DeltaError
 
         metadata = parse_metadata(self.read_checksum(max(self._list_versions(), default=-1)))
@@ -183,7 +188,7 @@ class LocalLog(OwnLog):
         return {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
 
     def read_checksum(self, version: int) -> str:
-        """What Spark left beside a version, as JSON, unless it is torn; empty where it left nothing."""
+        """Return the JSON that Spark wrote beside a version, which may be incomplete; empty if there is none."""
         file = self.path_of(version, "crc")
         return file.read_text(encoding="utf-8", errors="replace") if file.exists() else ""
 
@@ -214,7 +219,7 @@ class LocalLog(OwnLog):
 
 
 def _parse_commit(version: int, lines: TextIO) -> LogCommit:
-    """A version by its file."""
+    """Return the commit in a version's file."""
     actions: Iterator[ActionBody] = (json.loads(line) for line in lines if '"commitInfo"' in line)
     info = next((action["commitInfo"] for action in actions if "commitInfo" in action), CommitBody())
     metrics = info.get("operationMetrics") or {}
@@ -232,7 +237,7 @@ def _parse_commit(version: int, lines: TextIO) -> LogCommit:
 
 
 def _count_added(lines: TextIO) -> Mapping[str, str]:
-    """How many rows and bytes a version added, file by file; nothing where one does not say so, or none is."""
+    """Return how many rows and bytes a version added; empty if it added no file, or a file has no row count."""
     actions = [json.loads(line) for line in lines if '"add"' in line]
     files = [action["add"] for action in actions if "add" in action]
     rows = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
@@ -242,18 +247,20 @@ def _count_added(lines: TextIO) -> Mapping[str, str]:
 
 
 _REMEMBERED = 10_000
-"""So many of its own versions a run remembers of a table."""
+"""How many versions of a table a run remembers at most."""
 
 
 @dataclass
 class OwnCommits:
-    """The versions with which this process brought batches into a table whose log it reads, as long as it remembers
-    them. Threads may share it."""
+    """The versions with which this process added batches to a table whose log it reads.
+
+    It forgets the oldest ones. Threads may share it.
+    """
 
     _known: dict[int, tuple[Sequence[Label], Mark | None]] = field(default_factory=dict)
-    """By their numbers: the labels that each carries, and what tells its file from any other of that name."""
+    """By version: the labels of the commit, and the mark that distinguishes its file from another file."""
     _looked: float = -math.inf
-    """When it was looked at them last."""
+    """When the versions were checked last."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -261,8 +268,11 @@ class OwnCommits:
         return bool(self._known)
 
     def note(self, log: TableLog, version: int | None, labels: Sequence[Label], mark: Mark | None = None) -> None:
-        """A write under these labels has taken this version, whose file has the mark if that is known. Raises
-        `Overwritten` if somebody replaced it since, which in a store the next look tells."""
+        """Remember that a write with these labels took this version. `mark` is the mark of its file, if it is known.
+
+        Raises `Overwritten` if another writer has replaced the version since. In a store, only the next check detects
+        that.
+        """
         if not isinstance(log, OwnLog) or version is None:
             return
         file = log.identify([version]).get(version) if isinstance(log, LocalLog) else mark
@@ -274,9 +284,11 @@ class OwnCommits:
                 del self._known[oldest]
 
     def check(self, log: TableLog, newest: int | None = None) -> None:
-        """Raises `Overwritten`, once for each, if one of these versions is another file now, and does not carry its
-        label. A version that is gone was cleaned away. With `newest` it asks for so many of the newest ones, and only
-        where the last look is too old."""
+        """Raise `Overwritten`, once for each version, if one of these versions was replaced by a file without its label.
+
+        A missing version was cleaned up. With `newest`, it checks only so many of the newest versions, and only if the
+        last check is too old.
+        """
         if not isinstance(log, OwnLog):
             return
         with self._lock:
@@ -315,7 +327,7 @@ class SparkLog(TableLog):
         checksum = f"{self.location}/_delta_log/{self.find_latest(spark):020}.crc"
         try:
             return parse_metadata(spark.read.text(checksum, wholetext=True).collect()[0][0])
-        except list_spark_errors(IndexError, ValueError):  # a catalog may keep a table's folder to itself
+        except list_spark_errors(IndexError, ValueError):  # a catalog may deny access to the table's folder
             return {}
 
     def find_latest(self, spark: SparkSession) -> int:
@@ -353,14 +365,14 @@ class SparkLog(TableLog):
 
 @dataclass(frozen=True)
 class StoreLog(OwnLog):
-    """The log of a table in an object store, as this process reads it. What it cannot read Spark reads."""
+    """The log of a table in an object store that this process reads. Spark reads what this process cannot."""
 
     sure: ClassVar[float] = SURE
 
     table: str
     url: str
     metadata: MetadataBody
-    """As it was when the table was found."""
+    """The metadata at the time when the table was found."""
 
     def read_metadata(self, spark: SparkSession) -> MetadataBody:
         return self.metadata
@@ -369,7 +381,10 @@ class StoreLog(OwnLog):
         return next((commit.version for commit in self.list_commits(spark, -1)), -1)
 
     def list_commits(self, spark: SparkSession | None, after: int) -> Iterator[LogCommit]:
-        """Without a Spark to ask, raises `StoreError` for what this process cannot read."""
+        """Return the versions as `TableLog` does.
+
+        Without `spark`, raises `StoreError` if this process cannot read them.
+        """
         upto: float = math.inf
         store = open_store(self.url)
         try:
@@ -402,7 +417,7 @@ class StoreLog(OwnLog):
 
 
 def _list_versions(store: ObjectStore, after: int) -> list[int]:
-    """The versions after this one that follow each other without a gap, newest first."""
+    """Return the versions after this one that follow each other without a gap, newest first."""
     pages = store.list_pages("_delta_log", after=f"_delta_log/{after:020}.json")
     found = {int(match[1]) for keys in pages for key in keys if (match := _VERSION.fullmatch(key))}
     newest = max(found, default=after)
@@ -413,8 +428,10 @@ _VERSION = re.compile(r"_delta_log/(\d{20})\.json")
 
 
 def parse_metadata(checksum: str) -> MetadataBody:
-    """A table's metadata in a version's checksum; nothing if that lacks it, or is torn. Delta does not need it:
-    the log has the same."""
+    """Return the table's metadata in a version's checksum; empty if it is missing or incomplete.
+
+    Delta does not need it, because the log has the same.
+    """
     try:
         parsed = json.loads(checksum)
     except ValueError:
@@ -424,7 +441,7 @@ def parse_metadata(checksum: str) -> MetadataBody:
 
 
 def make_tag(labels: Sequence[Label]) -> str:
-    """What a commit carries of the batches whose rows it brings. Only `key` is ever compared."""
+    """Return the tag of a commit with rows of these labels. Only `key` is ever compared."""
     return format_tag(
         [
             {
@@ -441,12 +458,12 @@ def make_tag(labels: Sequence[Label]) -> str:
 
 
 def format_tag(labels: Sequence[BatchLabel]) -> str:
-    """The same of labels as they stand in a tag."""
+    """Return the tag with these labels."""
     return json.dumps({"wherry": list(labels)}, ensure_ascii=False)
 
 
 def parse_labels(tag: str) -> Sequence[BatchLabel]:
-    """The labels in a tag, as `make_tag` wrote them; none in a foreign tag."""
+    """Return the labels in a tag of `make_tag`; none if another program wrote the tag."""
     try:
         return [check_shape(BatchLabel, label) for label in json.loads(tag)["wherry"]]
     except (ValueError, KeyError, TypeError):
@@ -454,7 +471,7 @@ def parse_labels(tag: str) -> Sequence[BatchLabel]:
 
 
 def _parse_keys(tag: str) -> list[str]:
-    """The keys of the labels in a tag; none in one that others wrote."""
+    """Return the keys of the labels in a tag; none if another program wrote the tag."""
     try:
         labels = json.loads(tag)["wherry"]
         return [label["key"] for label in labels]

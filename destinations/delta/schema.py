@@ -1,5 +1,8 @@
-"""Rows and Delta tables: the columns that a table is made with, why rows do not fit one that is there, and what its
-metadata demands of each: NOT NULL, CHECK, lengths."""
+"""The schemas of rows and Delta tables.
+
+This module has the columns of a new table, the reasons why rows do not fit an existing table, and what the table's
+metadata demands of each row: NOT NULL, CHECK, lengths.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ if TYPE_CHECKING:
     from destinations.delta.options import DeltaOptions
 
 _NEED_MAPPING = set(" ,;{}()\n\t=")
-"""Characters that Delta has in a column's name only where names are mapped."""
+"""The characters that a column's name may have only if the table maps names."""
 
 
 def format_columns(schema: StructType) -> str:
-    """The columns of a table for these rows, as `CREATE TABLE` takes them; each may be NULL."""
+    """Return the columns of a table for these rows, as `CREATE TABLE` takes them. Each may be NULL."""
     return ", ".join(f"{quote_name(field.name)} {sql_type(field.dataType)}" for field in schema)
 
 
 def needs_mapping(kind: DataType) -> bool:
-    """Whether Parquet lacks a name somewhere in the type."""
+    """Whether a name somewhere in the type is not possible in Parquet."""
     return any(_NEED_MAPPING & set(field.name) for field in _inner_fields(kind))
 
 
 def list_impossible(rows: StructType) -> list[str]:
-    """Why no Delta table can have these columns, each with the way out."""
+    """Return why no Delta table can have these columns, each with a solution."""
     from pyspark.sql.types import CalendarIntervalType, DayTimeIntervalType, NullType, YearMonthIntervalType
 
     problems = [] if len(rows) else ["the rows have no columns; a stage before this destination removed all of them"]
@@ -56,9 +59,9 @@ def list_impossible(rows: StructType) -> list[str]:
 
 
 def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, str]:
-    """By column, why these rows do not fit the table called `name`, each with the way out.
+    """Return why these rows do not fit the table called `name`, by column, each with a solution.
 
-    Names that differ in the case of letters are one; the order does not matter.
+    Names that differ only in case are equal; the order does not matter.
     """
     there = {field.name.lower(): field for field in table}
     problems = {}
@@ -79,7 +82,7 @@ def _find_misfits(rows: StructType, table: StructType, name: str) -> dict[str, s
 
 
 def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list[str]:
-    """The columns that the table wants in every row and that these rows do not have, those inside structs too."""
+    """Return the columns that the table needs in every row and that these rows lack, also inside structs."""
     from pyspark.sql.types import StructType
 
     have = {field.name.lower(): field.dataType for field in rows}
@@ -96,7 +99,7 @@ def _list_lacking(rows: StructType, table: StructType, within: str = "") -> list
 
 
 def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
-    """The fields of structs, however deep, that the table has and the rows have not."""
+    """Return the fields of structs, at any depth, that the table has and the rows lack."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(rows, StructType) and isinstance(table, StructType):
@@ -115,7 +118,7 @@ def _list_lacking_parts(rows: DataType, table: DataType) -> list[str]:
 
 
 def _is_same_type(rows: DataType, table: DataType) -> bool:
-    """Whether values of the one type are values of the other; a struct may lack fields that the table has."""
+    """Whether the first type's values are values of the second type. A struct may lack fields that the table has."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(rows, StructType) and isinstance(table, StructType):
@@ -156,7 +159,7 @@ def _cast_hint(field: StructField, kind: str) -> str:
 
 
 def _yaml_name(name: str) -> str:
-    """The name as YAML and JSON both read it."""
+    """Return the name in a form that both YAML and JSON can read."""
     plain = name.isidentifier() and name.lower() not in ("null", "true", "false")
     return name if plain else json.dumps(name, ensure_ascii=False)
 
@@ -165,7 +168,7 @@ _WIDENS = "delta.enableTypeWidening"
 
 
 def list_growth_statements(rows: StructType, table: StructType, name: str) -> list[str]:
-    """The statements after which the table called `name` holds such rows, as far as it can grow into that."""
+    """Return the statements that make the table called `name` take such rows, as far as it can grow."""
     added = [f"{path} {sql_type(kind)}" for path, kind in _find_added(rows, table, "")]
     widened = list(_find_widened(rows, table, ""))
     statements = [f"ALTER TABLE {name} ADD COLUMNS ({', '.join(added)})"] if added else []
@@ -193,7 +196,7 @@ def _find_widened(rows: DataType, table: DataType, before: str) -> Iterator[tupl
 
 
 def _pair_inner_types(rows: DataType, table: DataType, before: str) -> Iterator[tuple[str, DataType, DataType]]:
-    """What both types have inside, with its path in the table."""
+    """Return the pairs of inner types that both types have, with their paths in the table."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(rows, StructType) and isinstance(table, StructType):
@@ -213,21 +216,21 @@ _DEFAULT = "CURRENT_DEFAULT"
 
 @dataclass(frozen=True, kw_only=True)
 class DeclaredTable:
-    """A table as its metadata declares it; columns are named in small letters."""
+    """A table as its metadata declares it. Column names are in lower case."""
 
     schema: StructType
     checks: Mapping[str, str]
-    """The conditions of its constraints, by their names."""
+    """The conditions of its constraints, by name."""
     generated: Mapping[str, str]
     identities: Mapping[str, bool]
-    """The columns that it counts itself, and whether rows may bring values for them."""
+    """The columns that the table numbers itself, with whether rows may have values for them."""
 
 
 def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list[Rule]:
-    """What the table demands of rows that fit it.
+    """Return what the table demands of rows that fit it.
 
-    With `updates` a column that rows do not bring keeps what it has, so a constraint on it cannot be judged; nor can
-    one on a struct of which rows bring a part.
+    With `updates`, a column that the rows lack keeps its value, so a constraint on it cannot be checked. A constraint
+    on a struct of which the rows have a part cannot be checked either.
     """
     from pyspark.sql.types import DataType
 
@@ -259,7 +262,10 @@ def make_rules(table: DeclaredTable, rows: StructType, *, updates: bool) -> list
 
 
 def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) -> Mapping[str, str | None]:
-    """By column that rows do not bring whole, what the table will have there, as SQL; None where that is not known."""
+    """Return the value that the table will have in each column that the rows lack, as SQL; None if it is unknown.
+
+    The value is also None for a struct of which the rows have a part.
+    """
     filled: dict[str, str | None] = {}
     for there in table.schema:
         name, mine = there.name.lower(), _find_column(rows, there)
@@ -276,7 +282,7 @@ def _list_filled_columns(table: DeclaredTable, rows: StructType, updates: bool) 
 
 
 def _put_values(sql: str, filled: Mapping[str, str | None]) -> str | None:
-    """The expression over the columns that rows bring; None when it asks for one that is not known."""
+    """Return the expression with only columns that the rows have; None if it needs an unknown value."""
     known: dict[str, str] = {}
     for name in list_columns(sql):
         value = filled.get(name, "")
@@ -296,7 +302,10 @@ def _format_columns(sql: str, names: Mapping[str, str]) -> list[str]:
 
 
 def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
-    """The paths of the fields that are never NULL, through structs; Delta allows none inside arrays and maps."""
+    """Return the paths of the fields that are never NULL, also inside structs.
+
+    Delta allows none inside arrays and maps.
+    """
     from pyspark.sql.types import StructType
 
     if not field.nullable:
@@ -307,7 +316,7 @@ def _list_required_paths(field: StructField) -> Iterator[Sequence[str]]:
 
 
 def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
-    """The condition under which the texts in a value are not too long; None when any length will do."""
+    """Return the condition that no text in a value is too long; None if every length is allowed."""
     from pyspark.sql.types import ArrayType, CharType, MapType, StructType, VarcharType
 
     element = f"_wherry_{depth}"
@@ -329,17 +338,17 @@ def _fits_sql(value: str, kind: DataType, depth: int = 0) -> str | None:
 
 
 _ASKED = "WHERRY_ASKED"
-"""What the error of a write says that got past the table's own checks."""
+"""The error of a trial write that passed the table's checks."""
 
 
 def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> list[str]:
-    """Why these rows cannot be written into the table, each with the way out."""
+    """Return why these rows cannot be written to the table, each with a solution."""
     problems = _find_misfits(rows, table.schema, delta.sql_name) | _find_counted_columns(delta, rows, table)
     if delta.mode == "merge":
         problems |= _find_partial_structs(rows, table.schema)
     wanted = _list_lacking(rows, table.schema)
     fitting = [field for field in rows if field.name not in problems]
-    own = {field.name for field in table.schema}  # what lies inside a struct no table fills by itself
+    own = {field.name for field in table.schema}  # no table fills a field inside a struct by itself
     if wanted and (not own.issuperset(wanted) or not _table_fills(spark, delta.sql_name, fitting)):
         problems |= {
             name: f"{name}: the table needs a value in every row (NOT NULL); add it, with_columns: {{{name}: …}}"
@@ -349,19 +358,19 @@ def list_misfits(spark: SparkSession, delta: DeltaOptions, rows: StructType, tab
 
 
 def list_unclear(spark: SparkSession, delta: DeltaOptions, rows: StructType) -> list[str]:
-    """Why the destination's own conditions cannot be asked of such rows."""
+    """Return why the destination's conditions cannot be evaluated for such rows."""
     problems = []
     for option, condition in (("apply_as_deletes", delta.apply_as_deletes), ("where", delta.where)):
         if condition is not None:
             try:
-                make_empty_frame(spark, rows).where(condition).isLocal()  # analyses, on Connect too
+                make_empty_frame(spark, rows).where(condition).isLocal()  # analyses, also on Connect
             except list_spark_errors() as error:
                 problems.append(f"{option}: {str(error).splitlines()[0]}")
     return problems
 
 
 def _find_counted_columns(delta: DeltaOptions, rows: StructType, table: DeclaredTable) -> dict[str, str]:
-    """The columns that the table counts itself, where it takes no values for them."""
+    """Return the columns that the table numbers itself and for which it takes no values."""
     problems = {}
     keys = {key.lower() for key in delta.keys}
     for name in [field.name for field in rows if field.name.lower() in table.identities]:
@@ -375,7 +384,7 @@ def _find_counted_columns(delta: DeltaOptions, rows: StructType, table: Declared
 
 
 def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]:
-    """The structs of which rows bring a part: a merge can neither keep nor clear the rest."""
+    """Return the structs of which rows have a part. A merge can neither keep nor clear the rest."""
     there = {field.name.lower(): field.dataType for field in table}
     return {
         field.name: f"{field.name}: a merge needs the whole struct; the rows have no {', '.join(parts)} in it"
@@ -385,7 +394,7 @@ def _find_partial_structs(rows: StructType, table: StructType) -> dict[str, str]
 
 
 def _table_fills(spark: SparkSession, table: str, fields: Sequence[StructField]) -> bool:
-    """Whether the table itself gives the columns that these lack. It is asked by a write whose only row raises."""
+    """Whether the table itself fills the columns that these fields lack. A write whose only row raises tests it."""
     from pyspark.sql import functions as F
 
     row = [F.raise_error(F.lit(_ASKED)).cast(field.dataType).alias(field.name) for field in fields]

@@ -1,4 +1,4 @@
-"""A Delta table as this process knows it: which one it is, where it lies, and what its log said last."""
+"""A Delta table as this process knows it: its identity, its place, and the last look at its log."""
 
 from __future__ import annotations
 
@@ -33,33 +33,39 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PROPERTIES = {"delta.checkpointInterval": "100"}
-"""Of every table that is made: a checkpoint after each tenth commit doubles what a small append costs."""
+"""The properties of every table that Wherry creates.
+
+A checkpoint after each tenth commit doubles the cost of a small append.
+"""
 _MERGED = {"delta.isolationLevel": "Serializable"}
-"""Of a table that is made for merges: otherwise Delta lets others append the keys that a merge is about to add."""
+"""The properties of a table for merges.
+
+Without them, Delta lets other writers append the keys that a merge is about to add.
+"""
 _CHECK = "delta.constraints."
-"""How the names of the properties begin that hold constraints."""
+"""The prefix of the properties that have constraints."""
 _EXPLICIT = "delta.identity.allowExplicitInsert"
 _MOST_TO_COMPARE = 1 << 20
-"""Bytes of a version's file up to which it is quicker to compare it than to have Spark describe the table."""
+"""The largest version file, in bytes, for which a comparison is faster than having Spark describe the table."""
 
 _OBSTACLES = {
     "ALREADY_EXISTS": "something other than a Delta table is there",
     "SCHEMA_NOT_FOUND": "the schema does not exist; CREATE SCHEMA makes it",
     "CANNOT_CREATE_LOG_PATH": "the folder cannot be created",
 }
-"""What Spark says when a table cannot be made, and what it means."""
+"""The errors of Spark if a table cannot be created, with what each means."""
 
 
 LOG_STORES = ("spark.delta.logStore.class", "spark.delta.logStore.s3a.impl")
-"""The settings that name another log store, which keeps commits in S3 apart."""
+"""The settings for another log store, which separates commits in S3."""
 _DETAILS = ("format", "id", "location", "properties", "tableFeatures")
 _KEPT_BY_CATALOG = frozenset({"catalogManaged", "catalogOwned-preview"})
-"""The features of a table whose commits its catalog takes. A commit is in the table's log some time after that."""
+"""The features of tables whose catalog takes the commits. A commit reaches the table's log some time later."""
 
 
 @dataclass
 class TargetTable:
-    """One table as it was found. Only `version` ever changes, and only upwards, so that threads may share it."""
+    """A table that was found. Only `version` ever changes, and only upwards, so threads may share it."""
 
     name: str
     id: str
@@ -69,10 +75,10 @@ class TargetTable:
     """Its schema, as Spark's JSON."""
     log: TableLog
     version: int
-    """The newest version that was seen."""
+    """The newest version that this process has seen."""
     _short: DirectTable | None = None
     _head: LogHead | None = None
-    """Its newest version, as it was found in a store."""
+    """Its newest version at the time when it was found in a store."""
 
     @cached_property
     def schema(self) -> StructType:
@@ -83,10 +89,10 @@ class TargetTable:
 
     @staticmethod
     def find(spark: SparkSession, name: str, place: Path | str | None = None) -> TargetTable | None:
-        """The table of this name; None when there is none. Raises `DestinationError` for one that is not Delta's.
+        """Return the table of this name; None if there is none. Raises `DestinationError` if it is not a Delta table.
 
-        One at a `place` that this machine and Spark see alike is read from its log, ten times quicker than Spark
-        describes it: in a folder, or at the URL of a store.
+        If this machine and Spark see the same `place`, a folder or the URL of a store, the table is read from its log.
+        That is ten times faster than having Spark describe it.
         """
         if isinstance(place, Path):
             seen = find_seen_alike(spark, name, place)
@@ -125,31 +131,33 @@ class TargetTable:
 
     @property
     def is_there(self) -> bool:
-        """Whether the log that is read without Spark is still that of this table."""
+        """Whether the log that is read without Spark still belongs to this table."""
         return isinstance(self.log, LocalLog) and self.log.is_of(self.id)
 
     @property
     def stands(self) -> bool:
-        """Whether the table is still as it was seen, as far as that is known at once."""
+        """Whether the table's last seen version still exists, as far as that is known at once."""
         return not isinstance(self.log, LocalLog) or self.log.has(self.version)
 
     def refresh(self) -> bool:
-        """Look at the log again, if that is possible without Spark; whether it is, and is the log of this table."""
+        """Look at the log again. Return false if that needs Spark, or if the log belongs to another table."""
         if not isinstance(self.log, LocalLog) or not self.is_there:
             return False
         self.version = self.log.find_newest(self.version)
         return True
 
     def hold_commits(self, patience: float | None = None) -> AbstractContextManager[object]:
-        """Let no other process of ours commit to it, where Spark itself does not see to that."""
+        """Let no other process of Wherry commit to the table, if Spark itself does not prevent that."""
         if self._short is not None:
             self._short.doubt_newest()
         place = self._locked_place
         return contextlib.nullcontext() if place is None else hold_table(place, patience)
 
     def hold_apart(self, patience: float | None = None, *, waits: bool = False) -> AbstractContextManager[bool]:
-        """The same for a commit of this process, which no commit of Spark's may replace; gives whether it is held. It
-        is not beside a commit of Spark's in this process, unless one `waits` for its end."""
+        """Let no commit through Spark replace a commit of this process. Give whether the lock is held.
+
+        It is not held during a commit through Spark in this process, unless `waits` is true.
+        """
         place = self._locked_place
         if place is None:
             return contextlib.nullcontext(enter_result=True)
@@ -157,7 +165,10 @@ class TargetTable:
 
     @property
     def is_under_spark(self) -> bool:
-        """Whether Spark commits to it in another thread of this process, and may commit beside that."""
+        """Whether Spark is committing to it in another thread of this process.
+
+        A further commit through Spark may then join.
+        """
         return isinstance(self.log, LocalLog) and is_held_by_spark(self.log.folder)
 
     @property
@@ -167,14 +178,17 @@ class TargetTable:
         return str(self.log.url) if isinstance(self.log, StoreLog) else None
 
     def may_lose_commits(self, spark: SparkSession) -> bool:
-        """Whether a commit of Spark's may replace one of another process: in S3 it looks, and writes later."""
+        """Whether a commit of Spark may replace a commit of another process.
+
+        In S3, Spark first looks and then writes.
+        """
         is_on_s3 = re.match("s3[an]?:", self.location, re.IGNORECASE) is not None
         return is_on_s3 and not any(spark.conf.get(name, None) for name in LOG_STORES)
 
     def read_declared(self, spark: SparkSession) -> DeclaredTable:
         """Return the declared columns.
 
-        It knows generated and identity columns only if it can read the table's folder.
+        Generated and identity columns are known only if the table's folder can be read.
         """
         fields = json.loads(self.log.read_metadata(spark).get("schemaString", '{"fields": []}'))["fields"]
         metadata = {field["name"].lower(): field["metadata"] for field in fields}
@@ -189,8 +203,10 @@ class TargetTable:
         rows.writeTo(self.name).option("userMetadata", tag).append()
 
     def mark(self, spark: SparkSession, properties: Mapping[str, str], patience: float) -> bool:
-        """Set these properties in one commit, without Spark's Delta; false where that cannot be, or where others write
-        for longer than `patience`, and nothing was done."""
+        """Set these properties in one commit, without Spark's Delta.
+
+        Return false, with nothing done, if that is not possible, or if others write for longer than `patience`.
+        """
         short = self.get_direct_table(spark)
         if short is None or not self.can_mark(spark):
             return False
@@ -198,12 +214,12 @@ class TargetTable:
             return held and short.mark(properties)
 
     def can_mark(self, spark: SparkSession) -> bool:
-        """Whether this process can set properties of the table, unless others come in between."""
+        """Whether this process can set properties of the table, if no other writer commits at the same time."""
         short = self.get_direct_table(spark)
         return short is not None and short.begin() is not None
 
     def get_direct_table(self, spark: SparkSession) -> DirectTable | None:
-        """How this process commits to the table without Spark's Delta; None where its log cannot be read here."""
+        """Return the way in which this process commits without Spark's Delta; None if it cannot read the log."""
         if self._short is None and isinstance(self.log, LocalLog):
             commits = get_commits(spark)
             plain = commits.can_be_held() and writes_plainly(spark)
@@ -214,20 +230,22 @@ class TargetTable:
         return self._short
 
     def close(self) -> None:
-        """Leave nothing beside it that only this process needs."""
+        """Remove everything beside the table that only this process needs."""
         if self._short is not None:
             self._short.close()
 
     def replace(self, rows: DataFrame, tag: str, where: str | None) -> None:
-        """Put the rows in the place of all rows, or of those that match, in one commit that carries the tag."""
+        """Replace all rows, or those that match, with these rows, in one commit with the tag."""
         from pyspark.sql import functions as F
 
         writer = rows.writeTo(self.name).option("userMetadata", tag).option("partitionOverwriteMode", "static")
         writer.overwrite(F.expr(where or "true"))
 
     def find_optimized(self, spark: SparkSession, back: int) -> int:
-        """At which version its small files were last put together, if that was one of the last so many; else the one
-        before these."""
+        """Return the version of the last compaction of small files, if it is one of the last `back` versions.
+
+        Otherwise return the version before these.
+        """
         oldest = max(self.version - back, 0)
         optimized = (
             commit.version for commit in self.log.list_commits(spark, oldest) if commit.operation == "OPTIMIZE"
@@ -235,7 +253,7 @@ class TargetTable:
         return next(optimized, oldest)
 
     def find_written(self, spark: SparkSession, key: str, after: int) -> Written:
-        """What the write under this label left, which began when version `after` was there."""
+        """Return what the write with this label left. It began when `after` was the newest version."""
         for commit in self.log.list_commits(spark, after):
             self.version = max(self.version, commit.version)
             if commit.carries(key):
@@ -244,7 +262,7 @@ class TargetTable:
 
 
 def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[str, str]) -> str:
-    """A table with these columns, as `CREATE TABLE` takes it behind the name."""
+    """Return the part of `CREATE TABLE` after the name, for a table with these columns."""
     clauses = [f"({format_columns(schema)}) USING delta"]
     if delta.partition_by:
         clauses.append(f"PARTITIONED BY ({', '.join(map(quote_name, delta.partition_by))})")
@@ -257,7 +275,7 @@ def format_layout(delta: DeltaOptions, schema: StructType, properties: Mapping[s
 
 
 def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> TargetTable:
-    """Create the table, unless another writer just did. Raises `DestinationError` with what is in the way."""
+    """Create the table, unless another writer has just created it. Raises `DestinationError` with the obstacle."""
     name, folder = delta.sql_name, delta.folder
     merged = _MERGED if delta.mode == "merge" else {}
     mapping = {"delta.columnMapping.mode": "name"} if needs_mapping(schema) else {}
@@ -288,7 +306,10 @@ def make(spark: SparkSession, delta: DeltaOptions, schema: StructType) -> Target
 
 
 def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationError | None:
-    """What a store says that refuses this, where this process hears it as well or Spark's error tells; else None."""
+    """Return the error of a store that refuses access; None if it is not known.
+
+    It is known if this process gets it too, or if Spark's error shows it.
+    """
     from deltalake.exceptions import DeltaError
 
     if not isinstance(place, str):
@@ -305,7 +326,7 @@ def _explain_refusal(error: Exception, place: Path | str | None) -> DestinationE
 
 
 def _describe_obstacle(error: Exception, folder: Path | None) -> str:
-    """What is in the way of a table; empty when it is not known."""
+    """Return the obstacle to creating a table; empty if it is unknown."""
     above = next(parent for parent in folder.parents if parent.exists()) if folder else None
     if above is not None and not above.is_dir():
         return f"{above} is a file"
@@ -315,7 +336,7 @@ def _describe_obstacle(error: Exception, folder: Path | None) -> str:
 
 
 def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable | None:
-    """The table in this folder; None unless Spark reads the same there beside its newest version."""
+    """Return the table in this folder; None unless Spark reads the same file beside its newest version."""
     log = LocalLog(folder)
     version = log.find_newest()
     if version < 0 or not (is_one_disk(spark) or _reads_alike(spark, log, version)):
@@ -335,8 +356,10 @@ def find_seen_alike(spark: SparkSession, name: str, folder: Path) -> TargetTable
 
 
 def _find_in_store(name: str, url: str) -> TargetTable | None:
-    """The table at this URL; None where this process finds none, since Spark may have a right that it has not. Raises
-    `StoreError` where the store does not answer."""
+    """Return the table at this URL; None if this process finds none, because Spark may have access that it lacks.
+
+    Raises `StoreError` if the store does not answer.
+    """
     from deltalake.exceptions import DeltaError
 
     try:
@@ -345,7 +368,7 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
         return None
     except StoreError as error:
         if error.is_away:
-            raise  # Spark would wait for the same store, for minutes
+            raise  # Spark would wait for the same store for minutes
         return None
     body: MetadataBody = {"id": head.id, "configuration": head.configuration, "schemaString": head.schema}
     return TargetTable(
@@ -361,7 +384,7 @@ def _find_in_store(name: str, url: str) -> TargetTable | None:
 
 
 def is_empty_store(url: str) -> bool:
-    """Whether there surely is nothing below this URL."""
+    """Whether this URL surely has no objects below it."""
     try:
         return all(key == PROBE for page in open_store(url).list_pages() for key in page)
     except StoreError:
@@ -369,7 +392,7 @@ def is_empty_store(url: str) -> bool:
 
 
 def _is_nowhere(spark: SparkSession, folder: Path) -> bool:
-    """Whether there surely is no such folder for Spark."""
+    """Whether Spark surely sees no such folder."""
     try:
         folder.lstat()
     except FileNotFoundError:
@@ -380,14 +403,14 @@ def _is_nowhere(spark: SparkSession, folder: Path) -> bool:
 
 
 def _reads_alike(spark: SparkSession, log: LocalLog, version: int) -> bool:
-    """Whether Spark finds there what lies here beside this version."""
+    """Whether Spark reads the same file beside this version as this process does."""
     beside = log.path_of(version, "crc" if log.read_checksum(version) else "json")
     if beside.stat().st_size > _MOST_TO_COMPARE:
         return False
     here = beside.read_text(encoding="utf-8")
     try:
         read = spark.read.text(escape_pattern(str(beside)), wholetext=True).collect()
-    except list_spark_errors():  # a Spark elsewhere has no such file, or may not read it
+    except list_spark_errors():  # Spark on another machine has no such file, or may not read it
         return False
     return [row[0] for row in read] == [here]
 

@@ -1,5 +1,7 @@
-"""The ways in which rows are appended to a Delta table, the cheapest first, and the MERGE. Each is one commit with
-the tag."""
+"""The ways to append rows to a Delta table, with the cheapest first, and the MERGE.
+
+Each way makes one commit with the tag.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 
 TRIES = 5
-"""How often a commit is tried that meets commits of others."""
+"""How often a commit is tried if commits of other writers conflict with it."""
 _CONFLICTS = (
     "DELTA_CONCURRENT_APPEND",
     "DELTA_CONCURRENT_DELETE_DELETE",
@@ -39,7 +41,10 @@ _CONFLICTS = (
     "DELTA_CONCURRENT_TRANSACTION",
     "DELTA_CONCURRENT_WRITE",
 )
-"""How Delta says that others' rows got in between. A change of metadata is no such thing: it may be a fence."""
+"""Delta's errors if another writer committed rows at the same time.
+
+A change of metadata is not one, since it may be a fence.
+"""
 
 _TAG = "spark.databricks.delta.commitInfo.userMetadata"
 _THERE = HIDDEN + "there"
@@ -48,9 +53,9 @@ _DELETES = HIDDEN + "deletes"
 
 
 def merge_rows(delta: DeltaOptions, rows: DataFrame, tag: str) -> None:
-    """Merge the rows into the table, in a commit that carries the tag.
+    """Merge the rows into the table, in a commit with the tag.
 
-    Nobody else may write in the rows' session meanwhile: its configuration says what the commit carries.
+    No other thread may write in the rows' session meanwhile, because the session's configuration has the tag.
     """
     from pyspark.sql import functions as F
 
@@ -86,7 +91,7 @@ def _format_merge(delta: DeltaOptions, names: Sequence[str], source: str) -> str
 
 
 def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) -> None:
-    """Commit, and again when others' commits got in between, unless it turns out to have landed all the same."""
+    """Commit, and try again after a conflict with other commits, unless the first try succeeded after all."""
     for left in reversed(range(TRIES)):
         try:
             return commit()
@@ -100,7 +105,7 @@ def commit_persistently(commit: Callable[[], None], landed: Callable[[], bool]) 
 
 @contextlib.contextmanager
 def _tag_commits(spark: SparkSession, tag: str) -> Iterator[None]:
-    """What this session commits in here carries the tag."""
+    """Give the tag to all commits of this session in this block."""
     before = spark.conf.get(_TAG, None)
     spark.conf.set(_TAG, tag)
     try:
@@ -114,7 +119,7 @@ def _tag_commits(spark: SparkSession, tag: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class PendingAppend:
-    """Rows that are to be added to a table, and what their commit says."""
+    """The rows to append to a table, with the labels for their commit."""
 
     spark: SparkSession
     table: TargetTable
@@ -133,7 +138,7 @@ class PendingAppend:
 
     @property
     def instead(self) -> str:
-        """The condition for the rows that make room for these; empty where none do."""
+        """The condition for the rows that these rows replace; empty if they replace none."""
         first = self.labels[0]
         return first.batch.instead.get(first.destination, "")
 
@@ -148,16 +153,16 @@ class PendingAppend:
 
     @property
     def fits_here(self) -> bool:
-        """Whether this process can commit rows of these columns."""
+        """Whether this process can commit rows with these columns."""
         return self.short is not None and self.short.can_take(json.loads(self.frame.schema.json()))
 
     def guard_rows(self) -> AbstractContextManager[DataFrame]:
-        """The rows as Spark reads them. Their write raises `Late` where it begins too late."""
+        """Give the rows as Spark reads them. Their write raises `Late` if it begins too late."""
         return nullcontext(self.frame) if self.deadline is None else self.deadline.guard_rows(self.frame)
 
     @cached_property
     def adoptable(self) -> AdoptableFiles | None:
-        """The files that have the rows, if the table can have them as they are."""
+        """The files that already have the rows, if the table can take them unchanged; else None."""
         paths = self.rows.files() if self.short is not None else None
         found = AdoptableFiles.of(list(paths.values())) if paths else None
         fits = found is not None and self.short is not None and self.short.can_take(found.columns, spelled=True)
@@ -165,32 +170,33 @@ class PendingAppend:
 
     @cached_property
     def short(self) -> DirectWrite | None:
-        """The write that this process commits, which begins when it is first asked for; None where only Spark can."""
+        """The write without Spark, which begins at the first access; None if only Spark can commit."""
         short = self.table.get_direct_table(self.spark)
         return None if short is None else short.begin()
 
 
 class DeltaWriter(ABC):
-    """One way of appending rows. What it declines leaves nothing behind, and goes another way."""
+    """One way to append rows. If it declines rows, it leaves nothing behind, and another way is used."""
 
     @abstractmethod
     def can_take(self, append: PendingAppend) -> bool:
-        """Whether the rows can go this way, as far as that shows. Starts no Spark job."""
+        """Whether the rows can be written this way, as far as that is known. It starts no Spark job."""
 
     @abstractmethod
     def write(self, append: PendingAppend) -> Written | None:
-        """Append all rows in one commit, or nothing; None, with nothing written, if they cannot go this way after all.
+        """Append all rows in one commit, or nothing.
 
-        Called where `can_take` is true. Raises `Late` if the deadline is over.
+        Return None, with nothing written, if the rows cannot be written this way after all. Called only if `can_take`
+        is true. Raises `Late` if the deadline has passed.
         """
 
 
 @dataclass(frozen=True)
 class DirectAppend(DeltaWriter):
-    """This process writes the rows as one file, and one more in the table's log."""
+    """The way in which this process writes the rows as one file, and a version in the table's log."""
 
     collects: int = 4 << 20
-    """Up to so many bytes of a batch, rows that Spark computes are collected."""
+    """The largest size per batch, in bytes, up to which this process collects rows that Spark computes."""
 
     def can_take(self, append: PendingAppend) -> bool:
         from deltalake import Schema
@@ -216,8 +222,10 @@ class DirectAppend(DeltaWriter):
 
 @dataclass(frozen=True)
 class FileAppend(DeltaWriter):
-    """This process commits files that Spark wrote: those that have the rows already, by a hard link where possible, or
-    else new ones."""
+    """The way in which this process commits files that Spark wrote.
+
+    It takes files that already have the rows, by a hard link if possible. Otherwise Spark writes new files.
+    """
 
     def can_take(self, append: PendingAppend) -> bool:
         if append.short is None:
@@ -238,7 +246,7 @@ class FileAppend(DeltaWriter):
         """Have Spark write the rows as files below the table's place."""
         with append.guard_rows() as rows:
             files = short.write_by_spark(rows)
-        if not files:  # Spark commits nothing where there are no rows
+        if not files:  # Spark commits nothing if there are no rows
             if append.frame.isEmpty():
                 return Written(rows=0)
             raise DestinationError(
@@ -250,7 +258,7 @@ class FileAppend(DeltaWriter):
 
 @dataclass(frozen=True)
 class SparkAppend(DeltaWriter):
-    """Spark writes the rows and commits them."""
+    """The way in which Spark writes the rows and commits them."""
 
     def can_take(self, append: PendingAppend) -> bool:
         return True
@@ -267,7 +275,7 @@ class SparkAppend(DeltaWriter):
 
 
 def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) -> Written:
-    """Have Spark do this with the rows, and again when other commits got in between; what it left in the table."""
+    """Have Spark commit the rows, again after each conflict. Return what it left in the table."""
     table = append.table
 
     def attempt() -> None:
@@ -283,8 +291,11 @@ def commit_by_spark(append: PendingAppend, commit: Callable[[DataFrame], None]) 
 def _commit_here(
     append: PendingAppend, commit: Callable[[Callable[[], None]], Written], *, waits: bool = False
 ) -> Written | None:
-    """Commit without Spark; None where a thread of this process commits through Spark, unless this `waits` for it.
-    Whether it landed, if it raises, the table's log says."""
+    """Commit without Spark.
+
+    Return None if a thread of this process is committing through Spark, unless `waits` is true. If the commit raises,
+    the table's log shows whether it succeeded.
+    """
     table, before, deadline = append.table, append.table.version, append.deadline
     with table.hold_apart(waits=waits) as held:
         if not held:
@@ -302,7 +313,7 @@ def _commit_here(
 
 
 WRITERS: Sequence[DeltaWriter] = (DirectAppend(), FileAppend(), SparkAppend())
-"""In the order in which they are asked; the last one takes everything."""
+"""The writers in the order in which they are asked. The last one takes everything."""
 
 
 def append_rows(append: PendingAppend) -> Written:
@@ -315,7 +326,7 @@ def append_rows(append: PendingAppend) -> Written:
 
 @dataclass(frozen=True)
 class RowsWithText(BatchRows):
-    """Rows with one more column, which has this text in each of them."""
+    """Rows with one more column, which has the same text in each row."""
 
     rows: BatchRows
     column: str
