@@ -1,4 +1,4 @@
-"""Rows into a Delta table."""
+"""The destination that writes rows to a Delta table."""
 
 from destinations.delta.delta import Delta
 

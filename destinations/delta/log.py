@@ -1,8 +1,8 @@
 """A Delta table's log: its versions, their writers and their rows.
 
-The log of a table on this machine's disk is read file by file. This takes a tenth of a millisecond, whatever the size
-of the table and of its log. The log in an object store is read in this way too, if this process has access. Any other
-log is read through Spark.
+The log of a table on this machine's disk is read file by file. This takes a tenth of a millisecond for a table and a
+log of any size. The log in an object store is read in this way too, if this process has access. Any other log is read
+through Spark.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class OwnCommits:
                 del self._known[oldest]
 
     def check(self, log: TableLog, newest: int | None = None) -> None:
-        """Raise `Overwritten`, once for each version, if one of these versions was replaced by a file without its label.
+        """Raise `Overwritten`, once for each version, if a file without its label has replaced one of these versions.
 
         A missing version was cleaned up. With `newest`, it checks only so many of the newest versions, and only if the
         last check is too old.

@@ -1,7 +1,7 @@
 """The schemas of rows and Delta tables.
 
-This module has the columns of a new table, the reasons why rows do not fit an existing table, and what the table's
-metadata demands of each row: NOT NULL, CHECK, lengths.
+This module finds the columns of a new table, and the reasons why rows do not fit an existing table. It also finds what
+the table's metadata demands of each row: NOT NULL, CHECK, lengths.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows into the messages of Kafka."""
+"""The destination that sends rows as messages to Kafka."""
 
 from destinations.kafka.kafka import Kafka
 

@@ -1,4 +1,7 @@
-"""Rows as messages of Kafka topics: at least once, or once with a batch and its label in one transaction."""
+"""The destination that sends rows as messages to Kafka topics.
+
+It sends them at least once, or, with a batch and its label in one transaction, once.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +53,13 @@ if TYPE_CHECKING:
 _ONCE = "effectively once for readers of committed messages: a batch and its label are one Kafka transaction"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DEFAULT_BYTES = 1_048_588
-"""The largest message of a topic that sets nothing, by Kafka's default."""
+"""The largest message of a topic that does not set its size, by Kafka's default."""
 _IDLE = 8
-"""So many producers are kept for the next batches."""
+"""How many producers are kept for the next batches."""
 _MANY = 1 << 40
 _WRITER = ("WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
 _ASKER = ("READ", *_WRITER)
-"""The rights on a topic for rows, and on one for labels."""
+"""The rights needed on a topic for rows, and on a topic for labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +150,7 @@ class Kafka(Destination):
 
     @property
     def remembers(self) -> bool:  # type: ignore[override]  # it depends on an option
-        """With `exactly_once` it does."""
+        """Whether it remembers batches, which needs `exactly_once`."""
         return self.exactly_once
 
     @property
@@ -156,7 +159,7 @@ class Kafka(Destination):
 
     @property
     def cluster(self) -> Cluster:
-        """The brokers, as the client reaches them."""
+        """The brokers that the client connects to."""
         return Cluster.of(self.servers, self.options)
 
     @property
@@ -195,7 +198,7 @@ class Kafka(Destination):
         return OpenKafka(destination=self)
 
     def try_out(self) -> None:
-        """Raises what keeps it from the brokers, the topic and its transactions. Sends nothing."""
+        """Raise what prevents access to the brokers, the topic or the transactions. It sends nothing."""
         with _explain():
             _, labels = self.find_ids()
             self.cluster.read_settings([*([self.topic] if self.topic else []), *([self.label_topic] if labels else [])])
@@ -207,7 +210,7 @@ class Kafka(Destination):
                 raise DestinationError(str(error), hint="Run `wherry doctor FILE` again, one at a time.") from error
 
     def find_missing_rights(self) -> Sequence[str]:
-        """The rights on the topic, and on that of the labels, that the user does not have."""
+        """Return the rights on the topic and on the topic of the labels that the user lacks."""
         with _explain():
             _, labels = self.find_ids()
             topics = [
@@ -219,7 +222,7 @@ class Kafka(Destination):
             ]
 
     def load_coding(self) -> Coding | None:
-        """What writes values in Avro and Protobuf, by the newest schema. Raises `OriginError`."""
+        """Return the coding for values in Avro and Protobuf, with the newest schema. Raises `OriginError`."""
         if self.format not in CODED:
             return None
         if self.registry:
@@ -238,13 +241,13 @@ class Kafka(Destination):
         return coding
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
-        """A topic has an id that no other one has, in this cluster or elsewhere."""
+        """Whether the topics have the same ids. No other topic has the id of a topic, in this cluster or elsewhere."""
         topic, labels, _ = f"{known.id}  ".split(" ")[:3]
         with _explain():
             return bool(topic or labels) and (topic, labels) == self.find_ids()
 
     def find_ids(self) -> tuple[str, str]:
-        """The ids of the topic and of the one for labels, as far as there is one of them."""
+        """Return the ids of the topic and of the topic for labels. Each is empty if there is no such topic."""
         cluster, topic, labels = self.cluster, "", ""
         if self.topic is not None:
             topic = cluster.find_topics([self.topic], None)[self.topic][0]
@@ -256,7 +259,7 @@ class Kafka(Destination):
 
 @dataclass(eq=False)
 class OpenKafka(OpenDestination):
-    """The topics of a Kafka destination, as one run knows them."""
+    """The topics of a Kafka destination that a run has open."""
 
     destination: Kafka
     _known: str = ""
@@ -307,7 +310,7 @@ class OpenKafka(OpenDestination):
             reach("in-write", first.destination)
             return [self._make_label_message(label, labels, sent) for label in labels] if destination.remembers else []
 
-        with _explain(away=True), self._borrow_sender(first) as sender:  # before a row is read: so a question fences it
+        with _explain(away=True), self._borrow_sender(first) as sender:  # before reading, so a question fences it
             table = rows.table()
             frame = rows.frame() if table is None else TableRows(spark, table, rows.schema).frame()
             most = min((limit.bytes for limit in self._limits.values()), default=0) if destination.shortens else None
@@ -320,7 +323,7 @@ class OpenKafka(OpenDestination):
         return sent if len(labels) == 1 else Written(rows=sent.rows)
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
-        """Asking opens the lane's producer: no other one can commit a batch of that lane from then on."""
+        """Find the batch. This opens the lane's producer, so no other producer can then commit a batch of that lane."""
         destination = self.destination
         if not destination.exactly_once:
             return None
@@ -344,7 +347,10 @@ class OpenKafka(OpenDestination):
         return None
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        """Ends what this process began. What another one began is fenced lane by lane, when its batch is asked for."""
+        """End the writes that this process began.
+
+        Writes of another process are fenced lane by lane, when Wherry asks for the lane's batch.
+        """
         self._fence = token
 
     def close(self) -> None:
@@ -353,12 +359,12 @@ class OpenKafka(OpenDestination):
 
     @cached_property
     def _coding(self) -> Coding | None:
-        """What writes values in Avro and Protobuf, by the schema that is the newest when the run begins."""
+        """The coding for values in Avro and Protobuf, with the schema that is the newest when the run begins."""
         return self.destination.load_coding()
 
     @cached_property
     def _limits(self) -> Mapping[str, TopicLimits]:
-        """What each topic takes that a row may go to."""
+        """The limits of each topic to which a row may go."""
         destination, cluster = self.destination, self.destination.cluster
         names, pattern = ([destination.topic], None) if destination.topic else ([], ".*")
         topics = cluster.find_topics(names, pattern)
@@ -438,13 +444,13 @@ class OpenKafka(OpenDestination):
         return OutgoingMessage(topic=self.destination.label_topic, key=name.encode(), value=json.dumps(note).encode())
 
     def _name_producer(self, label: Label) -> str:
-        """The transactional id of a lane. Its batches come one after the other."""
+        """Return the transactional id of a lane. Its batches are written one after the other."""
         parts = [self.destination.transactional_id, label.batch.pipeline, label.destination, label.batch.lane]
         return ".".join(parts)
 
     @contextlib.contextmanager
     def _borrow_sender(self, label: Label, *, anew: bool = False) -> Iterator[Sender]:
-        """The lane's producer. It is kept for the next batch, unless something goes wrong."""
+        """Borrow the lane's producer. It is kept for the next batch, unless an error occurs."""
         name = self._name_producer(label) if self.destination.exactly_once else ""
         with self._lock:
             mine = [each for each in self._idle if each.transactional_id == name]
@@ -458,7 +464,7 @@ class OpenKafka(OpenDestination):
             self._idle = [*self._idle, sender][-_IDLE:]
 
     def _read_labels(self, name: str) -> Sequence[LabelNote]:
-        """The labels under this transactional id that are kept, the newest last."""
+        """Return the labels with this transactional id that the topic still has, with the newest last."""
         destination, cluster = self.destination, self.destination.cluster
         topics = cluster.find_topics([destination.label_topic], None)
         written = cluster.list_ends(topics, committed=False)
@@ -466,7 +472,7 @@ class OpenKafka(OpenDestination):
         while any(known.end < written[each].end for each, known in cluster.list_ends(topics).items()):
             if time.monotonic() > until:
                 raise ConnectionError(f"A transaction of another lane is open in {destination.label_topic}.")
-            time.sleep(0.05)  # it ends when that lane's batch is committed, asked for, or given up by Kafka
+            time.sleep(0.05)  # it ends when that lane's batch is committed or asked for, or when Kafka gives up
         messages = cluster.read({each: (known.first, known.end) for each, known in written.items()}, _MANY) or []
         mine = [message.value() for message in messages if message.key() == name.encode()]
         return [check_shape(LabelNote, json.loads(value)) for value in mine if value is not None]
@@ -481,7 +487,7 @@ class OpenKafka(OpenDestination):
 
 
 def _check_format(options: Kafka) -> None:
-    """Raises ValueError unless the format is known, and has the options that it may have."""
+    """Raise ValueError unless the format is known, and has only the options that it may have."""
     if options.format not in FORMATS:
         raise ValueError(f"format: expected {', '.join(FORMATS)}, got {options.format!r}")
     check_coding(options)
@@ -499,7 +505,7 @@ def _check_format(options: Kafka) -> None:
 
 
 class LabelNote(TypedDict):
-    """What the label topic keeps of a batch; the newest of each lane stays."""
+    """The record of a batch in the label topic, which keeps the newest record of each lane."""
 
     key: str
     pipeline: str
@@ -520,8 +526,10 @@ _COMPACTED: Mapping[str, Any] = {
 
 @contextlib.contextmanager
 def _explain(*, away: bool = False) -> Iterator[None]:
-    """What the client says of topics and offsets are errors of the destination in here. With `away` brokers that do not
-    answer raise `ConnectionError`, so that the batch is tried again."""
+    """Raise the client's errors about topics and offsets as errors of the destination.
+
+    With `away`, brokers that do not answer raise `ConnectionError`, so that the batch is tried again.
+    """
     try:
         yield
     except OriginError as error:

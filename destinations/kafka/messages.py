@@ -1,4 +1,4 @@
-"""How rows become messages of Kafka: which columns are what, in SQL, and which rows cannot become one."""
+"""How rows become Kafka messages, in SQL, and which rows cannot be messages."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CSV_OPTIONS = {
 }  # fmt: skip
 """The options of Spark's writer for CSV that a definition may give."""
 _OVERHEAD = 1_000
-"""So many bytes of a message are what Kafka and Wherry add to a row, at most."""
+"""How many bytes Kafka and Wherry add to a row at most."""
 JSON_OPTIONS: Mapping[str, str] = {**TIMES, "timeZone": "UTC"}
 """How a JSON value writes timestamps."""
 _JSON = quote_map({**JSON_OPTIONS, "ignoreNullFields": "false"})
 _VALUE = HIDDEN + "value"
-"""The column that has a value in Avro or Protobuf, or why there is none."""
+"""The column with a value in Avro or Protobuf, or with the reason why a row has none."""
 _AS_TEXT = ("string", "boolean", "byte", "short", "integer", "long", "date")
 _HEADER = "array<struct<key: string, value: binary>>"
 _LETTERS = tuple(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
@@ -55,11 +55,11 @@ _CAUSES: Mapping[str, Mapping[str, str]] = {
         "__connect.errors.exception.message": "message",
     },
 }
-"""The headers that say why a row was refused, and the columns of the DLQ that they are made of."""
+"""The headers with the reason for a refusal, and the columns of the DLQ that they come from."""
 
 
 class MessageOptions(Protocol):
-    """The options that say which columns of a row become what of a message."""
+    """The options that map the columns of a row to the parts of a message."""
 
     @property
     def format(self) -> str: ...
@@ -81,24 +81,24 @@ class MessageOptions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class TopicLimits:
-    """What a topic takes."""
+    """The limits of a topic."""
 
     partitions: int
     bytes: int
-    """The largest message, with its key and headers."""
+    """The size of the largest message, with its key and headers."""
 
 
 @dataclass(frozen=True)
 class MessageColumns:
-    """Rows of one schema as messages."""
+    """The mapping from rows of one schema to messages."""
 
     options: MessageOptions
     schema: StructType
     coding: Coding | None = None
-    """What writes values in Avro and Protobuf."""
+    """The coding for values in Avro and Protobuf; None for other formats."""
 
     def list_problems(self) -> Sequence[str]:
-        """Why the rows cannot be messages, a sentence each."""
+        """Return why the rows cannot be messages, one sentence for each problem."""
         options = self.options
         problems = []
         for option, name in self._list_used():
@@ -118,10 +118,10 @@ class MessageColumns:
         return problems
 
     def select(self, rows: DataFrame, *, shorten_to: int | None = None) -> DataFrame:
-        """The key, value, topic, partition and headers of each row, and why it has no value; the topic is NULL where
-        all have the same.
+        """Return the key, value, topic, partition and headers of each row, and why it has no value.
 
-        A refused row that would have more bytes than `shorten_to` comes without its values.
+        The topic is NULL if all rows have the same topic. A refused row that would have more bytes than `shorten_to`
+        comes without its values.
         """
         topic = quote_name(self.options.topic_column) if self.options.topic_column else "cast(null as string)"
         partition = quote_name(self.options.partition) if self.options.partition else "null"
@@ -137,16 +137,16 @@ class MessageColumns:
 
     @property
     def key(self) -> str:
-        """The key, as bytes."""
+        """The SQL for the key, as bytes."""
         return "cast(null as binary)" if self.options.key is None else self._make_bytes(self.options.key)
 
     @property
     def value(self) -> str:
-        """The value, as bytes. In Avro and Protobuf `encode` gives it."""
+        """The SQL for the value, as bytes. In Avro and Protobuf, `encode` computes it."""
         return f"{_VALUE}.value" if self.coding else encode_value(self.options, self.schema)
 
     def encode(self) -> Column:
-        """The value in Avro or Protobuf, and why a row has none. Python computes it in Spark's workers."""
+        """Return the value in Avro or Protobuf, and why a row has none. Python computes it in Spark's workers."""
         assert self.coding is not None
         send_by_value()
         encoder = RowEncoder(coding=self.coding, schema=self._record.json())
@@ -166,7 +166,7 @@ class MessageColumns:
 
     @property
     def headers(self) -> str:
-        """The headers, an array of keys and bytes. A column that is NULL gives none."""
+        """The SQL for the headers, an array of keys and bytes. A column that is NULL gives no header."""
         parts = []
         for name in self.options.headers:
             kind, column = self._get_type(name), quote_name(name)
@@ -187,12 +187,12 @@ class MessageColumns:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether the rows are those of a DLQ."""
+        """Whether the rows are rows of a DLQ."""
         return tuple(self.schema.names) == _LETTERS
 
     @property
     def size(self) -> str:
-        """How many bytes the message has at most."""
+        """The SQL for the largest size in bytes that the message can have."""
         octets = "coalesce(octet_length({}), 0)".format
         summed = f"(n, e) -> n + 20 + {octets('e.key')} + {octets('e.value')}"
         has_headers = self.options.headers or self.is_dead_letter
@@ -201,7 +201,7 @@ class MessageColumns:
         return f"({' + '.join([*sizes, added])} + {_OVERHEAD})"
 
     def make_demands(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Stage]:
-        """What the topics and the format demand of each row."""
+        """Return what the topics and the format demand of each row, as stages."""
         rules = list(self._make_rules(topic, limits))
         if self.coding is None:
             yield Demands(rules=rules)
@@ -211,7 +211,7 @@ class MessageColumns:
         yield CheckValues(columns=self, fits=rules[-1])
 
     def _make_rules(self, topic: str | None, limits: Mapping[str, TopicLimits]) -> Iterator[Rule]:
-        """What the topics demand of each row, the size last."""
+        """Return what the topics demand of each row, as rules. The rule for the size is the last one."""
         column, partition = self.options.topic_column, self.options.partition
         key = [self.options.key] if self.options.key else []
         most = partitions = ""
@@ -265,7 +265,7 @@ class MessageColumns:
             yield from self._check_kind("value", options.value, ("struct", "map", "array", "variant"))
 
     def _check_record(self, coding: Coding) -> Iterator[str]:
-        """Why the columns do not fit the schema of the values."""
+        """Return why the columns do not fit the schema of the values."""
         if self.options.value is not None and not isinstance(self._get_type(self.options.value), T.StructType):
             found = self._get_type(self.options.value).simpleString()
             yield f"value: {self.options.value} is {found}; expected struct"
@@ -287,11 +287,11 @@ class MessageColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckValues(Stage):
-    """Refuses the rows that have no value in Avro or Protobuf, and those whose message is too large."""
+    """Refuses rows that have no value in Avro or Protobuf, and rows whose message is too large."""
 
     columns: MessageColumns
     fits: Rule
-    """Whether a message fits into its topic."""
+    """The rule that a message fits into its topic."""
 
     def apply(self, rows: Rows) -> Rows:
         why, too_large = F.col(_VALUE)["why"], ~F.coalesce(F.expr(self.fits.holds), F.lit(False))
@@ -301,14 +301,16 @@ class CheckValues(Stage):
 
 
 def list_fields(options: MessageOptions, schema: StructType) -> Sequence[str]:
-    """The columns that are fields of a value: all but those for the topic, the partition and headers."""
+    """Return the columns that are fields of a value: all except those for the topic, the partition and the headers."""
     beside = {name.lower() for name in (options.topic_column, options.partition, *options.headers) if name}
     return [name for name in schema.names if name.lower() not in beside]
 
 
 def encode_value(options: MessageOptions, schema: StructType, *, without: Sequence[str] = ()) -> str:
-    """The value of a message in the format that was chosen, as SQL that gives bytes. The columns in `without` are NULL
-    in an object."""
+    """Return the SQL for the value of a message as bytes, in the given format.
+
+    In an object, the columns in `without` are NULL.
+    """
     if options.format in ("text", "raw"):
         return f"cast({quote_name(options.value or 'value')} as binary)"
     if options.value is not None:
@@ -324,7 +326,7 @@ def encode_value(options: MessageOptions, schema: StructType, *, without: Sequen
 
 
 def _count_moments(column: str, kind: DataType, depth: int = 0) -> str:
-    """The column with timestamps as microseconds and dates as days: Python holds only those of some years."""
+    """Return the column with timestamps as microseconds and dates as days. Python supports only some years."""
     if isinstance(kind, T.TimestampType):
         return f"unix_micros({column})"
     if isinstance(kind, T.DateType):

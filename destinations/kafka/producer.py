@@ -1,4 +1,4 @@
-"""Sends messages to Kafka with its own client: all that were acknowledged, or in one transaction all or none."""
+"""Sends messages to Kafka with Kafka's client. In a transaction, all messages of a batch become visible, or none."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 _BUFFER = 16 << 10
-"""So many KiB of messages wait in this process at most. A slow broker takes them before they are given up."""
+"""How many KiB of messages wait in this process at most. A slow broker takes these before their time is over."""
 _POLL = 500
-"""After so many messages the client is asked what became of earlier ones."""
+"""After how many messages the client is asked what happened to earlier ones."""
 _LARGEST = 1_000_000_000
-"""No message can have more bytes, by the client's own limit."""
+"""The largest message in bytes, by the limit of the client."""
 OWN = (
     "bootstrap.servers",
     "enable.idempotence",
@@ -30,36 +30,36 @@ OWN = (
     "error_cb",
     "on_delivery",
 )
-"""The settings of the client that are Wherry's to make."""
+"""The settings of the client that only Wherry sets."""
 
 
 class ProducerFenced(Exception):
-    """Another producer took over the lane's transactional id. Nothing of the batch became visible."""
+    """Another producer took over the lane's transactional id. No message of the batch became visible."""
 
 
 class OutgoingMessage(NamedTuple):
-    """What is sent to a topic."""
+    """A message to a topic."""
 
     topic: str
     key: bytes | None
     value: bytes | None
     partition: int | None = None
-    """None: Kafka's client chooses one by the key."""
+    """The partition. If it is None, Kafka's client chooses one by the key."""
     headers: list[tuple[str, str | bytes | None]] = []  # noqa: RUF012 -- it is only read
 
 
 @dataclass(eq=False)
 class Sender:
-    """One producer. It sends the messages of one batch at a time."""
+    """A producer. It sends the messages of one batch at a time."""
 
     cluster: Cluster
     transactional_id: str = ""
-    """The id of its transactions; each batch is one transaction.
+    """The id of its transactions. Each batch is one transaction.
 
-    A new sender with the same id ends the transactions of the others.
+    A new sender with the same id ends the transactions of earlier senders.
     """
     largest: Sequence[int] = ()
-    """How many bytes each topic takes at once, as far as that is known."""
+    """How many bytes each topic takes at once, as far as they are known."""
     _producer: Producer = field(init=False, repr=False)
     _refused: list[tuple[KafkaError, Message]] = field(default_factory=list, init=False, repr=False)
     _words: list[str] = field(default_factory=list, init=False, repr=False)
@@ -71,7 +71,7 @@ class Sender:
         sizes = [min(size, _LARGEST) for size in self.largest]
         preset: dict[str, Any] = {
             "linger.ms": 5,
-            "partitioner": "murmur2_random",  # as Java's producers choose
+            "partitioner": "murmur2_random",  # as Java's producers do
             "queue.buffering.max.kbytes": _BUFFER,
             "message.timeout.ms": int(self.cluster.seconds * 1000),
         }
@@ -81,14 +81,14 @@ class Sender:
             most = int(settings.get("transaction.timeout.ms", 900_000))
             preset |= {"transaction.timeout.ms": most, "transactional.id": self.transactional_id}
             preset["message.timeout.ms"] = min(most, preset["message.timeout.ms"])
-        refused, words = self._refused, self._words  # not `self`: the client's threads end once it is let go
+        refused, words = self._refused, self._words  # not `self`, so that the client's threads can end
         own = {
             "enable.idempotence": True,
             "delivery.report.only.error": True,
             "on_delivery": lambda error, message: refused.append((error, message)),
             "error_cb": lambda error: words.append(error.str()),
             "logger": silence_client(),
-            "log_level": 2,  # the client's last words go past the logger
+            "log_level": 2,  # the client's last messages bypass the logger
         }
         try:
             self._producer = Producer({**preset, **settings, **own})
@@ -104,10 +104,10 @@ class Sender:
         check: Callable[[], None],
         close: Callable[[Written], Sequence[OutgoingMessage]],
     ) -> Written:
-        """Send these messages, and then those that `close` gives for what was sent.
+        """Send these messages, and then those that `close` returns for what was sent.
 
-        `check` is called right before the transaction is committed. An error of either leaves nothing visible of a
-        transaction. Raises `ConnectionError` where the brokers did not answer, and `ProducerFenced`.
+        `check` is called right before the transaction is committed. If either raises, no message of a transaction
+        becomes visible. Raises `ConnectionError` if the brokers did not answer, and `ProducerFenced`.
         """
         from confluent_kafka import KafkaException
 
@@ -121,7 +121,7 @@ class Sender:
                 self._commit()
         except (KafkaException, SystemError) as error:
             self._abandon()
-            known = error.__cause__ if isinstance(error, SystemError) else error  # a callback behind a fatal error
+            known = error.__cause__ if isinstance(error, SystemError) else error  # a callback error after a fatal error
             if not isinstance(known, KafkaException):
                 raise
             raise self._explain(known, "take the rows of a batch") from known
@@ -150,12 +150,12 @@ class Sender:
             try:
                 self._producer.produce(message.topic, message.value, message.key, headers=message.headers, **given)
                 return
-            except BufferError:  # it is full: wait for an acknowledgement
+            except BufferError:  # the buffer is full: wait for an acknowledgement
                 self._producer.poll(0.1)
                 self._check_refused()
 
     def _check_refused(self) -> None:
-        """Raises what became of the first message that was not taken."""
+        """Raise the error of the first message that Kafka refused."""
         from confluent_kafka import KafkaException
 
         if self._refused:
@@ -176,7 +176,10 @@ class Sender:
                     raise
 
     def _abandon(self) -> None:
-        """Drop what waits. What was sent of a transaction is aborted: here, by the next sender, or in time by Kafka."""
+        """Drop the waiting messages.
+
+        The transaction is aborted: here, by the next sender, or by Kafka after its timeout.
+        """
         from confluent_kafka import KafkaException
 
         try:
@@ -187,7 +190,7 @@ class Sender:
             self._words.append(str(error))
 
     def _explain(self, error: KafkaException, what: str) -> Exception:
-        """The error in our words. None of the client's has a password in it."""
+        """Return the error in Wherry's words. None of the client's texts has a password."""
         from confluent_kafka import KafkaError
 
         known = error.args[0]

@@ -1,1 +1,1 @@
-"""The ways in which a batch is carried: which there are, which one is taken, and what each of them does."""
+"""The ways in which Wherry processes a batch, and how it chooses one."""

@@ -1,5 +1,4 @@
-"""Where the rows of planned batches come from, the stages that they pass, and what a destination demands of them
-now."""
+"""The source of planned batches: origins, stages, and the current demands of the destinations."""
 
 from __future__ import annotations
 
@@ -38,28 +37,28 @@ if TYPE_CHECKING:
 
 @dataclass
 class BatchReader:
-    """All origins of a run, and the way of each one's rows."""
+    """The origins of a run, and the stages of each origin's rows."""
 
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """By all names that they have or had."""
+    """The destinations by all names that they have or had."""
     lines: Mapping[str, StageChain] = field(default_factory=dict)
     """The stages of each origin's rows, once the run is open."""
     definition: str = ""
-    """The hash of the definition that this run carries with."""
+    """The hash of this run's definition."""
     before: Mapping[str, StageChain] = field(default_factory=dict)
-    """The same stages before the run is open, without what destinations demand."""
+    """The same stages before the run is open, without the demands of destinations."""
     protection: Protection = Protection()
-    """What masks the rows that are shown."""
+    """Masks the rows that are shown."""
     claiming: set[str] = field(default_factory=set)
-    """The lanes in which this run met a large value, or a reference to one."""
+    """The lanes in which this run met a large value, or a reference to a large value."""
     fit_large_rows: Callable[[], None] = lambda: None
     """Prepares Spark's sessions for rows with such values."""
     fix: Callable[[StageChain, Span], StageChain] | None = None
-    """The way of a replay's rows, from that of their origin's rows."""
+    """Returns the stages of a replay's rows, from the stages of their origin's rows."""
 
     def find_origin(self, batch: Batch) -> Origin:
-        """Where the batch's rows are read."""
+        """Return the origin from which the batch's rows are read."""
         found = self.origins.get(REPLAY if is_replay(batch.lane) else batch.origin)
         if found is None:
             raise OriginError(
@@ -69,8 +68,10 @@ class BatchReader:
         return found
 
     def find_chain(self, plan: PlannedBatch) -> StageChain:
-        """The way of a batch's rows; those of the DLQ go to some destinations only, and what the others would refuse
-        is nobody's concern."""
+        """Return the stages of a batch's rows.
+
+        Rows of the DLQ go only to some destinations. The demands of other destinations do not apply to them.
+        """
         line = self.lines[plan.batch.origin]
         if not is_replay(plan.batch.lane):
             return line
@@ -79,26 +80,26 @@ class BatchReader:
         return replace(line, branches={name: line.branches[name] for name in plan.destinations})
 
     def find_known_chain(self, plan: PlannedBatch) -> StageChain:
-        """The way of a batch's rows, also before the run is open."""
+        """Return the stages of a batch's rows, also before the run is open."""
         return self.lines.get(plan.batch.origin) or self.before[plan.batch.origin]
 
     def is_known(self, plan: PlannedBatch) -> bool:
-        """Whether the stages that the batch was planned with are those of this run."""
+        """Whether the batch was planned with the stages of this run."""
         origin = plan.batch.origin
         return plan.batch.definition == self.definition and (origin in self.lines or origin in self.before)
 
     def begin_claims(self, plan: PlannedBatch) -> None:
-        """From now on large values of the batch's lane go to their store, and come back from there."""
+        """From now on, put large values of the batch's lane into their store, and read them from it."""
         note_user(self.find_known_chain(plan), plan.batch.pipeline)
         self.fit_large_rows()
         self.claiming.add(plan.batch.lane)
 
     def fetch_rows(self, spark: SparkSession, batch: Batch, *, places: bool = False) -> BatchRows:
-        """A batch's rows as they are read."""
+        """Return a batch's rows as they are read."""
         return self.find_origin(batch).fetch(spark, [strip_lane_prefix(batch)], places=places)
 
     def make_empty_rows(self, spark: SparkSession, batch: Batch) -> StraightRows:
-        """No rows, with the columns that the batch's rows have when they are read."""
+        """Return an empty frame with the columns that the batch's rows have when they are read."""
         from pyspark.sql.types import StructType
 
         from stages.rows import StraightRows
@@ -109,7 +110,7 @@ class BatchReader:
     def read_straight_frame(
         self, spark: SparkSession, plan: PlannedBatch, read: BatchRows | None = None
     ) -> tuple[DataFrame, RowTally]:
-        """The rows of a straight batch as Spark reads them, and their counter."""
+        """Return the rows of a straight batch as Spark reads them, and their tally."""
         from runners.ways.row_outcomes import RowTally
         from stages.rows import StraightRows
 
@@ -121,7 +122,7 @@ class BatchReader:
         return apply_chain(rows, line.common, plan.pins).frame, tally
 
     def ask_demands(self, spark: SparkSession, batch: Batch) -> None:
-        """Use the present constraints of the destinations: a table may have got a constraint since the run began."""
+        """Use the current constraints of the destinations. A table may have got one after the run began."""
 
         line = self.lines[batch.origin].with_demands({})
         rows = apply_chain(self.make_empty_rows(spark, batch), line.common, {})
@@ -131,23 +132,23 @@ class BatchReader:
 
 
 def sum_sizes(sizes: Iterable[int | None]) -> int | None:
-    """All of these together; None where one is not known."""
+    """Return the sum of these sizes; None if one is unknown."""
     known = list(sizes)
     return None if None in known else sum(each or 0 for each in known)
 
 
 def strip_lane_prefix(batch: Batch) -> Batch:
-    """The batch as its origin knows it: with the origin's own name of the lane."""
+    """Return the batch as its origin knows it: with the name that the origin gave to the lane."""
     return replace(batch, lane=batch.lane.rpartition("/")[2])
 
 
 def list_columns(batch: Batch) -> tuple[str, ...]:
-    """The names of the columns that the batch was planned with."""
+    """Return the names of the columns that the batch was planned with."""
     return tuple(field["name"] for field in json.loads(batch.schema)["fields"])
 
 
 def list_demands_now(spark: SparkSession, destination: Destination, rows: StructType) -> Sequence[Stage]:
-    """The stages that such rows pass before they are written."""
+    """Return the stages that such rows pass before they are written."""
     with contextlib.closing(destination.open()) as opened:
         return opened.demands(spark, rows)
 
@@ -155,8 +156,10 @@ def list_demands_now(spark: SparkSession, destination: Destination, rows: Struct
 def would_refuse(
     spark: SparkSession, destination: Destination, rows: DataFrame, labels: Mapping[str, str | int | datetime]
 ) -> bool:
-    """Whether the destination would refuse one of these rows, which were decided for it; nothing is written. Raises
-    `Misfit` where it takes no such rows at all any more."""
+    """Whether the destination would refuse one of these rows, which were decided for it. It writes nothing.
+
+    Raises `Misfit` if the destination no longer takes such rows at all.
+    """
     from pyspark.sql import functions as F
 
     with contextlib.closing(destination.open()) as opened:

@@ -1,4 +1,4 @@
-"""A batch at whose rows a stage's own expressions raise: these rows are found where nothing can land, and refused."""
+"""Finds the rows at which a stage's expressions raise, without any effect outside, and refuses them."""
 
 from __future__ import annotations
 
@@ -38,19 +38,24 @@ _TOGETHER = re.compile(
 
 @dataclass
 class RowErrorIsolator:
-    """Looks for the rows at which stages raise, section by section. What it looks at is written down first, so that
-    neither the origin nor a stage that asks outside is asked again."""
+    """Looks for the rows at which stages raise, section by section.
+
+    It writes the rows down before it looks at them. So neither the origin nor a stage that calls another system is
+    called again.
+    """
 
     preparation: BatchDecision
     also: Sequence[str] = ()
-    """Words of errors that pass by themselves, beside those that are known."""
+    """More texts of errors that pass by themselves, beside the known ones."""
     tries: int = 0
     """How often rows were computed to see whether they raise."""
     _written: itertools.count[int] = field(default_factory=itertools.count)
 
     def describe(self, rows: MarkedRows) -> DataFrame:
-        """What `BatchDecision.describe` gives, without what raises: such rows are refused, by the stage that raises and
-        in the cause's own words."""
+        """Return what `BatchDecision.describe` returns, but refuse the rows at which a stage raises.
+
+        The stage that raises refuses them, with the text of the error.
+        """
         preparation, line = self.preparation, self.preparation.line
         rows = preparation.begin_rows(rows)
         for run in split_runs(line.common):
@@ -58,13 +63,16 @@ class RowErrorIsolator:
         return apply_branches(self.isolate_for_branches(rows), line, preparation.pins)
 
     def isolate(self, rows: MarkedRows, run: Sequence[PlacedStage]) -> MarkedRows:
-        """The rows at the door of these steps (`split_runs`), which then refuse those at which one of them raises."""
+        """Return the rows before these steps (`split_runs`).
+
+        The steps then refuse the rows at which one of them raises.
+        """
         if run[0].stage.changes_rows:
             return self._isolate(rows, run, self._apply_changing)
         return rows if run[0].stage.asks_outside else self._isolate(rows, run, self._apply_steps)
 
     def isolate_for_branches(self, rows: MarkedRows) -> MarkedRows:
-        """The same, where rows part for their destinations."""
+        """Return the rows before the branches, which then refuse the rows at which one of their stages raises."""
         last = [step for steps in self.preparation.line.branches.values() for step in steps]
         return self._isolate(rows, last, self._apply_branches) if last else rows
 
@@ -74,7 +82,7 @@ class RowErrorIsolator:
         steps: Sequence[PlacedStage],
         behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
     ) -> MarkedRows:
-        """The rows, beside those at which one of the steps raises what it said (`POISON`)."""
+        """Return the rows. Those at which one of the steps raises have the error beside them (`POISON`)."""
         kept = tuple(name for name in rows.kept if name != POISON)
         place = F.col(PLACE)
         order = Window.partitionBy(F.lit(0)).orderBy(place["part"], place["block"], place["row"])
@@ -84,7 +92,7 @@ class RowErrorIsolator:
         frame = self.preparation.store.read(self.preparation.spark, name)
         rows = replace(rows, frame=frame, kept=kept)
 
-        tried = replace(rows, hold=None)  # a part of the rows is no batch that could be judged
+        tried = replace(rows, hold=None)  # a part of the rows is no whole batch, which a stage could judge
 
         limits = self.preparation.limits
 
@@ -113,10 +121,10 @@ class RowErrorIsolator:
         return replace(rows, frame=frame, kept=(*kept, POISON))
 
     def _try(self, frame: DataFrame, steps: Sequence[PlacedStage], *, few: bool) -> None:
-        """Compute all of the frame, which is behind these steps, for nothing. Raises `AttemptRaised` if a row may be to
-        blame.
+        """Compute all rows of the frame, which is the result of these steps, and discard them.
 
-        Where a statement puts rows together, a row is to blame only for a value that Spark itself calls wrong.
+        Raises `AttemptRaised` if a row may be the cause. If a statement combines rows, a row is the cause only if Spark
+        reports an invalid value.
         """
         try:
             with _disable_codegen(self.preparation.spark) if few else contextlib.nullcontext():
@@ -136,7 +144,7 @@ class RowErrorIsolator:
         steps: Sequence[PlacedStage],
         behind: Callable[[MarkedRows, Sequence[PlacedStage]], DataFrame],
     ) -> int:
-        """The number of the first step at which the row raises."""
+        """Return the number of the first step at which the row raises."""
         for upto in range(1, len(steps)):
             try:
                 self._try(behind(row, steps[:upto]), steps, few=True)
@@ -162,7 +170,7 @@ class RowErrorIsolator:
 
 @contextlib.contextmanager
 def _disable_codegen(spark: SparkSession) -> Iterator[None]:
-    """Spark compiles nothing in here: for a few rows that takes longer than all the rest of a query."""
+    """Stop Spark from compiling code in this block. For a few rows, compiling takes longer than the rest of a query."""
     keys = [key for key in _COMPILING if spark.conf.isModifiable(key)]
     before = {key: spark.conf.get(key, None) for key in keys}
     for key in keys:
@@ -175,7 +183,7 @@ def _disable_codegen(spark: SparkSession) -> Iterator[None]:
 
 
 def _does_combine_rows(frame: DataFrame) -> bool:
-    """Whether a statement behind which the frame is looks at several rows at once, as Spark plans it."""
+    """Whether a statement in the frame's query looks at several rows at once, by Spark's plan."""
     explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
     plan = explained.partition("== Analyzed Logical Plan ==")[2].partition("== Optimized Logical Plan ==")[0]
     asked = len(re.findall(r"^[\s:]*[:+]- CTERelationRef ", plan, re.MULTILINE))
@@ -183,13 +191,13 @@ def _does_combine_rows(frame: DataFrame) -> bool:
 
 
 def _part(rows: MarkedRows, first: int, end: int) -> MarkedRows:
-    """Some of the rows, `end` exclusive."""
+    """Return some of the rows; `end` is exclusive."""
     index = F.col(_INDEX)
     return replace(rows, frame=rows.frame.where((index >= first) & (index < end)).drop(_INDEX))
 
 
 def _make_poison(found: dict[int, tuple[int, AttemptRaised]]) -> Any:
-    """From each row's index to what is known of it."""
+    """Return a map from each row's index to its error."""
     pairs: list[Any] = []
     for index, (step, raised) in found.items():
         fields = {"step": F.lit(step), "code": F.lit(raised.code), "message": F.lit(raised.message)}
@@ -198,7 +206,7 @@ def _make_poison(found: dict[int, tuple[int, AttemptRaised]]) -> Any:
 
 
 def split_runs(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
-    """The steps one after the other, in runs that can be looked at together."""
+    """Return the steps in order, in runs whose rows can be tried together."""
     runs: list[list[PlacedStage]] = []
     for step in steps:
         alone = step.stage.changes_rows or step.stage.asks_outside

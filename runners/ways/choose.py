@@ -1,4 +1,4 @@
-"""Which way a batch takes: the first one that can, in this order."""
+"""The choice of the way for a batch: the first one that can take it, in this order."""
 
 from __future__ import annotations
 
@@ -25,38 +25,41 @@ Result = TypeVar("Result")
 
 GROUPED, STRAIGHT = Grouped(), Straight()
 COMMITTING = (GROUPED, STRAIGHT)
-"""The ways whose write is the decision. The planner of the batch chooses between them."""
+"""The ways whose write is the decision. The batch's planner chooses between them."""
 WRITTEN = WrittenWay()
 DECIDING: Sequence[Way[BatchDecision, Prepared]] = (InProcess(), CopyFiles(), OnePass(), WRITTEN)
-"""Decided first, delivered after. The last one can always."""
+"""The ways that decide a batch before its delivery. The last one takes every batch."""
 
 EVERY: Sequence[Way[Any, Any]] = (*COMMITTING, *DECIDING)
 
 
 def list_ways_off(ways: Sequence[str]) -> frozenset[str]:
-    """The ways that no batch takes where only these may be taken; all may where none is named."""
+    """Return the ways that no batch takes if only these may be used. If `ways` is empty, all may be used."""
     return frozenset(WAYS) - {*ways, WRITTEN.name} if ways else frozenset()
 
 
 def list_reasons(batch: Candidate) -> Mapping[str, str]:
-    """For each way why it cannot carry the batch; nothing where it can."""
+    """Return, for each way, why it cannot take the batch; empty if it can."""
     return {way.name: why_not(batch, way) for way in EVERY}
 
 
 def why_not(batch: Candidate, way: Way[Work, Result]) -> str:
-    """Why a way does not carry the batch; nothing if it can."""
+    """Return why a way does not take the batch; empty if it can."""
     return way.why_not(batch) or (f"run.ways leaves {way.name} out" if way.name in batch.declined else "")
 
 
 def choose(batch: Candidate, ways: Sequence[Way[Work, Result]]) -> Way[Work, Result]:
-    """The first of the ways that can carry the batch. It looks at what is dear to ask last."""
+    """Return the first of the ways that can take the batch. Costly checks come last."""
     return next(way for way in ways if way.name not in batch.declined and not way.why_not(batch))
 
 
 def carry(
     batch: Candidate, ways: Sequence[Way[Work, Result]], work: Work
 ) -> tuple[Way[Work, Result], Result, Mapping[str, Declined]]:
-    """Carry the batch by the first way that does not decline it: which one, what came of it, and who declined."""
+    """Process the batch by the first way that does not decline it.
+
+    Return this way, its result, and the ways that declined.
+    """
     declined: dict[str, Declined] = {}
     while True:
         way = choose(batch, ways)
@@ -69,15 +72,18 @@ def carry(
 
 @dataclass
 class DeclinedWays:
-    """Which ways declined batches of a lane, so that the next ones do not try them in vain."""
+    """The ways that declined batches of a lane, so that later batches do not try them in vain."""
 
     _declined: dict[str, dict[str, Declined]] = field(default_factory=dict)
 
     def of(self, lane: str) -> frozenset[str]:
-        """The ways that the lane's next batch need not try."""
+        """Return the ways that the lane's next batch need not try."""
         return frozenset(self._declined.get(lane, ()))
 
     def note(self, lane: str, declined: Mapping[str, Declined], *, clean: bool) -> None:
-        """A batch of the lane was carried, after these ways had declined it; `clean` if no row of it was refused."""
+        """Record that a batch of the lane was processed after these ways declined it.
+
+        `clean`: none of its rows was refused.
+        """
         kept = {name: each for name, each in self._declined.get(lane, {}).items() if not (clean and each.until_clean)}
         self._declined[lane] = {**kept, **{name: each for name, each in declined.items() if each.remember}}

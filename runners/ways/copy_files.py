@@ -1,5 +1,8 @@
-"""A batch decided by a look for the rows that do not leave as they came: stages that change nothing leave all others as
-they lie in parquet files, and this process copies them from there."""
+"""The way for a batch whose live rows are in parquet files: this process copies them from there.
+
+Spark only looks for rows that are refused, filtered or noted otherwise. No stage changes a column, so all other rows
+leave exactly as the files have them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class CopyFiles(Way["BatchDecision", Prepared]):
-    """This process copies the live rows out of the parquet files in which they were read."""
+    """This process copies the live rows from the parquet files in which they were read."""
 
     name = "copy_files"
 
@@ -58,11 +61,11 @@ class CopyFiles(Way["BatchDecision", Prepared]):
 
 @dataclass(frozen=True)
 class FileCopy:
-    """One look at a batch, and one pass over its files."""
+    """One query over a batch, and one pass over its files."""
 
     _rows: MarkedRows
     _usual: Mapping[str, JSON]
-    """The note that most rows have, of each column with notes."""
+    """The usual note of each column with notes."""
     _files: Mapping[str, Path]
     """The files by their parts."""
     _there: Mapping[str, int]
@@ -71,7 +74,7 @@ class FileCopy:
 
     @staticmethod
     def of(rows: MarkedRows, line: StageChain, files: Mapping[str, Path], limits: Thresholds) -> FileCopy | None:
-        """Which rows behind all stages are in these files; None where copying them is not enough."""
+        """Make it if all rows after the stages are in these files; None if copying them is not enough."""
         from pyarrow import ArrowException
 
         usual = {name: find_noting_step(name, line.common).stage.usual_note for name in rows.notes}
@@ -80,12 +83,15 @@ class FileCopy:
             if not files or size > limits.copied_bytes or None in usual.values():
                 return None
             return FileCopy(rows, usual, files, {part: count_rows(file) for part, file in files.items()}, limits)
-        except (ArrowException, OSError):  # gone or changed meanwhile; Spark is told of it as well
+        except (ArrowException, OSError):  # removed or changed meanwhile; Spark gets this error too
             return None
 
     def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
-        """Write the live rows into the store under this name; what was found. None where that is not sure, or more rows
-        than `copied_others` are refused, filtered or noted otherwise."""
+        """Write the live rows to the store under this name, and return what was found.
+
+        It is None if that is not certain, or if more rows than `copied_others` are refused, filtered or noted
+        otherwise.
+        """
         table = fetch_table(self._select_others())
         others: Sequence[Mapping[str, JSON]] = [] if table is None else table.to_pylist()
         if table is None or len(others) > self._limits.copied_others or not all(map(self._is_told, others)):
@@ -108,11 +114,11 @@ class FileCopy:
         )
 
     def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """For each of these columns, how many rows have which note."""
+        """Return, for each of these columns, how many rows have which note."""
         return {name: picked.notes[name] for name in columns}
 
     def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Where the rows stood, as `groups_of` says it of rows that were written."""
+        """Return the rows' places, in the form of `group_by_spark` for rows that were written."""
         files = [
             {"part": part, "block": 0, "rows": rows, "first": 0, "state": 0, "refused": []}
             for part, rows in self._there.items()
@@ -120,8 +126,10 @@ class FileCopy:
         return [*files, *({**row, "rows": 0, "first": row["row"], "refused": [row["row"]]} for row in picked.refused)]
 
     def _select_others(self) -> DataFrame:
-        """The rows that do not live, or that a stage noted otherwise than most; one more than are wanted, if there are
-        so many. One that is too long has no reason beside it."""
+        """Return the rows that are not live, or that have another note than most rows.
+
+        It returns at most one row more than `copied_others`. A row that is too long has no reason beside it.
+        """
         from pyspark.sql import functions as F
 
         from stages.rows import STATE, VERDICT, select_columns
@@ -135,7 +143,7 @@ class FileCopy:
         return found.limit(self._limits.copied_others + 1)
 
     def _is_told(self, row: Mapping[str, JSON]) -> bool:
-        """Whether it is known where the row lies, and why it is refused if it is."""
+        """Whether the row's file is known, and the reason too if the row is refused."""
         return row["part"] in self._files and (row["state"] >= 0 or row["nack"] is not None)
 
     def _count_notes_in(self, column: str, others: Sequence[Mapping[str, JSON]], rows: int) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""Deciding a batch: every row gets its verdict, once, and what was decided is written down before any delivery."""
+"""Decides a batch: every row gets its verdict once, and Wherry writes the decision down before any delivery."""
 
 from __future__ import annotations
 
@@ -54,27 +54,29 @@ Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int
 
 COMMON = HIDDEN + "common"
 BEFORE = HIDDEN + "before"
-"""The columns and the state that every branch begins with."""
+"""The columns and the state with which every branch begins."""
 FILTERED_BY = SqlText(f"if({BEFORE} = 0 AND {STATE} > 0, {STATE}, 0)")
-"""SQL for the step by which a row was filtered behind a destination's own steps; 0 for none."""
+"""SQL for the step of a destination that filtered a row; 0 if none did."""
 
 
 class SeparateWriter(Protocol):
-    """The destinations with live rows of their own."""
+    """A way that writes the live rows separately."""
 
     def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
-        """Where the rows stood, as `runners.ways.row_outcomes` says it of rows that were written."""
+        """Return the rows' places, in the form of `runners.ways.row_outcomes` for rows that were written."""
         ...
 
     def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """For each of these columns, how many rows have which note."""
+        """Return, for each of these columns, how many rows have which note."""
         ...
 
 
 @dataclass
 class BatchDecision:
-    """One batch being decided. `sections` are what lies in the store: one, and one more behind each stage that
-    changes rows."""
+    """A batch that is being decided.
+
+    `sections` are the rows in the store: one section, and one more after each stage that changes rows.
+    """
 
     spark: SparkSession
     store: PreparedStore
@@ -82,35 +84,35 @@ class BatchDecision:
     line: StageChain
     pins: Mapping[str, JSON]
     order: Sequence[str]
-    """The parts of the batch in the order in which their rows count as read."""
+    """The parts of the batch, in the order in which their rows count as read."""
     sections: list[str] = field(default_factory=list)
     seen: list[RowOutcomes | None] = field(default_factory=list)
-    """The verdicts of each section, if they were seen for sure."""
+    """The verdicts of each section, if they were observed with certainty."""
     findings: dict[str, JSON] = field(default_factory=dict)
-    """What stages found out about the batch, by their names."""
+    """The findings of stages about the batch, by the stages' names."""
     noted: list[Sequence[str]] = field(default_factory=list)
     """The columns with notes that each section has."""
     passed: MarkedRows | None = None
-    """The rows behind all common stages, if nothing had to be written before."""
+    """The rows after all common stages, if no section had to be written before."""
     described: DataFrame = field(init=False)
-    """The rows behind all stages, with their verdicts."""
+    """The rows after all stages, with their verdicts."""
     check: Callable[[], None] = lambda: None
-    """Raises if the batch is not what was planned any more; `Origin.check`."""
+    """Raises if the batch is no longer what was planned; `Origin.check`."""
     holds: int = 0
-    """How often rows were written down on their way, to be judged."""
+    """How often rows were written down between stages, for a stage that judges them."""
     protected: Sequence[str] = ()
     """The columns whose values are masked."""
     keeps_filtered: bool = False
-    """Whether filtered rows are written as they stood before the stage."""
+    """Whether filtered rows are written as they were before the stage."""
     claims: bool = False
-    """Whether large values go to their store, and come back from there."""
+    """Whether stages put large values into their store and read them from it."""
     limits: Thresholds = Thresholds()
 
     @staticmethod
     def of(
         batch: Candidate, spark: SparkSession, store: PreparedStore, protected: Sequence[str]
     ) -> tuple[BatchDecision, MarkedRows]:
-        """What this batch is decided with, under a name of its own, and its rows as they were read."""
+        """Return the decision for this batch, under a unique name, and the batch's rows as they were read."""
         plan, rows = batch.plan, batch.rows
         assert plan is not None
         assert rows is not None
@@ -131,13 +133,13 @@ class BatchDecision:
         return work, MarkedRows.begin(rows.frame(), list_columns(plan.batch), make_labels(plan.batch), work.keep)
 
     def describe(self, rows: MarkedRows) -> DataFrame:
-        """The rows behind all stages, with their verdicts. What stands before a stage that changes rows is written."""
+        """Return the rows after all stages, with their verdicts. Rows before a stage that changes rows are written."""
         passed = apply_chain(self.begin_rows(rows), self.line.common, self.pins)
         self.passed = None if self.sections else passed
         return apply_branches(passed, self.line, self.pins)
 
     def begin_rows(self, rows: MarkedRows) -> MarkedRows:
-        """The rows as they begin their way."""
+        """Return the rows, set up to pass the stages."""
         return replace(
             rows,
             materialise=self.keep,
@@ -150,19 +152,21 @@ class BatchDecision:
         )
 
     def decide_seen(self, seen: Sequence[RowOutcomes]) -> Prepared:
-        """What was decided, of sections whose verdicts are known; none of their rows was refused."""
+        """Return the decision for sections whose verdicts are known. None of their rows was refused."""
         counts = replace(self._count_sections(seen), findings=self._collect_findings())
         return Prepared(path=self.name, sections=len(self.sections), counts=counts)
 
     def decide_by(self, groups: Sequence[Sequence[Mapping[str, JSON]]], noted: Noted | None = None) -> Prepared:
-        """What was decided, as the rows of each section say that were written."""
+        """Return the decision for sections that were written, from the groups of their rows."""
         counts = self._count_sections([RowOutcomes.of(each) for each in groups])
         placed = self._place_refused(groups, replace(counts, findings=self._collect_findings(noted)))
         return replace(placed, stops=self._list_stopping_stages(placed.counts))
 
     def decide_apart(self, picked: PickedRows, deciding: SeparateWriter) -> Prepared | None:
-        """What was decided, of live rows that were written by themselves: the refused ones are written beside them.
-        None, with nothing written, where only Spark can do that."""
+        """Return the decision for live rows that were written separately. The refused rows are written beside them.
+
+        Return None, with nothing written, if only Spark can write them.
+        """
         beside = type(self.described.schema)([each for each in self.described.schema if each.name != "live"])
         if not self.store.put(f"{self.name}-0", picked.refused, beside):
             return None
@@ -174,16 +178,18 @@ class BatchDecision:
 
     @property
     def live(self) -> str:
-        """The name of live rows that are written by themselves."""
+        """The name of live rows that are written separately."""
         return f"{self.name}{LIVE}-0"
 
     def remove_live(self) -> None:
-        """Remove those again."""
+        """Remove the live rows that were written separately."""
         self.store.remove(self.spark, f"{self.name}{LIVE}")
 
     def _collect_findings(self, noted: Noted | None = None) -> Mapping[str, JSON]:
-        """What the stages found: told while the batch was judged, or in the notes beside its rows; `noted` counts
-        those, by default as they were written."""
+        """Return the findings of the stages: reported while the batch was judged, or from the notes beside its rows.
+
+        `noted` counts the notes. By default, they are counted from the rows that were written.
+        """
         noted = noted or functools.partial(count_notes, self.spark, self.store)
         names = {f"{NOTE}{step.number}": step for step in self.line.steps if step.name not in self.findings}
         for section, frame in zip(self.sections, self.noted, strict=True):
@@ -195,19 +201,19 @@ class BatchDecision:
         return self.findings
 
     def _list_stopping_stages(self, counts: Counts) -> Sequence[str]:
-        """The stages that refused a row and then stop the run."""
+        """Return the stages that refused a row and then stop the run."""
         stop = {step.name for step in self.line.steps if step.stage.on_error == "stop"}
         return [stage.stage for stage in counts.stages if stage.nacked and stage.stage in stop]
 
     def keep(self, rows: MarkedRows) -> DataFrame:
-        """Write rows that reach a stage which changes them; gives the live ones back."""
+        """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
         self.write(rows.frame.selectExpr(*verdict_columns(), *rows.notes, live), {})
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
     def hold(self, rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
-        """Write the rows as they stand, for a stage that judges the batch; as `Rows.hold` says."""
+        """Write the current rows for a stage that judges the batch, as `Rows.hold` describes."""
         name = f"{self.name}-held{self.holds}"
         self.holds += 1
         self.store.write(name, rows.frame)
@@ -215,7 +221,7 @@ class BatchDecision:
         return replace(rows, frame=self.store.read(self.spark, name)), notes.get(note, {})
 
     def write(self, frame: DataFrame, branches: Mapping[str, Sequence[PlacedStage]]) -> None:
-        """Write a section, in which these stages of branches leave columns of their filters."""
+        """Write a section. The stages in `branches` leave columns for their filters in it."""
         witness = OutcomeObserver(frame)
         if self.store.tells:
             witness = OutcomeObserver.of(frame, self.line.common, branches, most=self.limits.figures)
@@ -223,7 +229,7 @@ class BatchDecision:
         self.add_section(frame)
 
     def add_section(self, frame: DataFrame) -> None:
-        """Write the frame to the store, as one more section."""
+        """Record one more section, with this frame's columns."""
         self.sections.append(f"{self.name}-{len(self.sections)}")
         self.noted.append([name for name in frame.columns if name.startswith(NOTE)])
 
@@ -256,7 +262,10 @@ class BatchDecision:
         return Counts(read=read, nacked=nacked, branches=branches, stages=stages)
 
     def _place_refused(self, sections: Sequence[Sequence[Mapping[str, JSON]]], counts: Counts) -> Prepared:
-        """Where the refused rows stood in the batch, counted from 1; those of later sections after its last row."""
+        """Return the decision with the refused rows' places in the batch, counted from 1.
+
+        Rows of later sections come after the last row of the batch.
+        """
         if not counts.nacked:
             return Prepared(path=self.name, sections=len(sections), counts=counts)
         bases: dict[str, int] = {}
@@ -273,12 +282,13 @@ class BatchDecision:
 
 
 def apply_branches(rows: MarkedRows, line: StageChain, pins: Mapping[str, JSON]) -> DataFrame:
-    """The rows with what each destination would get (`b0`, `b1` …) and what its own stages filtered (`f0` …); what
-    those get that have no stages of their own is there once (`live`). Rows that keep what is filtered have that beside
-    them (`k0`, `k1` …).
+    """Return the rows with what each destination would get (`b0`, `b1` …), and what its stages filtered (`f0` …).
 
-    Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later
-    branch looks at it; one that a branch filters lives on in the others.
+    All destinations without stages share one column (`live`). If filtered rows are kept, there are columns for them
+    (`k0`, `k1` …).
+
+    Every branch begins with the common columns. A row that one branch refuses is refused for all, and no later branch
+    looks at it. A row that a branch filters stays live in the others.
     """
     names = rows.names
     own_stages = {index: steps for index, steps in enumerate(line.branches.values()) if steps}
@@ -308,8 +318,10 @@ def pass_branches(
     branches: Iterable[B],
     own: Callable[[MarkedRows, B], tuple[MarkedRows, Mapping[str, Expression]]],
 ) -> MarkedRows:
-    """The rows behind every branch, each of which begins with the common columns: `own` gives them
-    behind one branch, and what is kept of that beside them."""
+    """Return the rows after every branch. Each branch begins with the common columns.
+
+    `own` returns the rows after one branch, and the columns to keep beside them.
+    """
     names = rows.names
     frame = rows.frame.selectExpr("*", make_struct(names).name(COMMON), f"{STATE} AS {BEFORE}")
     rows = replace(rows, frame=frame, kept=(*rows.kept, COMMON, BEFORE))
@@ -333,7 +345,7 @@ def pass_branches(
 
 
 def split_sections(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
-    """The stages between the places where batches are written down; later ones begin with a changing stage."""
+    """Return the stages between the points where batches are written down. Later lists begin with a changing stage."""
     sections: list[list[PlacedStage]] = [[]]
     for step in steps:
         if step.stage.changes_rows:
@@ -345,7 +357,7 @@ def split_sections(steps: Sequence[PlacedStage]) -> list[list[PlacedStage]]:
 def _compute_bases(
     groups: Sequence[Mapping[str, JSON]], order: Sequence[str], before: int
 ) -> tuple[dict[str, int], set[str]]:
-    """For each block, what to add to a row's number to get its place; and the blocks that have a refused row."""
+    """Return, for each block, what to add to a row's number to get its place, and the blocks with a refused row."""
     rows, first, refused = Counter[tuple[str, int]](), dict[tuple[str, int], int](), set[str]()
     for group in groups:
         block = (group["part"], group["block"])

@@ -1,4 +1,4 @@
-"""Delivers a decided batch to its destinations, and asks them about a batch that may have landed."""
+"""Delivers a decided batch to its destinations, and asks them about a batch that they may already have."""
 
 from __future__ import annotations
 
@@ -52,26 +52,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """Any number of threads may deliver at once."""
+    """Delivers decided batches. Any number of threads may deliver at once."""
 
     sessions: SessionPool
     store: PreparedStore
     opened: Mapping[str, OpenDestination]
-    """By all names that they have or had; the DLQ and the table with filtered rows are two of them."""
+    """The open destinations by all names that they have or had, with the DLQ and the table with filtered rows."""
     dlq: Destination
     keep_original: bool
-    """Whether rows of these two are kept as they were read, too."""
+    """Whether the DLQ and that table also keep rows as they were read."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """What no reason for which a row is refused says, with what stands in its place."""
+    """What the reason for a refusal may not show, each with its replacement."""
     small_refused: int
-    """Up to so many refused rows are read in this process."""
+    """The number of refused rows up to which they are read in this process."""
     deadline: Callable[[], Deadline | None]
-    """Until when a write may begin."""
+    """Returns the end of the time in which a write may begin; None if there is none."""
     fail: Callable[[Batch, Exception], Exception]
-    """The error of a write, in words for a person."""
+    """Returns the error of a write, in words for a person."""
 
     def deliver(self, spark: SparkSession, task: Deliver) -> Landed:
-        """Write what was decided for these destinations, the first of them in this thread and the others beside it."""
+        """Write what was decided for these destinations: the first one in this thread, and the others in parallel."""
         moments: dict[str, float] = {}
 
         def deliver(session: SparkSession, name: str) -> Written | Exception:
@@ -101,7 +101,7 @@ class Delivery:
             reach(f"before-{kind}", name)
             written = self._write(spark, task, name)
             reach(f"after-{kind}", name)
-        except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread, where an error is an outcome
             return self.fail(task.plan.batch, error)
         return written
 
@@ -120,8 +120,10 @@ class Delivery:
         return self.opened[name].write(spark, rows, [label])
 
     def _read_dead_letters(self, spark: SparkSession, task: Deliver, *, whole: bool) -> BatchRows:
-        """The refused rows as the DLQ keeps them; of a batch that is decided again only those that it lacks, unless all
-        are wanted."""
+        """Return the refused rows as the DLQ stores them.
+
+        If the batch is decided again, return only the rows that the DLQ lacks, unless `whole` asks for all.
+        """
         from destinations.dead_letters import DeadLetters, select_lacking
 
         batch = task.plan.batch
@@ -138,7 +140,7 @@ class Delivery:
         return FrameRows(select_lacking(spark, self.dlq, letters.frame(), batch))
 
     def _read_filtered(self, spark: SparkSession, task: Deliver) -> BatchRows:
-        """The filtered rows as they are stored."""
+        """Return the filtered rows as they are stored."""
         from destinations.dead_letters import DeadLetters, filtered_schema
 
         return DeadLetters(
@@ -155,32 +157,35 @@ log = logging.getLogger("wherry")
 
 @dataclass(frozen=True, kw_only=True)
 class Inquiry:
-    """Asked of origins, destinations and the store; any number of threads may do it at once."""
+    """Asks origins, destinations and the store about batches. Any number of threads may ask at once."""
 
     reading: BatchReader
     opened: Mapping[str, OpenDestination]
-    """By all names that they have or had; the DLQ is one of them."""
+    """The open destinations by all names that they have or had, with the DLQ."""
     dlq: Destination
     fallback: Destination | None
     store: PreparedStore
     fail: Callable[[Batch, Exception], Exception]
-    """The error of a question, in words for a person."""
+    """Returns the error of a question, in words for a person."""
     assume: str = ""
-    """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    """The answer if a destination does not know whether it has a batch:
+
+    `delivered` or `missing`. If empty, the run stops.
+    """
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """What no reason for which a row is refused says, with what stands in its place."""
+    """What the reason for a refusal may not show, each with its replacement."""
     protection: Protection = Protection()
-    """What masks the rows that are shown."""
+    """Masks the rows that are shown."""
     explained: int = 3
-    """How many refused rows are fetched to say why a batch tripped the window, at most."""
+    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
 
     def get_destination(self, name: str) -> Destination:
-        """The destination of this name; the DLQ and its fallback are two of them."""
+        """Return the destination of this name. The DLQ and its fallback have names too."""
         beside = {DLQ: self.dlq, FALLBACK: self.fallback}
         return beside.get(name) or self.reading.destinations[name]
 
     def ask(self, spark: SparkSession, task: AskDestinations) -> Answers:
-        """Make sure that no write of the batch is under way, then ask which destinations have it."""
+        """Make sure that no write of the batch is in progress, then ask which destinations have it."""
         found: dict[str, Written] = {}
         failed: dict[str, Exception] = {}
         token = uuid.uuid4().hex
@@ -212,7 +217,7 @@ class Inquiry:
         return Answers(found={name: each for name, each in found.items() if name not in failed}, failed=failed)
 
     def count(self, spark: SparkSession, task: CountSpan) -> Counted:
-        """Count the rows of a batch that was delivered by a process that is gone."""
+        """Count the rows of a batch that an earlier process delivered."""
         batch = task.plan.batch
         try:
             rows = self.reading.fetch_rows(spark, batch)
@@ -237,7 +242,7 @@ class Inquiry:
             return self.reading.read_straight_frame(spark, plan)[0].count()
 
     def explain(self, spark: SparkSession, task: Explain) -> Explained:
-        """Fetch the refused rows that say why a batch stops the run, masked."""
+        """Fetch the refused rows that explain why a batch stops the run, masked."""
         from pyspark.sql import functions as F
 
         refused = RefusedRows(spark, self.store, task.decision).frame()
@@ -254,7 +259,7 @@ class Inquiry:
         )
 
     def _count_causes(self, refused: DataFrame, rows: int) -> Causes:
-        """Why these rows were refused, with values masked as in `explain`."""
+        """Return why these rows were refused, with values masked as in `explain`."""
         counter = CauseCounter()
         shown = ["code", "stage", "destination", "message", "row", "original"]
         for group in group_refusals(refused.select("nack.*", "part"), shown[:3], shown):
@@ -264,7 +269,7 @@ class Inquiry:
         return counter.count(of=rows)
 
     def check(self, spark: SparkSession, task: CheckRefusals) -> Checked:
-        """See whether a destination would refuse rows that were decided for it."""
+        """Find out whether a destination would refuse rows that were decided for it."""
 
         batch = task.plan.batch
         opened = batch.origin in self.reading.lines
@@ -275,7 +280,7 @@ class Inquiry:
             except Misfit:
                 if opened:
                     raise
-                refused = True  # whoever opens the run next tells of it, and of the way out
+                refused = True  # the run that opens next reports it, with the way out
             if refused and opened:
                 self.reading.ask_demands(spark, batch)
             if refused:
@@ -283,23 +288,23 @@ class Inquiry:
         return Checked()
 
     def _is_same_again(self, plan: PlannedBatch) -> bool:
-        """Whether the batch, decided once more, is the same one, and the DLQ can tell what it has of it."""
+        """Whether a second decision of the batch gives the same rows, and the DLQ can report which of them it has."""
         origin = self.reading.find_origin(plan.batch)
         return self.reading.find_chain(plan).repeatable and origin.repeatable and isinstance(self.dlq, Delta)
 
     def add_codes(self, spark: SparkSession, prepared: Prepared) -> Prepared:
-        """The same, with the reason for which each row was refused."""
+        """Return the same with the code of each refused row."""
         found = self._read_refused(spark, prepared).select("position", "nack.code").collect()
         codes = [(min(row["position"], prepared.counts.read), row["code"]) for row in found]
         return replace(prepared, codes=codes)
 
     def add_weights(self, spark: SparkSession, prepared: Prepared, batch: Batch, column: str) -> Prepared:
-        """The same, with the weight of the batch and of its refused rows, by this column as it was read."""
+        """Return the same with the weight of the batch and of its refused rows, by this column as it was read."""
         from pyspark.sql import functions as F
 
         read = self.reading.fetch_rows(spark, batch).frame()
         name = next((own for own in read.columns if own.lower() == column.lower()), None)
-        if name is None:  # all rows weigh the same then
+        if name is None:  # then no row has a weight
             return replace(prepared, weights=RowWeights(weighed=0, total=0.0, refused_weighed=0, refused=0.0))
         fields = F.from_json("original", "map<string,string>")
         refused = self._read_refused(spark, prepared).select("nack.original").select(fields[name].alias("weight"))
@@ -320,11 +325,11 @@ class Inquiry:
 
 
 def _weigh(rows: DataFrame) -> tuple[int, float]:
-    """How many rows have a number as their `weight`, and the sum of these without their signs."""
+    """Return how many rows have a number as their `weight`, and the sum of the absolute values."""
     from pyspark.sql import functions as F
 
     size = F.abs(F.expr("try_cast(weight AS DOUBLE)"))
-    finite = F.when(size < float("inf"), size)  # NaN is the largest number of all
+    finite = F.when(size < float("inf"), size)  # NaN is larger than all numbers
     counted = rows.select(F.count(finite).alias("rows"), F.sum(finite).alias("total")).collect()[0]
     return counted["rows"], counted["total"] or 0.0
 

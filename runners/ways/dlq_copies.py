@@ -1,4 +1,4 @@
-"""The DLQ as a run has it open, with its fallback and its copies, which get its rows behind stages of their own."""
+"""The DLQ that a run has open, with its fallback and its copies. A copy may have stages, which its rows pass first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def open_dlq(
     kept: OpenDestination, fallback: Destination | None, copies: Sequence[Destination], assume: str
 ) -> Mapping[str, OpenDestination]:
-    """The DLQ, which is open, and its fallback, if it has one; both with the copies."""
+    """Return the DLQ, which is open, and its fallback, if it has one, by name. Both have the copies."""
     ends = {DLQ: kept} if fallback is None else {DLQ: FallibleDlq(kept=kept), FALLBACK: fallback.open()}
     if not copies:
         return ends
@@ -54,13 +54,13 @@ def _open_copy(destination: Destination) -> DlqCopy:
 
 @dataclass(frozen=True)
 class SelectedRows(BatchRows):
-    """The rows behind stages, of which none may refuse a row: the query raises then."""
+    """The rows after stages, none of which may refuse a row. If one does, the query raises."""
 
     rows: BatchRows
     chain: StageChain
     labels: Mapping[str, str | int | datetime]
     checked: bool = False
-    """Whether every stage is analysed, and blamed by name."""
+    """Whether every stage is analysed, so that errors name the stage."""
 
     def frame(self) -> DataFrame:
         return self._frame

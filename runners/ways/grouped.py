@@ -1,4 +1,4 @@
-"""Clean batches of several lanes that are ready at once: one read where that is possible, and one commit for all."""
+"""The way for clean batches of several lanes that are ready at the same time: if possible one read, and one commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ log = logging.getLogger("wherry")
 
 
 class Grouped(Way[Commit, GroupWritten]):
-    """An error of one batch before the write comes again when that batch goes alone."""
+    """Writes batches of several lanes together.
+
+    If a batch fails before the write, it fails again when it is written alone.
+    """
 
     name = "grouped"
 
@@ -43,14 +46,14 @@ class Grouped(Way[Commit, GroupWritten]):
         began = time.monotonic()
         try:
             rows = self._describe(batches, work)
-        except Exception as error:  # noqa: BLE001 -- each batch raises it again by itself
+        except Exception as error:  # noqa: BLE001 -- each batch raises it again when it is alone
             return _part(batches, error, work.reading.protection)
         if isinstance(rows, Declined):
             return rows
         described = time.monotonic() - began
         try:
             written = work.write(batches, rows[0])
-        except Exception as error:  # noqa: BLE001 -- it goes with the answer
+        except Exception as error:  # noqa: BLE001 -- the answer has it
             if work.is_refusal(error):
                 return Declined(reason="a row is refused, or fails")
             return replace(_part(batches, error, work.reading.protection), error=error)
@@ -63,7 +66,7 @@ class Grouped(Way[Commit, GroupWritten]):
         return GroupWritten(landed=landed)
 
     def _describe(self, batches: Sequence[Candidate], work: Commit) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
-        """The rows in one piece, and who counts those of each batch."""
+        """Return the rows of all batches together, and a tally for each batch."""
         import pyarrow as pa
 
         read: list[TableRows] = []
@@ -78,7 +81,7 @@ class Grouped(Way[Commit, GroupWritten]):
     def _describe_frame(
         self, batches: Sequence[Candidate], work: Commit
     ) -> tuple[BatchRows, Sequence[RowTally]] | Declined:
-        """As one frame that Spark reads in one scan."""
+        """Return the rows as one frame, which Spark reads in one scan."""
         from stages.rows import StraightRows as Rows
 
         first, planned = batches[0], _batches(batches)

@@ -1,4 +1,4 @@
-"""A small batch: its rows pass through this process, and nothing of it is asked of Spark twice."""
+"""The way for a small batch: this process collects its rows, so Spark computes nothing twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class InProcess(Way["BatchDecision", Prepared]):
-    """The rows with their verdicts are collected, counted and written in this process."""
+    """This process collects the rows with their verdicts, counts them, and writes them."""
 
     name = "in_process"
 

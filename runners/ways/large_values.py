@@ -1,4 +1,4 @@
-"""Which stores of large values a pipeline uses, and the sweep of values that nothing names."""
+"""The stores of large values that a pipeline uses, and the sweep of values that no row refers to."""
 
 from __future__ import annotations
 
@@ -38,18 +38,20 @@ if TYPE_CHECKING:
 log = logging.getLogger("wherry")
 
 _Place: TypeAlias = tuple[str, Format]
-"""Where a store is, and how its values are stored."""
+"""The place of a store, and the format of its values."""
 
 _OFTEN = 86_400.0
 """The seconds between two sweeps of a store."""
 _IN_BYTES = base64.b64encode(PREFIX[:12].encode()).decode()
-"""How a reference begins in a column of bytes, which the DLQ keeps in base64."""
+"""The beginning of a reference in a column of bytes, which the DLQ stores in base64."""
 _BYTES = re.compile(rf"{re.escape(_IN_BYTES)}[A-Za-z0-9+/]+")
 
 
 def note_user(chain: StageChain, pipeline: str) -> None:
-    """Note in the stores of a chain that this pipeline uses them, and whether its destinations keep references. Raises
-    `StoreError` where a store cannot keep two writers of a table apart."""
+    """Record in the stores of a chain that this pipeline uses them, and whether its destinations keep references.
+
+    Raises `StoreError` if a store cannot separate two writers of a table.
+    """
     stages = [step.stage for step in chain.steps if isinstance(step.stage, Claim | Unclaim)]
     for place in dict.fromkeys(map(_get_place, stages)):
         store = open_store(*place)
@@ -65,7 +67,7 @@ def note_user(chain: StageChain, pipeline: str) -> None:
 
 
 def _check_conditions(path: str, kind: Format) -> None:
-    """Raises `StoreError` where commits to a table of values may replace each other."""
+    """Raise `StoreError` if commits to a table of values could replace each other."""
     if kind != "delta" or not is_store_url(path):
         return
     try:
@@ -87,11 +89,14 @@ def _does_keep(chain: StageChain, place: _Place) -> bool:
 
 
 _PASSING = (Claim, Deduplicate, Drop, Expect, Filter, Lookup, Rename, Require)
-"""Stages that put no value of a row into another one."""
+"""The stages that copy no value of a row into another column."""
 
 
 def _may_leave(stages: Sequence[Stage], place: _Place) -> bool:
-    """Whether rows may have references behind these stages. What another stage made of one is not put back."""
+    """Whether rows may have references after these stages.
+
+    If another stage changed a reference, its value is not restored.
+    """
     there = leave = False
     for stage in stages:
         if isinstance(stage, Claim) and _get_place(stage) == place:
@@ -110,11 +115,11 @@ def sweep_stores(
     spark: Callable[[], SparkSession],
     now: float,
 ) -> None:
-    """Remove values that were neither stored nor named for as long as `retain` says, but for those that entries of a
-    DLQ name. Nothing may be under way in the pipeline.
+    """Remove values that were not stored or referred to for as long as `retain` sets, except those in DLQ entries.
 
-    `kept` are the tables with rows that were refused or filtered. A store that another pipeline uses, or whose
-    references are in a destination, is left as it is. What goes wrong in here costs space only, and is tried again.
+    No batch of the pipeline may be in progress. `kept` are the tables with refused or filtered rows. A store is not
+    changed if another pipeline uses it, or if a destination has references to it. An error here costs only space, and
+    the sweep is tried again.
     """
     for (path, kind), retain in _list_retained(chains).items():
         try:
@@ -133,7 +138,10 @@ def sweep_stores(
 
 
 def _list_retained(chains: Iterable[StageChain]) -> Mapping[_Place, float]:
-    """For how many seconds values stay, by the places of their stores. Of several stages the longest counts."""
+    """Return how many seconds values are kept, by the places of their stores.
+
+    If several stages differ, the longest counts.
+    """
     found: dict[_Place, float] = {}
     for stage in (step.stage for chain in chains for step in chain.steps):
         if isinstance(stage, Claim):
@@ -144,7 +152,7 @@ def _list_retained(chains: Iterable[StageChain]) -> Mapping[_Place, float]:
 
 
 def _find_obstacle(store: ValueStore, pipeline: str, kept: Sequence[Destination]) -> str:
-    """Why nothing is removed; nothing where it may be."""
+    """Return why no value is removed; empty if values may be removed."""
     others = sorted({found.name for found in store.list_names(USERS)} - {pipeline})
     if others:
         return f"the pipeline {others[0]} uses the store too"
@@ -164,7 +172,7 @@ def _sweep(store: ValueStore, named: set[str], before: float) -> None:
 
 
 def _list_named(kept: Sequence[Destination], spark: Callable[[], SparkSession]) -> Iterator[str]:
-    """The hashes of values that rows in these tables name."""
+    """Return the hashes of values to which rows in these tables refer."""
     parts = [f"`{column}` LIKE '%{word}%'" for column in ("row", "original") for word in (PREFIX, _IN_BYTES)]
     query = f"SELECT `row`, original FROM {{table}} WHERE {' OR '.join(parts)}"
     for each in kept:

@@ -1,4 +1,4 @@
-"""Batches that are described before their turn, while the batch before them in their lane is written."""
+"""Batches that Wherry describes before their turn, while the previous batch of their lane is written."""
 
 from __future__ import annotations
 
@@ -28,20 +28,23 @@ class _Coming:
 
 @dataclass
 class Lookahead:
-    """For each lane the batch that most likely comes next. What cannot be described early is described in its turn."""
+    """For each lane, the batch that most likely comes next.
+
+    Batches that cannot be described early are described in their turn.
+    """
 
     sessions: SessionPool
     _coming: dict[str, _Coming] = field(default_factory=dict)
 
     def begin(self, plan: PlannedBatch, spark: SparkSession, describe: Describe[T]) -> None:
-        """Describe this batch beside the calling thread, in the same session."""
+        """Describe this batch in another thread, in the same session."""
         coming = self.sessions.get_helpers().submit(self._describe, spark, plan, describe)
         self._coming[plan.batch.lane] = _Coming(plan=plan, spark=spark, description=coming)
 
     def take(self, plan: PlannedBatch, spark: SparkSession) -> Any:
-        """What was made of this batch in this session; None where another one was expected, or an error came.
+        """Return the description of this batch in this session.
 
-        Of the batch's lane nothing is kept.
+        It is None if another batch was expected, or an error occurred. Forget what was described for the batch's lane.
         """
         coming = self._coming.pop(plan.batch.lane, None)
         if coming is None or coming.plan != plan or coming.spark is not spark or coming.description.exception():

@@ -1,4 +1,7 @@
-"""A batch decided in one pass: its live rows are written while the refused ones, if they are few, are picked out."""
+"""The way that decides a batch in one pass:
+
+Spark writes the live rows and picks out the refused ones, if they are few.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +36,12 @@ if TYPE_CHECKING:
 
 _OF_A_ROW = ("stage", "destination", "code", "message", "row", "original")
 _OF_A_STAGE = ("row_schema", "original_schema")
-"""What a nack says of its row, and what is the same for all rows that its stage refused."""
+"""The fields of a nack that differ by row, and those that are equal for all rows that its stage refused."""
 _PICKED, _BLOCK, _ROW = HIDDEN + "picked", HIDDEN + "block", HIDDEN + "row"
 
 
 class OnePass(Way["BatchDecision", Prepared]):
-    """Spark writes the live rows by themselves, and picks out the refused ones, if they are few, in the same pass."""
+    """Spark writes the live rows separately, and picks out the refused ones, if they are few, in the same pass."""
 
     name = "one_pass"
 
@@ -60,7 +63,7 @@ class OnePass(Way["BatchDecision", Prepared]):
 
 
 def explain_not_apart(batch: Candidate) -> str:
-    """Why the live rows of a batch cannot be written by themselves in one pass; nothing if they can."""
+    """Return why the live rows of a batch cannot be written separately in one pass; empty if they can."""
     steps = batch.chain.steps
     if not batch.spark_is_local:
         return "Spark may not run on this machine"
@@ -83,7 +86,7 @@ def explain_not_apart(batch: Candidate) -> str:
 
 @dataclass(frozen=True)
 class RowPicker:
-    """One pass over a batch; `live` is what is written."""
+    """One pass over a batch. `live` is the frame to write."""
 
     live: DataFrame
     _rows: MarkedRows
@@ -93,7 +96,7 @@ class RowPicker:
 
     @staticmethod
     def of(rows: MarkedRows, line: StageChain, parts: Sequence[str], limits: Thresholds) -> RowPicker:
-        """Of the rows of these parts behind all stages."""
+        """Make it from the rows of these parts after all stages."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -107,8 +110,10 @@ class RowPicker:
         return RowPicker(live, rows, parts, line.common, observation)
 
     def pick_live(self, store: PreparedStore, name: str) -> PickedRows | None:
-        """Write the live rows into the store under this name; what was seen. None where that is not sure, or more rows
-        were refused than could be picked."""
+        """Write the live rows to the store under this name, and return what was observed.
+
+        It is None if that is not certain, or if more rows were refused than could be picked.
+        """
         written = store.write(name, self.live)
         seen = read_observation(self._observation)
         if not seen or written is None:
@@ -127,14 +132,19 @@ class RowPicker:
         )
 
     def count_notes(self, picked: PickedRows, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """For each of these columns, how many rows have which note. Asks Spark where rows of different notes live."""
+        """Return, for each of these columns, how many rows have which note.
+
+        It asks Spark if live rows have different notes.
+        """
         others = [name for name in columns if name not in picked.notes]
         known = {name: picked.notes[name] for name in columns if name in picked.notes}
         return {**known, **(row_outcomes.count_by_spark(self._rows.frame, others) if others else {})}
 
     def group_rows(self, picked: PickedRows) -> list[Mapping[str, JSON]]:
-        """Where the rows stood, as `groups_of` says it of rows that were written. Asks Spark where they are of several
-        blocks."""
+        """Return the rows' places, in the form of `group_by_spark` for rows that were written.
+
+        It asks Spark if the rows are from several blocks.
+        """
         if picked.first is not None:
             only = {"part": self._parts[0], "block": 0, "rows": picked.verdicts.rows, "first": picked.first}
             blocks: Sequence[Mapping[str, JSON]] = [{**only, "state": 0, "refused": []}]
@@ -146,7 +156,7 @@ class RowPicker:
     def _count_notes_of(
         self, name: str, seen: Mapping[str, JSON], states: Counter[int], refused: Sequence[Mapping[str, JSON]]
     ) -> Mapping[str, int] | None:
-        """The notes of a stage that is about every row which comes to its door; None where they differ."""
+        """Return the notes of a stage that notes every row that reaches it; None if they differ."""
         step = find_noting_step(name, self._steps)
         came = sum(rows for state, rows in states.items() if state == 0 or state >= step.number)
         if step.stage.when is not None or seen.get(f"{name} usual") != came:
@@ -157,14 +167,14 @@ class RowPicker:
 
 
 def find_noting_step(name: str, steps: Sequence[PlacedStage]) -> PlacedStage:
-    """The step that keeps its notes in this column."""
+    """Return the step whose notes are in this column."""
     from stages.rows import NOTE
 
     return next(step for step in steps if f"{NOTE}{step.number}" == name)
 
 
 def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
-    """A refused row as it is picked; NULL for the others, and for those behind the last that a task picks."""
+    """Return a refused row as it is picked. NULL for other rows, and for those after the last row that a task picks."""
     from pyspark.sql import functions as F
 
     from stages.rows import STATE
@@ -177,7 +187,7 @@ def _make_picked_row(rows: MarkedRows, limits: Thresholds) -> Column:
 
 
 def is_short(longest: int) -> Column:
-    """Whether the texts of a refused row have no more bytes than this."""
+    """Whether the texts of a refused row have at most this many bytes."""
     from pyspark.sql import functions as F
 
     from stages.rows import VERDICT
@@ -187,7 +197,10 @@ def is_short(longest: int) -> Column:
 
 
 def _collect_picked(rows: MarkedRows) -> Column:
-    """What was picked, as text: the rows without schemas, and these once for all that one stage refused."""
+    """Return the picked rows as text, without their schemas.
+
+    The schemas are there once for each stage that refused rows.
+    """
     from pyspark.sql import functions as F
 
     def row(each: Column) -> Column:
@@ -206,7 +219,7 @@ def _collect_picked(rows: MarkedRows) -> Column:
 
 
 def _restore_schemas(picked: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]] | None:
-    """The rows with their schemas; None where a stage refused rows of several."""
+    """Return the rows with their schemas; None if a stage refused rows with several schemas."""
     known = {each.pop("state"): each for each in picked["schemas"]}
     if len(known) < len(picked["schemas"]):
         return None

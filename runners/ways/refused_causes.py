@@ -1,4 +1,4 @@
-"""Spark groups refused rows by cause, so that a few groups reach this process, however many rows there are."""
+"""Groups refused rows by cause in Spark, so that only a few groups reach this process for any number of rows."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MOST_GROUPS = 10_000
-"""So many groups are fetched; the most frequent ones."""
+"""How many groups are fetched. They are the most frequent ones."""
 
 
 def group_refusals(refused: DataFrame, by: Sequence[str], shown: Sequence[str]) -> list[dict[str, Any]]:
-    """Groups of rows that are alike in the columns `by` and in the shape of their `message`, the largest first.
+    """Return groups of rows that are equal in the columns `by` and in the shape of their `message`, the largest first.
 
     Each has the columns `shown` of one of its rows, the number of its rows (`alike`), and their `files`, from the
     column `part`.
@@ -32,8 +32,10 @@ def group_refusals(refused: DataFrame, by: Sequence[str], shown: Sequence[str]) 
 
 
 def _make_shape(message: Column) -> Column:
-    """The message with a short form of what stands in quotes. Messages of one cause may have several shapes; messages
-    of one shape have the same cause."""
+    """Return the message with short forms of the quoted parts.
+
+    Messages of one cause may have several shapes. Messages of one shape have the same cause.
+    """
     from pyspark.sql import functions as F
 
     def shorten(piece: Column, at: Column) -> Column:

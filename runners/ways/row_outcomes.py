@@ -1,4 +1,4 @@
-"""How many rows of a batch have which verdict and notes, seen or asked, and the equation of the batch from that."""
+"""How many rows of a batch have each verdict and note, as observed or queried, and the batch's equation from that."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RowOutcomes:
-    """The rows that were written in one go."""
+    """The outcomes of rows that were written together."""
 
     states: Counter[int]
-    """By state: 0 live, n filtered by the n-th stage, -n refused by it."""
+    """The number of rows by state: 0 live, n filtered by the n-th stage, -n refused by it."""
     filters: Mapping[str, Counter[int]] = field(default_factory=dict)
-    """The live ones of which a destination's own stage filtered some, by its column and by that stage."""
+    """The live rows that stages of a destination filtered, by the destination's column and by the stage."""
 
     @property
     def rows(self) -> int:
-        """All of them."""
+        """The number of all rows."""
         return self.states.total()
 
     @property
     def refused(self) -> int:
-        """Those that were refused."""
+        """The number of refused rows."""
         return sum(rows for state, rows in self.states.items() if state < 0)
 
     @staticmethod
     def of(groups: Sequence[Mapping[str, JSON]]) -> RowOutcomes:
-        """Of rows that were grouped by `state` and by the columns of filters, with their number as `rows`."""
+        """Make it from rows grouped by `state` and by the columns of filters, with their number as `rows`."""
         states = Counter[int]()
         filters: dict[str, Counter[int]] = {}
         for group in groups:
@@ -57,20 +57,20 @@ class RowOutcomes:
 
 @dataclass(frozen=True, kw_only=True)
 class PickedRows:
-    """What was seen of a batch while its live rows were written."""
+    """What was observed of a batch while its live rows were written."""
 
     verdicts: RowOutcomes
     refused: Sequence[Mapping[str, JSON]]
-    """The refused rows, with all that stands beside them."""
+    """The refused rows, with all their columns."""
     first: int | None = None
-    """The number of the first row, where all are of one part and of its block 0."""
+    """The number of the first row, if all rows are from one part and its block 0; else None."""
     notes: Mapping[str, Mapping[str, int]]
-    """How many rows have which note, of each column in which all that were not refused have the usual one."""
+    """By column, how many rows have which note. It has a column only if all its unrefused rows have the usual note."""
 
 
 @dataclass(frozen=True)
 class OutcomeObserver:
-    """Sees the verdicts of a frame while it is written."""
+    """Observes the verdicts of a frame while it is written."""
 
     frame: DataFrame
     """The frame to write."""
@@ -81,8 +81,10 @@ class OutcomeObserver:
     def of(
         frame: DataFrame, common: Sequence[PlacedStage], branches: Mapping[str, Sequence[PlacedStage]], *, most: int
     ) -> OutcomeObserver:
-        """Of a frame with a `state`, set by these stages, and with a column for the filters of each branch. It sees
-        nothing where that takes more than so many figures."""
+        """Make an observer for a frame with a `state`, set by these stages, and a column for each branch's filters.
+
+        It observes nothing if that needs more than `most` figures.
+        """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -105,8 +107,11 @@ class OutcomeObserver:
         return OutcomeObserver(frame.observe(observation, *totals, *counted), observation, figures)
 
     def read_outcomes(self, written: int | None) -> RowOutcomes | None:
-        """What was seen; None unless it is sure. Spark may run a task again and count its rows twice, so it is sure
-        only if just as many rows were written. Where a row was refused, the stage that did it was not seen."""
+        """Return what was observed; None unless it is certain.
+
+        Spark may run a task again and count its rows twice. So it is certain only if the same number of rows was
+        written. It is also None if a row was refused, because the refusing stage was not observed.
+        """
         seen = read_observation(self._observation)
         if not seen or seen["refused"] or seen["rows"] != written:
             return None
@@ -121,32 +126,32 @@ class OutcomeObserver:
 
 
 def place_columns() -> list[str]:
-    """Where a row stood, as it is kept beside it, as SQL."""
+    """Return the columns for a row's place in its batch, as SQL."""
     return [f"{PLACE}.{name} AS {name}" for name in ("part", "block", "row")]
 
 
 def verdict_columns() -> list[str]:
-    """Where a row stood, and what became of it, as these are kept beside it, as SQL."""
+    """Return the columns for a row's place and its verdict, as SQL."""
     from stages.rows import STATE, VERDICT
 
     return [*place_columns(), f"{STATE} AS state", f"{VERDICT} AS nack"]
 
 
 def is_filter(name: str) -> bool:
-    """Whether this is the column of what a destination's own stages filtered."""
+    """Whether this column has what a destination's stages filtered."""
     return name[0] == "f" and name[1:].isdigit()
 
 
 def read_observation(observation: Observation | None) -> Mapping[str, Any]:
-    """What was observed; nothing where the optimizer left out the rows that would have passed."""
+    """Return what was observed; empty if the optimizer removed the rows that would have passed."""
     try:
         return observation.get if observation is not None else {}
-    except list_spark_errors():  # classic Spark raises where Spark Connect gives nothing
+    except list_spark_errors():  # classic Spark raises where Spark Connect returns nothing
         return {}
 
 
 def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
-    """For each part, block, state and filter: how many `rows` there are, the `first` of them, and those `refused`."""
+    """Return, for each part, block, state and filter: the number of `rows`, the `first` one, and the `refused` ones."""
     from pyspark.sql import functions as F
 
     keys = ["part", "block", "state", *filter(is_filter, frame.columns)]
@@ -156,7 +161,7 @@ def group_by_spark(frame: DataFrame) -> Sequence[Mapping[str, JSON]]:
 
 
 def group_by_arrow(table: Any) -> Sequence[Mapping[str, JSON]]:
-    """The same of rows that are in memory."""
+    """Return the groups of rows that are in memory, as `group_by_spark` does."""
     import pyarrow.compute as pc
 
     keys = ["part", "block", "state", *filter(is_filter, table.column_names)]
@@ -174,7 +179,7 @@ def group_by_arrow(table: Any) -> Sequence[Mapping[str, JSON]]:
 def count_notes(
     spark: SparkSession, store: PreparedStore, name: str, columns: Sequence[str]
 ) -> Mapping[str, Mapping[str, int]]:
-    """For each of these columns, how many rows have which note; rows without a note count nowhere.
+    """Return, for each of these columns, how many rows have which note. Rows without a note are not counted.
 
     Small batches on this machine are read without Spark.
     """
@@ -187,13 +192,13 @@ def count_notes(
 
 
 def by_arrow(table: pyarrow.Table, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-    """The same of rows that are in memory."""
+    """Count the notes of rows that are in memory."""
     counted = {column: table[column].drop_null().value_counts().to_pylist() for column in columns}
     return {column: {each["values"]: each["counts"] for each in found} for column, found in counted.items()}
 
 
 def count_by_spark(frame: DataFrame, columns: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-    """The same of rows of any number, in one query."""
+    """Count the notes of any number of rows, in one query."""
     found: dict[str, dict[str, int]] = {column: {} for column in columns}
     for row in frame.groupBy(*columns).count().collect():
         for column in columns:
@@ -209,56 +214,64 @@ ROW_OF_PARTITION = (1 << 33) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class SeenFigure:
-    """How many rows were seen to pass a step, and how to find out for sure."""
+    """How many rows were observed at a step, and how to count them exactly."""
 
     step: int
     seen: int | None
-    """None when they were not seen."""
+    """The observed number; None if it was not observed."""
     twice: bool = False
-    """Whether some of them were surely seen twice."""
+    """Whether some of the rows were surely observed twice."""
     again: Callable[[], int]
-    """Counts them, by a query of its own."""
+    """Counts the rows with a separate query."""
 
 
 @dataclass(frozen=True)
 class RowTally:
-    """Counts the rows of a straight batch while they pass.
+    """Counts the rows of a straight batch while they pass the stages.
 
-    Spark adds what a task has seen whenever one succeeds, and tasks in front of a shuffle run again when what they
-    wrote is lost. So where a stage brings rows of several tasks together, each task leaves its partition's number as
-    well, and a partition that is there twice gives the retry away. In front of a stage that may be content with some
-    of its rows nothing is observed: those rows are counted afterwards. Rows that their origin has counted are not
-    looked at for it.
+    Spark adds a task's figures whenever the task succeeds. Tasks before a shuffle run again if their output is lost. So
+    if a stage brings rows of several tasks together, each task also records its partition's number. A partition that
+    occurs twice reveals the retry.
+
+    Nothing is observed before a stage that may need only some of its rows. Those rows are counted afterwards. If the
+    origin has already counted its rows, they are not observed either.
     """
 
     line: StageChain
     _observed: list[tuple[int, DataFrame | None, Callable[[], Mapping[str, int]]]]
-    """The steps at which rows are counted: the rows, unless they are over and done with, and what was seen of them."""
+    """The steps at which rows are counted, each with its rows and its figures.
+
+    The rows are None if they were counted before.
+    """
     _batches: int = 0
-    """How many batches pass in one frame, each row beside `BATCH`; 0: only one, and no row says so."""
+    """How many batches pass in one frame, whose rows have `BATCH`. 0 if there is only one, without this column.
+    """
     _own: int = 0
-    """Which of them is this one."""
+    """The number of this batch among them."""
     _read: int | None = None
-    """How many rows it has, where its origin can say so."""
+    """How many rows the batch has, if its origin reports it."""
 
     @staticmethod
     def make(line: StageChain, read: int | None = None) -> RowTally:
-        """A tally for one batch that passes this line, and has so many rows if its origin can say so."""
+        """Return a tally for one batch that passes this line. `read` is its row count, if its origin reports it."""
         return RowTally(line, [], _read=read)
 
     @staticmethod
     def make_several(line: StageChain, batches: int) -> Sequence[RowTally]:
-        """A tally for each of so many batches that pass this line in one frame, which any of them observes."""
+        """Return a tally for each of so many batches that pass this line in one frame.
+
+        Any tally can observe the frame.
+        """
         first = RowTally(line, [], batches)
         return [replace(first, _own=own) for own in range(batches)]
 
     @staticmethod
     def make_counted(line: StageChain, rows: int) -> RowTally:
-        """That of a batch whose rows were counted, and pass all stages as they are."""
+        """Return the tally of a batch whose rows were counted, and pass all stages unchanged."""
         return RowTally(line, [(0, None, lambda: {_rows_name(0): rows})])
 
     def observe(self, frame: DataFrame, step: int) -> DataFrame:
-        """The same frame; the rows that pass here are counted under the step's number."""
+        """Return the same frame, in which the rows that pass are counted under the step's number."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -281,8 +294,10 @@ class RowTally:
         return frame.select("*", _mark_partition().alias(_PASS)).observe(observation, *rows, twice).drop(_PASS)
 
     def compute_counts(self, delivered: int | None, *, doubtful: bool = False) -> Counts:
-        """The equation, of a batch of which the destination says that it got so many rows; `doubtful` if what was seen
-        is wrong for a reason that is known elsewhere."""
+        """Return the equation of a batch. `delivered` is the number of rows that the destination reports.
+
+        `doubtful` means that the observed figures are wrong for a reason found elsewhere.
+        """
         figures = []
         for step, frame, seen in self._observed:
             twice, rows = bool(seen().get("twice")), seen().get(_rows_name(self._own))
@@ -298,8 +313,10 @@ class RowTally:
 
 
 def split_counts(tallies: Sequence[RowTally], delivered: int | None) -> Sequence[tuple[Counts, int | None]]:
-    """The equations of batches that were written together, and how many rows of each the destination got, which tells
-    the number of all. What does not add up stands at the first of them."""
+    """Return the equations of batches that were written together, and how many rows of each the destination got.
+
+    The destination reports only the total. If the figures do not add up, the first batch gets the difference.
+    """
     counted = [tally.compute_counts(None) for tally in tallies]
     if delivered is not None and sum(map(_get_expected, counted)) != delivered:
         counted = [tally.compute_counts(None, doubtful=True) for tally in tallies]
@@ -312,8 +329,11 @@ def split_counts(tallies: Sequence[RowTally], delivered: int | None) -> Sequence
 def verify_figures(
     figures: Sequence[SeenFigure], delivered: int | None, *, doubtful: bool = False
 ) -> Mapping[int, int]:
-    """The rows that passed each step. What was seen is believed only if nothing was seen twice, and if its end
-    agrees with the destination's own count; what was not seen is counted."""
+    """Return the rows that passed each step.
+
+    Observed figures are used only if nothing was observed twice, and if the last one equals the destination's count.
+    Figures that were not observed are counted.
+    """
     last = figures[-1].seen
     differs = None not in (last, delivered) and last != delivered
     again = doubtful or differs or any(figure.twice for figure in figures)
@@ -321,7 +341,7 @@ def verify_figures(
 
 
 def make_straight_counts(line: StageChain, passed: Mapping[int, int]) -> Counts:
-    """The equation of a batch in which nothing was refused, from the rows that passed each step (0: read)."""
+    """Return the equation of a batch without refused rows, from the rows that passed each step. Step 0 is the read."""
     (name,) = line.branches
     current, filtered, changed = passed[0], 0, 0
     stages, findings = [], {}
@@ -342,7 +362,10 @@ def make_straight_counts(line: StageChain, passed: Mapping[int, int]) -> Counts:
 def make_stage_counts(
     steps: Sequence[PlacedStage], entered: int, states: Mapping[int, int]
 ) -> tuple[list[StageCount], int]:
-    """What each stage did, from the rows by state (n: filtered by step n, -n: refused by it); and the rows left."""
+    """Return what each stage did, from the rows by state, and the rows left.
+
+    State n is filtered by step n, -n refused by it.
+    """
     stages = []
     for step in steps:
         filtered, nacked = states.get(step.number, 0), states.get(-step.number, 0)
@@ -358,12 +381,12 @@ def _get_expected(counts: Counts) -> int:
 
 
 def _rows_name(own: int) -> str:
-    """What the number of a batch's rows is called among what was observed."""
+    """Return the name of a batch's row count among the observed figures."""
     return f"rows{own}"
 
 
 def _mark_partition() -> Column:
-    """The number of the partition, beside its first row only."""
+    """Return the number of the partition, beside its first row only."""
     from pyspark.sql import functions as F
 
     place = F.monotonically_increasing_id().bitwiseAND(F.lit(ROW_OF_PARTITION))

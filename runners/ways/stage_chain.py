@@ -1,4 +1,4 @@
-"""The stages of a pipeline in the order in which a batch passes them, each under a name of its own."""
+"""The stages of a pipeline in the order in which a batch passes them. Each has a unique name."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SAMPLE_LABELS: Mapping[str, str | int | datetime] = {
     "run": "",
     "batch_time": datetime(2000, 1, 1, tzinfo=timezone.utc),
 }
-"""What expressions may ask of their batch, where there is none yet."""
+"""Sample values of the labels that expressions may use, for the time before there is a batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedStage:
-    """A stage at its place; `number` counts from 1 over the whole batch."""
+    """A stage at its place. `number` counts from 1 over the whole batch."""
 
     number: int
     name: str
     stage: Stage
     destination: str | None = None
-    """The destination that demands it, if it is not the definition that does."""
+    """The destination that demands the stage; None if the definition has the stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageChain:
-    """The stages that all rows pass, then those on the way to each destination."""
+    """The stages that all rows pass, then the stages for each destination."""
 
     common: Sequence[PlacedStage]
     branches: Mapping[str, Sequence[PlacedStage]]
@@ -59,8 +59,10 @@ class StageChain:
         destinations: Mapping[str, Destination],
         demands: Mapping[str, Sequence[Stage]] | None = None,
     ) -> StageChain:
-        """The stages, numbered and named, and behind them what each destination demands. With a single destination
-        its stages are everybody's."""
+        """Make it from the stages, numbered and named, with the demands of each destination after them.
+
+        If there is only one destination, its stages become common stages.
+        """
         names: Counter[str] = Counter()
         number = 0
 
@@ -86,7 +88,7 @@ class StageChain:
         return StageChain(common=common, branches=branches)
 
     def with_demands(self, demands: Mapping[str, Sequence[Stage]]) -> StageChain:
-        """The same line, of which the destinations demand this instead of what they did."""
+        """Return the same chain with these demands of the destinations instead of the earlier ones."""
         names = {step.name for step in self.steps if step.destination is None}
         number = itertools.count(1)
 
@@ -110,30 +112,32 @@ class StageChain:
         return [*self.common, *(step for branch in self.branches.values() for step in branch)]
 
     def pins(self, spark: SparkSession) -> Mapping[str, JSON]:
-        """What the stages must find the same when a batch that is planned now is computed again."""
+        """Return what the stages must find unchanged when a batch that is planned now is computed again."""
         found = {step.name: step.stage.pin(spark) for step in self.steps}
         return {name: pin for name, pin in found.items() if pin is not None}
 
     @property
     def answers_again(self) -> bool:
-        """Whether no stage may give other rows for the same ones in a later run."""
+        """Whether no stage may return other rows for the same rows in a later run."""
         return all(type(step.stage).pin is Stage.pin and is_repeatable(step.stage) for step in self.steps)
 
     @property
     def is_describable(self) -> bool:
-        """Whether a batch's way can be described before its turn: no stage pins anything then, or has to compute the
-        rows before it."""
+        """Whether a batch can be described before its turn.
+
+        It can if no stage pins anything at that time, changes rows, or has to compute the rows before it.
+        """
         stages = [step.stage for step in self.steps]
         return all(type(each).pin is Stage.pin and not each.changes_rows and not each.prepares for each in stages)
 
     @property
     def repeatable(self) -> bool:
-        """Whether all stages give the same answer when they are run again."""
+        """Whether all stages give the same answer if they run again."""
         return all(is_repeatable(step.stage) for step in self.steps)
 
 
 def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Destination]:
-    """The destinations by their names; by default the last part of the path or table."""
+    """Return the destinations by name. The default name is the last part of the path or table."""
     found: dict[str, Destination] = {}
     for destination in destinations:
         name = destination.name or get_last_part(destination.place)
@@ -144,16 +148,18 @@ def name_destinations(destinations: Sequence[Destination]) -> Mapping[str, Desti
 
 
 def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON], *, checked: bool = False) -> R:
-    """The rows behind these stages, each with what it pinned. With `checked` every stage is analysed, and blamed by
-    name."""
+    """Return the rows after these stages, each with what it pinned.
+
+    With `checked`, every stage is analysed, and an error names the stage.
+    """
     for step in steps:
         pin = pins.get(step.name)
         entering = rows.enter(step.name, step.number, destination=step.destination, pin=pin, one_by_one=checked)
         try:
             rows = apply_stage(step.stage, entering)
             if checked:
-                rows.frame.isLocal()  # analyses, also on Connect, where a filter's schema is known without
-        except Exception as error:  # a stage of somebody else's may raise anything
+                rows.frame.isLocal()  # analyses, also on Connect, which knows a filter's schema without analysis
+        except Exception as error:  # a user's stage may raise anything
             if not checked:
                 raise
             raise StageError(f"stage '{step.name}': {summarise_error(error)}") from error
@@ -161,13 +167,12 @@ def apply_chain(rows: R, steps: Sequence[PlacedStage], pins: Mapping[str, JSON],
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):
-    """What expressions may ask of several batches at once: the first one's, and a note of what is not the same for
-    all."""
+    """The labels of several batches for expressions: the first batch's values, and a record of labels that differ."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._each = [make_labels(batch) for batch in batches]
         self.differing: list[str] = []
-        """What was asked for and is not the same for all."""
+        """The labels that an expression used and that differ between the batches."""
 
     def __getitem__(self, name: str) -> str | int | datetime:
         first, *others = (labels[name] for labels in self._each)
@@ -183,7 +188,7 @@ class CommonLabels(Mapping[str, "str | int | datetime"]):
 
 
 def make_labels(batch: Batch) -> Mapping[str, str | int | datetime]:
-    """What expressions may ask of their batch."""
+    """Return the labels of the batch that expressions may use."""
     return {
         "origin": batch.origin,
         "lane": batch.lane,

@@ -1,4 +1,4 @@
-"""A clean batch: its rows go straight to its only destination, and the write that succeeds is the whole decision."""
+"""The way for a clean batch: its rows go directly to its only destination. A successful write is the whole decision."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from runners.model.planned_batch import PlannedBatch
 
 DescribedRows: TypeAlias = "tuple[BatchRows, RowTally]"
-"""The rows of a batch as they leave, and their counter."""
+"""The rows of a batch after its stages, and their tally."""
 
 
 class Straight(Way["Commit", Landed]):
-    """The write raises at the first refused row, and nothing of the batch has landed then."""
+    """Writes a batch directly. The write raises at the first refused row, and no row of the batch is then written."""
 
     name = "straight"
 
@@ -56,20 +56,20 @@ class Straight(Way["Commit", Landed]):
 
 @dataclass(frozen=True, kw_only=True)
 class Commit:
-    """What batches are written with whose write is their decision."""
+    """What a way needs whose write is the decision."""
 
     spark: SparkSession
     reading: BatchReader
     opened: Mapping[str, OpenDestination]
-    """By all names that they have or had."""
+    """The open destinations by all names that they have or had."""
     deadline: Deadline | None = None
     also: Sequence[str] = ()
-    """Words of errors that pass by themselves, beside those that are known."""
+    """More texts of errors that pass by themselves, beside the known ones."""
     describe_rows: Callable[[PlannedBatch], DescribedRows] | None = None
-    """Gives rows that Spark reads, perhaps described before their turn; by default they are described now."""
+    """Returns rows that Spark reads, perhaps described before their turn. By default, they are described now."""
 
     def describe(self, batch: Candidate) -> DescribedRows:
-        """The rows, read already where that takes no Spark, and their counter."""
+        """Return the rows and their tally. They are already read if that needs no Spark."""
         assert batch.plan is not None
         table = read_here(batch, self.spark)
         if table is not None:
@@ -79,7 +79,7 @@ class Commit:
         )
 
     def write(self, batches: Sequence[Candidate], rows: BatchRows) -> Written:
-        """Write the rows of these batches to their only destination, in one commit that names each of them."""
+        """Write the rows of these batches to their only destination, in one commit that names each batch."""
         plans = [batch.plan for batch in batches if batch.plan is not None]
         (name,) = plans[0].destinations
         labels = [Label(batch=plan.batch, destination=name, deadline=self.deadline) for plan in plans]
@@ -90,19 +90,19 @@ class Commit:
         return written
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether the write met a row that a stage refuses, at which one raises, or that has a large value."""
+        """Whether the write met a row that a stage refuses, at which a stage raises, or that has a large value."""
         return is_refusal(error) or is_large(error) or classify(error, self.also).is_row
 
 
 def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSession) -> DescribedRows:
-    """The rows of a straight batch as Spark reads them, and their counter."""
+    """Return the rows of a straight batch as Spark reads them, and their tally."""
     assert batch.plan is not None
     frame, tally = reading.read_straight_frame(spark, batch.plan, batch.rows)
     return FrameRows(frame, batch.size), tally
 
 
 def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
-    """Why every batch is decided and written under the state before it is delivered; nothing if a clean one is not."""
+    """Xs delivery; nothing if clean ones are not."""
     destinations = batch.destinations
     if Straight.name in batch.declined:
         yield f"run.ways leaves {Straight.name} out"
@@ -125,8 +125,10 @@ def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
 
 
 def read_here(batch: Candidate, spark: SparkSession) -> TableRows | None:
-    """The rows of a small batch, read in this process; None where a stage may do something to one, or Spark has to read
-    them."""
+    """Return the rows of a small batch, read in this process.
+
+    It is None if a stage may change or refuse one of them, or if only Spark can read them.
+    """
     stages = [step.stage for step in batch.chain.steps]
     if any(type(stage).leaves is Stage.leaves for stage in stages) or not batch.is_small or batch.rows is None:
         return None

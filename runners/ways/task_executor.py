@@ -1,4 +1,7 @@
-"""What a runner does with one batch on Spark: a task comes, an outcome goes back. It decides nothing."""
+"""Does the work of a runner on Spark for one batch at a time: it gets a task and returns an outcome.
+
+It decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,7 @@ T = TypeVar("T")
 
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
-    """The error with the batches that were being carried; one of ours stays what it is."""
+    """Return the error with the batches that were being processed. Wherry's errors keep their type."""
     stop = find_schema_stop(error, protection)
     failed: WherryError
     if isinstance(error, WherryError):
@@ -97,7 +100,7 @@ def _make_failure(batches: Sequence[Batch], reason: str) -> CarryFailed:
 
 
 def _without_values(error: WherryError, protection: Protection) -> WherryError:
-    """An error of ours that quotes somebody else's, in other words."""
+    """Return an error of Wherry with masked values, if it quotes an error of other code."""
     cause = error.__cause__
     if cause is not None and protection and not isinstance(cause, WherryError):
         for text in (
@@ -115,46 +118,49 @@ log = logging.getLogger("wherry")
 
 @dataclass
 class TaskExecutor:
-    """Does tasks, in as many threads as call it; each has a Spark session of its own."""
+    """Does tasks, in as many threads as call it. Each thread has a separate Spark session."""
 
     spark: SparkSession
     group: str
-    """The name under which all its work on Spark can be cancelled."""
+    """The name with which all its work on Spark can be cancelled."""
     origins: Mapping[str, Origin]
     destinations: Mapping[str, Destination]
-    """By all names that they have or had."""
+    """The destinations by all names that they have or had."""
     dlq: Destination
     opened: Mapping[str, OpenDestination]
-    """The same as this run has them open, and the DLQ."""
+    """The destinations and the DLQ that this run has open."""
     keep_original: bool
     store: PreparedStore
     time_zone: str = "UTC"
     pool: str = ""
-    """The fair scheduler's pool for its work; empty: the default pool."""
+    """The pool of the fair scheduler for its work. If it is empty, Spark uses the default pool."""
     assume: str = ""
-    """What holds for a batch of which a destination cannot say whether it has it; nothing: the run stops."""
+    """The answer if a destination does not know whether it has a batch:
+
+    `delivered` or `missing`. If empty, the run stops.
+    """
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """What no reason for which a row is refused says, with what stands in its place."""
+    """What the reason for a refusal may not show, each with its replacement."""
     protection: Protection = Protection()
-    """What masks the rows that are shown."""
+    """Masks the rows that are shown."""
     deadline: Deadline | None = None
-    """Until when a write may begin; None if the pipeline cannot be taken over."""
+    """The end of the time in which a write may begin; None if no other process can take over the pipeline."""
     also: Sequence[str] = ()
-    """Words of errors that pass by themselves, beside those that are known."""
+    """More texts of errors that pass by themselves, beside the known ones."""
     fallback: Destination | None = None
-    """Where refused rows go while the DLQ cannot take them; None: the run stops then."""
+    """The destination for refused rows while the DLQ cannot take them; None if the run stops then."""
     explained: int = 3
-    """How many refused rows are fetched to say why a batch tripped the window, at most."""
+    """How many refused rows are fetched at most, to explain why a batch exceeded the window's threshold."""
     reading: BatchReader = field(init=False)
-    """Where rows come from."""
+    """The source of the rows."""
     thresholds: Thresholds = field(default_factory=Thresholds)
-    """By what the way of each batch is chosen."""
+    """The thresholds by which the way of each batch is chosen."""
     off: frozenset[str] = frozenset()
     """The ways that no batch takes."""
     keeps_filtered: bool = False
-    """Whether the rows that stages filter are stored."""
+    """Whether Wherry stores the rows that stages filter."""
     drop_filtered: Callable[[SparkSession], None] = lambda _: None
-    """Drops those that were kept long enough."""
+    """Drops the filtered rows that were kept long enough."""
     _declined: DeclinedWays = field(default_factory=DeclinedWays)
     _delivery: Delivery = field(init=False)
     _inquiry: Inquiry = field(init=False)
@@ -195,7 +201,7 @@ class TaskExecutor:
         )
 
     def process(self, task: Task) -> Outcome:
-        """Do the task. An error is an outcome: `Failed`, with the batch named."""
+        """Do the task. An error is returned as the outcome `Failed`, which names the batch."""
         doing: Mapping[type, Callable[..., Outcome]] = {
             WriteStraight: self._write_straight,
             WriteGroup: self._write_group,
@@ -210,21 +216,21 @@ class TaskExecutor:
         try:
             with self._sessions.use_session() as spark:
                 outcome = doing[type(task)](spark, task)
-        except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error is an outcome
+        except Exception as error:  # noqa: BLE001 -- the edge of the thread, where an error is an outcome
             return Failed(error=self._explain(list_batches(task), error))
         self._upkeep.note_outcome(outcome)
         return outcome
 
     def cancel(self) -> None:
-        """Cancel what Spark is doing for this run. May be called from another thread."""
+        """Cancel what Spark is doing for this run. Another thread may call it."""
         self._sessions.cancel()
 
     def cancel_planning(self) -> AbstractContextManager[None]:
-        """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
+        """Make this thread's work on Spark in this block cancellable with the rest. Later work of the thread is not."""
         return self._sessions.cancel_planning()
 
     def confirm(self) -> Iterator[Exception]:
-        """What destinations tell of batches of this run that they have no more."""
+        """Return the destinations' errors about batches of this run that they no longer have."""
         for destination in {id(each): each for each in self.opened.values()}.values():
             try:
                 destination.confirm()
@@ -232,12 +238,12 @@ class TaskExecutor:
                 yield error
 
     def close(self) -> None:
-        """Let the threads go that work beside the runners."""
+        """Stop the threads that work beside the runners."""
         self._upkeep.close()
         self._sessions.close()
 
     def list_listening(self, spark: SparkSession) -> Mapping[str, Callable[[Batch], None]]:
-        """The origins that do something when a batch's offset is durable, by name."""
+        """Return what to call once a batch's offset is durable, by the names of the origins that need it."""
 
         def tell_origin(origin: Origin) -> Callable[[Batch], None]:
             return lambda batch: None if is_aside(batch.lane) else origin.committed(spark, strip_lane_prefix(batch))
@@ -246,7 +252,10 @@ class TaskExecutor:
         return {name: tell_origin(origin) for name, origin in hear.items()}
 
     def describe_failure(self, spark: SparkSession, error: Exception, most: int) -> Mapping[str, JSON] | None:
-        """The batch in which the run failed, with its refused rows if it was they, else with its first ones; masked."""
+        """Return the batch in which the run failed, masked.
+
+        It has its refused rows if they caused the failure, else its first rows.
+        """
         batch: Batch | None = getattr(error, "batch", None)
         if batch is None or not most:
             return None
@@ -255,21 +264,23 @@ class TaskExecutor:
         return {**known, "stage": getattr(error, "stage", None), "rows": [_cut_value(row) for row in rows[:most]]}
 
     def sample(self, spark: SparkSession, batch: Batch, most: int) -> list[JSON]:
-        """Some rows of a batch as they are read, masked; none where they cannot be read. A batch that needed no Spark
-        passed no stage, so its rows explain nothing."""
+        """Return some rows of a batch as they are read, masked; none if they cannot be read.
+
+        A batch that needed no Spark passed no stage, so its rows explain nothing.
+        """
         if is_late(spark):
             return []
         try:
             rows = sample_rows(
                 self.reading.fetch_rows(spark, batch).frame(), list_columns(batch), most, self.protection
             )
-        except Exception:  # noqa: BLE001 -- the run has failed already, and why must not be hidden
+        except Exception:  # noqa: BLE001 -- the run has failed already, and the reason must not be hidden
             return []
         shown: list[JSON] = without(self.secrets, rows)
         return shown
 
     def forget(self, spark: SparkSession, plan: PlannedBatch) -> None:
-        """Remove what was prepared for a batch that is finished."""
+        """Remove what was prepared for a finished batch."""
         if plan.decision is not None:
             self.store.remove(spark, plan.decision.path)
 
@@ -306,7 +317,7 @@ class TaskExecutor:
         return batch, work
 
     def _describe(self, spark: SparkSession, task: WriteStraight | Prepare, describe: Describe[T]) -> T:
-        """What the batch is carried with, perhaps described before its turn. From now on the next batch is."""
+        """Return the description of the batch, perhaps made before its turn. Also begin to describe the next batch."""
         batch, found = task.plan.batch, self._lookahead.take(task.plan, spark)
         if found is not None:
             self.reading.find_origin(batch).check(spark, strip_lane_prefix(batch))
@@ -319,7 +330,7 @@ class TaskExecutor:
         return self._describe_straight(spark, plan) if plan.straight else self._describe_decision(spark, plan)
 
     def make_candidate(self, spark: SparkSession, plan: PlannedBatch, *, places: bool = False) -> Candidate:
-        """The batch, and what a way may look at."""
+        """Return the batch with all that a way may look at."""
         batch, chain = plan.batch, self.reading.find_chain(plan)
         return Candidate(
             origin=self.reading.find_origin(batch),
@@ -358,7 +369,7 @@ class TaskExecutor:
         return prepared
 
     def _bisect(self, spark: SparkSession, plan: PlannedBatch) -> Prepared:
-        """Decide a batch of which rows make a stage raise."""
+        """Decide a batch in which some rows make a stage raise."""
         from runners.ways.bisect_rows import RowErrorIsolator
         from runners.ways.deciding import BatchDecision
 
@@ -381,7 +392,10 @@ class TaskExecutor:
             tend(spark)
 
     def _explain(self, batches: Sequence[Batch], error: Exception) -> WherryError:
-        """The error with its batches, and with what finds its cause if the executors are on other machines."""
+        """Return the error with its batches.
+
+        If the executors are on other machines, add a hint how to find the cause.
+        """
         error = self._handle_error(error)
         failed = with_batch_context(batches, error, self.protection)
         if is_executor_unfit(error) and not (is_here(self.spark) or is_connect(self.spark)):
@@ -389,8 +403,11 @@ class TaskExecutor:
         return failed
 
     def _handle_error(self, error: Exception) -> Exception:
-        """The error that a task of this thread met. Where its session was forgotten there is another one for the next
-        task; else why there is none is the error."""
+        """Return the error that a task of this thread met.
+
+        If Spark has lost the thread's session, create another one for the next task. If that fails, return that error
+        instead.
+        """
         if not classify(error).is_session_lost:
             return error
         self._sessions.replace_session()
@@ -398,30 +415,30 @@ class TaskExecutor:
             reconnect(self.spark)
             if self.deadline is not None:
                 self.deadline = replace(self.deadline, ahead=measure_clock_offset(self.spark))
-        except Exception as other:  # noqa: BLE001 -- it takes the place of the first error
+        except Exception as other:  # noqa: BLE001 -- it replaces the first error
             return other
         return error
 
 
 class Maintenance:
-    """Lets written destinations do their maintenance; a busy destination is left alone."""
+    """Runs the maintenance of destinations after writes. It skips a destination whose maintenance is still running."""
 
     def __init__(self, keeps: Callable[[str], bool], tend: Callable[[str], None]) -> None:
         self._keeps = keeps
-        """Whether there is ever anything to do at the destination of this name."""
+        """Whether the destination of this name ever needs maintenance."""
         self._tend = tend
         self._thread = ThreadPoolExecutor(1, "wherry-upkeep")
         self._last: dict[str, Future[None]] = {}
 
     def note_outcome(self, outcome: Outcome) -> None:
-        """Something was written, or not; it is not waited for."""
+        """Begin the maintenance of the destinations that were written. It does not wait for the end."""
         for name in _list_written(outcome):
             last = self._last.get(name)
             if self._keeps(name) and (last is None or last.done()):
                 self._last[name] = self._thread.submit(self._maintain, name)
 
     def close(self) -> None:
-        """Wait until the house is kept."""
+        """Wait for the end of all maintenance."""
         self._thread.shutdown()
 
     def _maintain(self, name: str) -> None:
@@ -432,18 +449,18 @@ class Maintenance:
 
 
 def _list_written(outcome: Outcome) -> Iterable[str]:
-    """The destinations that were written to."""
+    """Return the destinations that were written."""
     if isinstance(outcome, GroupWritten):
         return {name for landed in outcome.landed.values() for name in landed.written}
     return list(outcome.written) if isinstance(outcome, Landed) else ()
 
 
 LONGEST = 200
-"""So many characters of a text are kept."""
+"""How many characters of a text are kept."""
 
 
 def sample_rows(frame: DataFrame, names: Sequence[str], most: int, protection: Protection) -> list[JSON]:
-    """The first rows of a batch as they are read, masked. A line that could not be read is `{"raw": line}`."""
+    """Return the first rows of a batch as they are read, masked. A line that could not be read is `{"raw": line}`."""
     from pyspark.sql import functions as F
 
     columns = [F.col(quote_name(name)) for name in names]

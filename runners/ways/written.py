@@ -1,4 +1,4 @@
-"""Any batch: every row is written with its verdict, and read again for each destination."""
+"""The way for any batch: Spark writes every row with its verdict, and reads it again for each destination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class WrittenWay(Way["BatchDecision", Prepared]):
-    """Spark writes all rows. They are counted while they are written; where one is refused, they are asked again."""
+    """Spark writes all rows, and counts them meanwhile.
+
+    If one is refused, Spark reads them again to find the refused rows.
+    """
 
     name = "written"
 
