@@ -1,1 +1,1 @@
-"""Listeners of a run: log lines, figures, hooks. Nobody waits for them."""
+"""Listeners of a run: log lines, figures, hooks. No run waits for them."""

@@ -1,4 +1,4 @@
-"""Tells hooks of a run, each in a thread of its own: one that hangs holds up neither batches nor the other hooks."""
+"""Calls the hooks of a run, each in a separate thread. A hook that hangs delays neither batches nor other hooks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from runners.state.background_writer import BackgroundWriter
 from stages.python_call import as_text
 
 PATIENCE = 30.0
-"""How many seconds a run that has ended, and has let its pipeline go, waits for its hooks."""
+"""How many seconds a run waits for its hooks after it has ended and released its pipeline."""
 ROOM = 100
-"""So many events wait for a hook at most."""
+"""How many events wait for a hook at most."""
 
 log = logging.getLogger("wherry")
 
 
 class HookFailed(Exception):
-    """A hook that failed, and why."""
+    """A hook failed. The message says why."""
 
 
 class HookRunner:
@@ -42,7 +42,7 @@ class HookRunner:
         self._secrets = secrets
 
     def tell(self, facts: Mapping[str, JSON]) -> None:
-        """Call all hooks for this moment. Never waits."""
+        """Call all hooks for this event. It never waits."""
         for teller in self._tellers:
             if teller.hook.wants(facts):
                 teller.scribe.put(facts)
@@ -61,7 +61,7 @@ class HookRunner:
 
 
 class _HookThread:
-    """Tells one hook in a thread beside, and tries again."""
+    """Calls one hook in a separate thread, and tries again after a failure."""
 
     def __init__(self, hook: Hook, secrets: Mapping[str, str], sleep: Callable[[float], None]) -> None:
         self.hook = hook
@@ -79,7 +79,7 @@ class _HookThread:
                 self.lost, self.why = self.lost + 1, without(self._secrets, why)
 
     def _try_hook(self, facts: Mapping[str, JSON]) -> str:
-        """Call the hook. Return why it failed; empty if it did not."""
+        """Call the hook. Return why it failed; empty if it succeeded."""
         why = ""
         for attempt in range(self.hook.attempts):
             if attempt:
@@ -88,7 +88,7 @@ class _HookThread:
                 _call_hook(self.hook, facts)
             except HookFailed as error:
                 why = str(error)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 -- the edge of the thread: a function of the user's own
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- the edge of the thread, which calls a user's function
                 why = f"{type(error).__name__}: {as_text(error)}"
             else:
                 return ""
@@ -105,7 +105,7 @@ def _call_hook(hook: Hook, facts: Mapping[str, JSON]) -> None:
 
 
 def _post(address: str, facts: Mapping[str, JSON], timeout: float) -> None:
-    """Send the facts there, and nowhere else: a redirect is refused."""
+    """Send the facts to this address only. A redirect is refused."""
     import urllib.error
     import urllib.request
 
@@ -121,7 +121,7 @@ def _post(address: str, facts: Mapping[str, JSON], timeout: float) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         raise HookFailed(f"it answered {error.code}") from error
-    except Exception as error:  # whatever it is, its words may have the address, which is a secret
+    except Exception as error:  # the text of any error may have the address, which is a secret
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
             raise HookFailed(f"it gave no answer within {timeout:g} s") from error

@@ -23,7 +23,7 @@ log = logging.getLogger("wherry")
 
 
 class JsonLines(logging.Formatter):
-    """A record as one JSON object: `at`, `level`, `message`, and the facts that came with it."""
+    """Formats a record as one JSON object: `at`, `level`, `message`, and the record's facts."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
@@ -32,7 +32,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure_logs(log_format: str) -> None:
-    """From now on log lines are `text` or `json`, and with `json` all of standard error."""
+    """Make log lines `text` or `json` from now on. With `json`, everything on standard error is JSON."""
     for handler in log.handlers:
         handler.setFormatter(JsonLines() if log_format == "json" else None)
     end_json_stream()
@@ -51,7 +51,7 @@ def complain(message: str, **facts: JSON) -> None:
 
 
 class LogLines:
-    """A listener that says what happens in log lines: all of it as JSON, the gist of it as text."""
+    """A listener that writes log lines: every event as JSON, or the important events as text."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class LogLines:
         self.json = log_format == "json"
         self.secrets = secrets or {}
         self.pipeline, self.run = pipeline, ""
-        """What stands in every line, as soon as it is known."""
+        """The names for every line, as soon as they are known."""
         self.shown = set() if shown is None else shown
         """The notices that a person has already seen. Text lines show each once, and add it here."""
 
@@ -98,7 +98,7 @@ class LogLines:
 
 
 def _mask_event(event: Event, secrets: Mapping[str, str]) -> Event:
-    """The same, and no secret in its free text."""
+    """Return the event without secrets in its free text."""
     if isinstance(event, Noticed):
         return replace(event, message=without(secrets, event.message))
     if isinstance(event, RunStopping | RunEnded):
@@ -125,5 +125,5 @@ def _make_facts(event: Event) -> Mapping[str, JSON]:
 
 
 def _name_event(event: Event) -> str:
-    """`BatchSettled` is `batch_settled`."""
+    """Return the event's name: `batch_settled` for `BatchSettled`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()

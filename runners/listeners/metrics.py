@@ -1,4 +1,4 @@
-"""Figures of runs as Prometheus reads them, from events alone; readers delay no run."""
+"""Figures of runs in the format of Prometheus, computed from events. Readers delay no run."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ METRICS: Mapping[str, tuple[str, str]] = {
 """The type and the meaning of every metric."""
 
 _FRESH = 15.0
-"""So many seconds a lag is shown before it is measured again."""
+"""For how many seconds a lag is shown before it is measured again."""
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """The figures of one process. For any number of threads; a figure costs a lock and an addition."""
+    """The figures of one process. Any number of threads may use it. A figure costs a lock and an addition."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.ready = False
-        """Whether runs begin: Spark is there, and nobody has asked to end."""
+        """Whether runs begin: Spark has started, and the scheduler is not stopping."""
         self._lock = threading.Lock()
         self._figures: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._broken: set[str] = set()
@@ -72,13 +72,15 @@ class Metrics:
         self._measured = -_FRESH
 
     def watch_lag(self, pipeline: str, measure: Callable[[], Mapping[str, Lag]]) -> None:
-        """Show also what waits in the lanes of a pipeline. `measure` is called when figures are asked for, and at most
-        four times a minute."""
+        """Also show what waits in the lanes of a pipeline.
+
+        `measure` is called when a reader asks for figures, and at most four times a minute.
+        """
         with self._lock:
             self._lags[pipeline] = measure
 
     def of(self, pipeline: str) -> Listener:
-        """Listens to the runs of a pipeline."""
+        """Return a listener for the runs of a pipeline."""
 
         def listener(event: Event) -> None:
             with self._lock:
@@ -87,23 +89,23 @@ class Metrics:
         return listener
 
     def __call__(self, event: ScheduleEvent) -> None:
-        """Listens to a scheduler."""
+        """Record an event of a scheduler."""
         with self._lock:
             self._note_scheduled(event)
 
     def text(self) -> str:
-        """All figures, as Prometheus reads them."""
+        """Return all figures in the format of Prometheus."""
         self._measure_lags()
         with self._lock:
             figures = {name: dict(self._figures.get(name, {})) for name in METRICS}
         return "".join(line for name, values in figures.items() for line in _format_lines(name, values))
 
     def readiness(self) -> tuple[int, str]:
-        """The answer over HTTP to the question whether runs begin."""
+        """Return the answer over HTTP to the question whether runs begin."""
         return (200, "ready\n") if self.ready else (503, "not ready: the scheduler is starting or stopping\n")
 
     def _measure_lags(self) -> None:
-        """Ask what waits, beside the lock: brokers may take their time."""
+        """Measure what waits, without holding the lock, because brokers may take a while."""
         with self._lock:
             due = self.clock.elapsed() - self._measured >= _FRESH
             self._measured = self.clock.elapsed() if due else self._measured
@@ -202,16 +204,16 @@ def _format_number(value: float) -> str:
 
 
 Answer = tuple[int, str]
-"""A status of HTTP, and the text that goes with it."""
+"""An HTTP status, and its text."""
 SLOWEST = 10.0
-"""After so many seconds of silence a connection is closed."""
+"""After how many seconds of silence a connection is closed."""
 
 
 class MetricsServer:
-    """Serves the pages while it is entered; each request makes a new page."""
+    """Serves the pages inside its `with` block. Each request makes a new page."""
 
     def __init__(self, pages: Mapping[str, Callable[[], Answer]], *, host: str, port: int) -> None:
-        """Takes the port. Raises `Refusal` where it cannot be had."""
+        """Open the port. Raises `Refusal` if that is not possible."""
         try:
             self._server = _Server((host, port), _make_handler(pages))
         except (OSError, OverflowError) as error:
@@ -221,7 +223,7 @@ class MetricsServer:
                 hint="Choose another port with --metrics-port, or end the program that uses this port.",
             ) from error
         self.port = int(self._server.server_address[1])
-        """The port that it has, where 0 asked for any."""
+        """The port that the server uses, which the system chose if `port` was 0."""
 
     def __enter__(self) -> MetricsServer:
         threading.Thread(target=self._server.serve_forever, name="wherry-metrics", daemon=True).start()
@@ -237,7 +239,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, *_: object) -> None:
-        """Somebody who hangs up is no news."""
+        """Ignore readers that close the connection early."""
 
 
 def _make_handler(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPRequestHandler]:
@@ -255,6 +257,6 @@ def _make_handler(pages: Mapping[str, Callable[[], Answer]]) -> type[BaseHTTPReq
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Being asked is no news."""
+            """Log no requests."""
 
     return Handler

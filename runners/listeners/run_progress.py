@@ -1,4 +1,4 @@
-"""How far a run is, in words: for a terminal, for a log and for a notebook."""
+"""The progress of a run, in words for a terminal, a log and a notebook."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from runners.spark.start import is_starting
 BEGINS = "opening the state, origins and tables"
 """What a run does before its first batch, unless it starts Spark."""
 MOST_NAMED = 3
-"""So many batches in flight are named."""
+"""How many batches in flight are named."""
 
 
 @dataclass
 class LaneProgress:
-    """What is known of a lane."""
+    """The progress of a lane."""
 
     since: float
     """When its first batch was planned."""
     waiting: int | None = None
-    """How many batches waited for it when the run began, where that is known."""
+    """How many batches waited for it when the run began; None if that is unknown."""
     batches: int = 0
     rows: int = 0
     nacked: int = 0
     label: str = ""
-    """What is being carried."""
+    """The batch in progress, or why it waits."""
 
     def estimate_left(self, now: float) -> timedelta | None:
-        """How long it takes at the present speed; None if that is unknown."""
+        """Return how long the rest takes at the present speed; None if that is unknown."""
         if self.waiting is None or not self.batches:
             return None
         more = max(0, self.waiting - self.batches)
         return timedelta(seconds=round((now - self.since) / self.batches * more))
 
     def compute_rate(self, now: float) -> float:
-        """Rows a second."""
+        """Return the rows per second."""
         return self.rows / max(now - self.since, 0.001)
 
 
 class RunProgress:
-    """A listener that knows how far a run is."""
+    """A listener that follows the progress of a run."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class RunProgress:
         self.clock = clock or Clock()
         self.lanes: dict[str, LaneProgress] = {}
         self.in_flight: Mapping[str, Batch] = {}
-        """The batches that are open, by their plans. Another one takes its place whenever one begins or ends."""
+        """The open batches, by their plans. The mapping is replaced whenever a batch begins or ends."""
         self.doing = doing
-        """In words; another command than a run says so itself."""
+        """What the run does, in words. Commands other than a run set it themselves."""
         self._name, self._starts_spark = name, starts_spark
         self._batches = batches
-        """How many batches there are in all, where the caller knows."""
+        """How many batches there are in all; None if the caller does not know."""
         self._waiting: dict[str, int] = {}
         self._begins, self._ends = True, False
         self._began = self.clock.elapsed()
@@ -108,11 +108,11 @@ class RunProgress:
             self.doing, self._ends = event.status, True
 
     def describe(self) -> str:
-        """The run in one line, with the batches in flight."""
+        """Return the run in one line, with the batches in flight."""
         return ", ".join(self.list_facts()) + self._name_in_flight()
 
     def list_facts(self) -> Iterator[str]:
-        """What the run does, how many batches and rows it has settled, and for how long it works."""
+        """Return what the run does, how many batches and rows it has settled, and how long it has worked."""
         seconds = int(self.clock.elapsed() - self._began)
         doing = "starting Spark" if self._starts_spark() and not self._ends else self.doing
         if self._begins and not self.lanes:
@@ -148,18 +148,18 @@ class RunProgress:
 
 
 def format_progress(batches: int, whole: int | None) -> str:
-    """So many batches, of so many where that is known; there may be more than was thought."""
+    """Return how many batches are done, and of how many if that is known. There may be more than expected."""
     return format_batches(batches) if whole is None else f"{batches:,}/{max(whole, batches):,} batches"
 
 
 def describe_stop(stopping: RunStopping) -> str:
-    """Why a run stops; where that is a signal, also what a second one does."""
+    """Return why a run stops. If the reason is a signal, add what a second signal does."""
     return stopping.reason + ("; a second signal cancels open batches" if stopping.reason.startswith("signal ") else "")
 
 
 @contextlib.contextmanager
 def call_every(seconds: float, show: Callable[[], None]) -> Iterator[None]:
-    """Call a function again and again in a thread of its own until this is left. An error in it ends the thread."""
+    """Call a function repeatedly in a separate thread until this block ends. An error in it ends the thread."""
     over = threading.Event()
 
     def call() -> None:
@@ -182,9 +182,9 @@ OFTEN = 1.0
 
 @contextlib.contextmanager
 def show_in_notebook(name: str) -> Iterator[list[Listener]]:
-    """Below the cell, a line that goes on changing while the run works. Outside of a notebook there is no listener.
+    """Show a line below the notebook's cell that changes while the run works. Elsewhere there is no listener.
 
-    A notebook that cannot show it changes nothing for the run.
+    A notebook that cannot show the line has no effect on the run.
     """
     handle = _open_display(f"{name}: {BEGINS}")
     if handle is None:
@@ -202,7 +202,7 @@ def show_in_notebook(name: str) -> Iterator[list[Listener]]:
 
 
 def _open_display(line: str) -> Any:
-    """A display of IPython's that can be changed; None where there is no notebook."""
+    """Return a display of IPython that can be changed; None outside of a notebook."""
     python = sys.modules.get("IPython")
     with contextlib.suppress(Exception):
         if python is not None and getattr(python.get_ipython(), "kernel", None) is not None:

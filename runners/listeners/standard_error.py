@@ -1,4 +1,4 @@
-"""Log lines on standard error, written beside what says them."""
+"""Log lines on standard error, written in a separate thread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from runners.model.text import escape_controls, escape_line
 from runners.state.background_writer import BackgroundWriter
 
 ROOM, PATIENCE = 10_000, 5.0
-"""So many log lines wait to be written at most, and so many seconds a command that ends waits for them."""
+"""How many log lines wait to be written at most, and how many seconds a command waits for them at its end."""
 
 
 class Lines(logging.Handler):
-    """Log records as lines of standard error, wherever that is by then, also above a progress bar.
+    """Writes log records as lines to the current standard error, also above a progress bar.
 
     A closed reader stops nothing, and nothing waits for a slow reader.
     """
@@ -36,7 +36,7 @@ class Lines(logging.Handler):
         self._scribe.put(escape_line(self.format(record)))
 
     def flush(self) -> None:
-        """Wait a little for those that are still being written, and say how many were not."""
+        """Wait a little for lines that are still being written, and report how many were not."""
         if self._scribe.flush(PATIENCE) and self._scribe.dropped > self._lost:
             lost, self._lost = self._scribe.dropped - self._lost, self._scribe.dropped
             _write_lines([f"{lost:,} log lines were not written: the reader of standard error is too slow"])
@@ -54,7 +54,7 @@ def flush() -> None:
 
 
 class JsonStream(io.TextIOBase):
-    """Standard error of which every line is a JSON object: what others print, a library's trace say, becomes one."""
+    """Standard error on which every line is a JSON object. Other output, for example a library's trace, becomes one."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -76,7 +76,7 @@ class JsonStream(io.TextIOBase):
         self.stream.flush()
 
     def close(self) -> None:
-        """Another owner closes it."""
+        """Do nothing, because the owner of the stream closes it."""
 
     def fileno(self) -> int:
         return self.stream.fileno()
@@ -97,7 +97,7 @@ class JsonStream(io.TextIOBase):
 
 
 def _split_objects(text: str) -> Sequence[str]:
-    """The lines of a text that are JSON objects already; else the text as one."""
+    """Return the lines of a text that are already JSON objects, and all other lines as new JSON objects."""
     lines = [line for line in text.split("\n") if line.strip()]
     if any(map(_is_object, lines)):
         return [each for line in lines for each in ([line] if _is_object(line) else _split_objects(line))]
@@ -116,6 +116,6 @@ def _is_object(line: str) -> bool:
 
 
 def end_json_stream() -> None:
-    """Standard error is as it was before."""
+    """Restore the earlier standard error."""
     if isinstance(sys.stderr, JsonStream):
         sys.stderr = sys.stderr.stream

@@ -1,1 +1,1 @@
-"""The only code that knows which Spark it has."""
+"""The only code that knows which Spark it uses."""

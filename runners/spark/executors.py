@@ -1,6 +1,6 @@
-"""What the executors of a Spark see and have, asked of them by small Spark jobs.
+"""Finds out what the executors of a Spark see and have, with small Spark jobs.
 
-Only for a classic Spark: one of Spark Connect does not say which executors it has.
+This is only for a classic Spark. Spark Connect does not report its executors.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_TASKS = 64
-"""So many tasks ask executors at most."""
+"""How many tasks at most ask executors."""
 
 
 def list_unseen(spark: SparkSession, folders: Iterable[Path], files: Iterable[Path]) -> set[Path]:
-    """Which of these folders and files of this machine an executor does not find.
+    """Return which of these folders and files of this machine an executor does not find.
 
-    In each folder it looks for files that are written now, and removed again. A folder that this process cannot write
-    is not asked.
+    In each folder, executors look for files that are written now, and removed again. A folder that this process cannot
+    write is left out.
     """
     with contextlib.ExitStack() as probes:
         asked = {str(file): file for file in files}
         for folder in folders:
             with contextlib.suppress(OSError):
                 for _ in range(_count_tasks(spark)):
-                    probe = tempfile.NamedTemporaryFile(dir=folder, prefix="wherry-probe-")  # noqa: SIM115 -- the stack ends it
-                    probe.write(b"?")  # Spark passes over empty files
+                    probe = tempfile.NamedTemporaryFile(dir=folder, prefix="wherry-probe-")  # noqa: SIM115 -- the stack closes it
+                    probe.write(b"?")  # Spark skips empty files
                     probe.flush()
                     asked[probes.enter_context(probe).name] = folder
         found = _list_found(spark, list(asked)) if asked else set()
@@ -49,35 +49,38 @@ def list_unseen(spark: SparkSession, folders: Iterable[Path], files: Iterable[Pa
 
 
 def _list_found(spark: SparkSession, paths: Sequence[str]) -> set[str]:
-    """The files of these paths that are there for the task that looks for them. Their content is not read."""
+    """Return the files of these paths that the task finds that looks for them. Their content is not read."""
     reader = spark.read.format("binaryFile").option("ignoreMissingFiles", "true")
     rows = reader.load([f"file:{escape_pattern(path)}" for path in paths]).select("path").collect()
     return {without_scheme(row.path) for row in rows}
 
 
 def _count_tasks(spark: SparkSession) -> int:
-    """As many tasks as executors may work on at a time, so that each of them gets one."""
+    """Return how many tasks the executors may work on at a time, so that each executor gets one."""
     return min(max(2, count_slots(spark)), _MOST_TASKS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorFacts:
-    """What a task found out about the machine that it ran on."""
+    """What a task found out about its machine."""
 
     host: str
     delta: str
-    """The version of Delta; empty where there is none."""
+    """The version of Delta; empty if Delta is missing."""
     java: str
     clock: float
-    """How many seconds its clock is ahead of ours at least; negative where it is behind."""
+    """How many seconds its clock is at least ahead of this machine's; negative if it is behind."""
 
 
 _DELTA = "io.delta.package"
-"""The class that says which Delta it is of."""
+"""The class that has the version of Delta."""
 
 
 def ask_executors(spark: SparkSession) -> list[ExecutorFacts]:
-    """What the executors have, one for each machine. No task fails: Spark would give it to another executor."""
+    """Return what the executors have, one entry for each machine.
+
+    No task may fail, since Spark would retry it elsewhere.
+    """
     began = time.time()
     tasks = _count_tasks(spark)
     facts = spark.range(0, tasks, 1, tasks).select(
@@ -109,15 +112,16 @@ def _find_host() -> Any:
 
 
 def _call_java(kind: str, method: str, *arguments: str) -> Any:
-    """A static method, which each task calls."""
+    """Return a column that calls a static method in each task."""
     return F.java_method(*map(F.lit, (kind, method, *arguments)))
 
 
 def ask_python(spark: SparkSession, packages: Collection[str]) -> list[Mapping[str, Any]]:
-    """What the Python of the executors is, one for each machine: `host`, `version`, `program`, and which of these
-    `packages` are `missing`. Of a machine whose tasks fail, and succeed on another one, only the `host` is there.
+    """Return what the Python of the executors is, one entry for each machine.
 
-    Raises Spark's error where all tries of a task fail: another version than this Python's fails, for example.
+    An entry has `host`, `version`, `program`, and which of these `packages` are `missing`. It has only the `host` if
+    the machine's tasks fail but succeed on another one. Raises Spark's error if all tries of a task fail, for example
+    because the Python version differs.
     """
     tasks = _count_tasks(spark)
     look = F.udf(_make_look(sorted(packages)), "string", useArrow=False)
@@ -131,11 +135,11 @@ def ask_python(spark: SparkSession, packages: Collection[str]) -> list[Mapping[s
 
 
 _ROUNDS = 3
-"""So often executors are asked that gave no answer: by chance one may have got no task."""
+"""How often executors that gave no answer are asked, since an executor may by chance get no task."""
 
 
 def _make_look(packages: Sequence[str]) -> Any:
-    """The function that a worker runs. It needs nothing but Python there: it is sent by value."""
+    """Return the function that a worker runs. It is sent by value, so it needs only Python there."""
 
     def look(_: int) -> str:
         import importlib.util
@@ -151,8 +155,10 @@ def _make_look(packages: Sequence[str]) -> Any:
 
 
 def try_store(spark: SparkSession, folder: str) -> str:
-    """Why executors cannot write and read below this folder of a store; nothing where they can. What is written is
-    removed again."""
+    """Return why executors cannot write and read below this folder of a store; empty if they can.
+
+    What they write is removed again.
+    """
     probe = f"{folder.rstrip('/')}/_wherry_probe_{uuid.uuid4().hex}"
     try:
         spark.range(0, 2, 1, 2).write.parquet(probe)

@@ -1,4 +1,4 @@
-"""A local Spark that starts when something is first asked of it: a run that needs none is over before a JVM is up."""
+"""A local Spark that starts when it is first used. A run that needs no Spark ends before a JVM has started."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class LateSpark:
-    """The Spark of a run. All sessions that are made of it start the same JVM, once."""
+    """The Spark of a run. All its sessions share one JVM, which is started once."""
 
     def __init__(self, begin: Callable[[], SparkSession], settings: Mapping[str, str]) -> None:
         self._begin = begin
         self.settings = settings
-        """What the session will be started with."""
+        """The settings with which the session will be started."""
         self.on_start: list[Callable[[], None]] = []
-        """Called once the JVM is there, before it does anything for a run."""
+        """The functions to call once the JVM has started, before it does anything for a run."""
         self.gives_up: dict[str, Callable[[], bool]] = {}
-        """For work whose name begins like this, what says that it does not wait for the JVM any longer."""
+        """By the prefix of a group name, a function that returns whether its work stops waiting for the JVM."""
         self._session: SparkSession | None = None
         self._start: Future[SparkSession] | None = None
         self._starting = threading.Lock()
@@ -43,19 +43,21 @@ class LateSpark:
         return self._session is not None
 
     def start_ahead(self) -> Future[SparkSession]:
-        """Start it in a thread of its own, for work that will need it. An error is raised where it is needed."""
+        """Start it in a separate thread, for work that will need it. An error is raised where the session is needed."""
         with self._starting:
             start = self._start
             if start is None:
-                with contextlib.suppress(ImportError):  # where it is needed, the start says that it is missing
-                    import_module("pyspark.sql")  # two threads that import it at the same time can stop each other
+                with contextlib.suppress(ImportError):  # where it is needed, the start reports that it is missing
+                    import_module("pyspark.sql")  # two threads that import it at the same time can block each other
                 start = self._start = Future()
                 threading.Thread(target=self._run, args=[start], name="wherry-spark-start", daemon=True).start()
             return start
 
     def get(self, group: str = "") -> SparkSession:
-        """The session, once it is up and no commit is under way that began without it. Raises `WorkCancelled` as soon
-        as the work of this group is cancelled, or gives up before the JVM is there."""
+        """Return the session, once it is started and no commit that began without it is in progress.
+
+        Raises `WorkCancelled` as soon as the work of this group is cancelled, or gives up before the JVM has started.
+        """
         self._check(group, waits=not self.is_up)
         start = self.start_ahead()
         while not wait([start], OFTEN).done:
@@ -71,7 +73,7 @@ class LateSpark:
             with self._commits:
                 self._commits.wait_for(lambda: not self._under_way)
                 self._session = session
-        except BaseException as error:  # noqa: BLE001 -- the edge of the thread: whoever needs the session raises it
+        except BaseException as error:  # noqa: BLE001 -- the edge of the thread: code that needs the session raises it
             self._start = None  # another run of this process tries again
             start.set_exception(error)
         else:
@@ -79,7 +81,10 @@ class LateSpark:
 
     @contextlib.contextmanager
     def commit_without(self) -> Iterator[bool]:
-        """While in here the JVM, if there is none yet, does nothing; False where this process has one, of any run."""
+        """In this block, keep a JVM that has not started yet from doing anything.
+
+        Give False if this process already has a JVM, started by any run.
+        """
         with self._commits:
             alone = not self.is_up and not has_context()
             self._under_way += alone
@@ -91,7 +96,10 @@ class LateSpark:
                 self._commits.notify_all()
 
     def cancel(self, group: str) -> bool:
-        """Let nothing of this group begin any more; False if the JVM is up, where the group has to be cancelled."""
+        """Let no work of this group begin any more.
+
+        Return False if the JVM is running, where the group must be cancelled.
+        """
         with self._commits:
             self._cancelled.add(group)
             return self._session is None
@@ -103,16 +111,16 @@ class LateSpark:
 
 
 OFTEN = 0.1
-"""The seconds between two looks whether work still waits for the JVM."""
+"""The seconds between two checks whether work still waits for the JVM."""
 
 
 class LateSession:
-    """One session of a `LateSpark`. Whatever is asked of it but its settings starts the JVM."""
+    """A session of a `LateSpark`. Any use of it, except for its settings, starts the JVM."""
 
     def __init__(self, spark: LateSpark, make: Callable[[SparkSession], SparkSession]) -> None:
         self.late = spark
         self.make = make
-        """Makes the session of the one that was started."""
+        """Makes this session from the session that was started."""
         self._own = dict(spark.settings)
         self._set: dict[str, str] = {}
         self._made: SparkSession | None = None
@@ -126,11 +134,11 @@ class LateSession:
 
     @property
     def conf(self) -> Any:
-        """The settings. Once the JVM is up they are asked of it, so that one that is frozen does not answer."""
+        """The settings. If the JVM is running, they come from the JVM, so a frozen JVM does not answer."""
         return self.start().conf if self.late.is_up else LateSettings(self)
 
     def start(self) -> SparkSession:
-        """The session itself. Raises `WorkCancelled` for work that was cancelled before it could begin."""
+        """Return the real session. Raises `WorkCancelled` for work that was cancelled before it could begin."""
         group, pool = getattr(self._thread, "tag", ("", ""))
         if self._made is None:
             given = self.late.get(group)
@@ -151,15 +159,15 @@ class LateSession:
         self._thread.tag = (group, pool) if self._made is None else ("", "")
 
     def get_setting(self, key: str) -> str | None:
-        """A setting as it will be."""
+        """Return a setting as it will be; None if it is not set."""
         return self._set.get(key, self._own.get(key))
 
     def list_settings(self) -> Mapping[str, str]:
-        """All settings that are not Spark's defaults."""
+        """Return all settings that are not Spark's defaults."""
         return {**self._own, **self._set}
 
     def change_setting(self, key: str, value: str | None) -> None:
-        """Change a setting, or take it back."""
+        """Change a setting, or remove it if the value is None."""
         if value is None:
             self._set.pop(key, None)
         else:
@@ -173,28 +181,28 @@ class LateSettings:
         self._session = session
 
     def get(self, key: str, *default: str | None) -> str | None:
-        """As Spark answers: with a default, what is not set is that default."""
+        """Return a setting as Spark does: if it is not set and there is a default, return the default."""
         found = self._session.get_setting(key)
         if found is not None:
             return found
         return default[0] if default else self._session.start().conf.get(key)
 
     def set(self, key: str, value: str | int | bool) -> None:
-        """Set it now, and in Spark once that has been started."""
+        """Set it now, and in Spark once Spark has been started."""
         self._session.change_setting(key, str(value).lower() if isinstance(value, bool) else str(value))
 
     def unset(self, key: str) -> None:
-        """Take it back."""
+        """Remove the setting."""
         self._session.change_setting(key, None)
 
     @property
-    def getAll(self) -> Mapping[str, str]:  # noqa: N802 -- as pyspark calls it
+    def getAll(self) -> Mapping[str, str]:  # noqa: N802 -- the name in pyspark
         """All settings that are not Spark's defaults."""
         return self._session.list_settings()
 
 
 class LateCommits(SparkCommits):
-    """The commits of a JVM that may not be there yet."""
+    """The commits of a JVM that may not have started yet."""
 
     def __init__(self, session: LateSession) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""The archive of classes for quick starts, made by a Spark that reads and writes a few rows as a run does.
+"""Makes the archive of classes for quick starts, with a Spark that reads and writes a few rows as a run does.
 
 python -m runners.spark.make_archive FOLDER KEY MEMORY
 """
@@ -27,7 +27,7 @@ _LINES = (
 
 
 def make_archive(quick: QuickStart, memory: str) -> None:
-    """Make it, unless it is there or another process is making it."""
+    """Make the archive, unless it exists or another process is making it."""
     os.nice(19)
     with quick.make_archive() as options:
         if options:
@@ -52,7 +52,7 @@ def _train(quick: QuickStart, memory: str, options: list[str]) -> None:
 
 
 def _carry(spark: SparkSession, place: Path) -> None:
-    """What most pipelines ask of Spark."""
+    """Do what most pipelines ask of Spark."""
     (place / "rows.json").write_text(_LINES, encoding="utf-8")
     schema = "id long, name string, amount string, at timestamp, tags array<string>, _corrupt_record string"
     for _ in range(3):

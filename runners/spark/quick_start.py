@@ -1,8 +1,8 @@
-"""The quick start of a local Spark: Java itself, with the JARs and the classes that earlier starts found.
+"""The quick start of a local Spark: it runs Java directly, with the JARs and classes that earlier starts found.
 
-Spark's script starts a JVM to put the command of another one together, that one has Ivy look for JARs that are there
-already, and then reads and checks thousands of classes. What comes of that is kept in the user's cache: as a recipe,
-and as an archive of classes that the JVM maps into its memory. Without them Spark starts as it does by itself.
+Spark's script starts a JVM to build the command of another JVM. That JVM lets Ivy look for JARs that are already
+present, and then reads and checks thousands of classes. The results are stored in the user's cache: a recipe, and an
+archive of classes that the JVM maps into its memory. Without them Spark starts in its usual way.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ from urllib.parse import unquote, urlsplit
 from origins.quick_dataclass import dataclass
 
 SWITCH = "WHERRY_QUICK_START"
-"""The environment variable that switches it off, with the value `off`."""
+"""The environment variable that turns the quick start off, with the value `off`."""
 
 OPTIONS_OF_THE_JVM = "spark.driver.extraJavaOptions"
 
 _FORMAT = 1
-"""Another one for each change of what is kept."""
+"""The version of the stored format. Increase it with each change of what is stored."""
 
 _PACKAGES = ("spark.jars.packages", "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy")
-"""The settings that decide which JARs there are."""
+"""The settings that decide which JARs Spark has."""
 
 _SCRIPTED = (
     *("spark.driver.default", "spark.driver.extra", "spark.driver.userClassPath", "spark.jars", "spark.files"),
     *("spark.archives", "spark.submit.", "spark.master", "spark.executor.userClassPath", "spark.plugins"),
 )
-"""How settings begin that only Spark's script can take, but for those that are named above."""
+"""The prefixes of settings that only Spark's script can take, except for those above."""
 
 _HARMLESS = (
     *("SPARK_LOCAL_DIRS", "SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME", "SPARK_PUBLIC_DNS", "SPARK_USER"),
     *("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"),
 )
-"""The variables of this kind that the script does not look at. pyspark itself sets the last two."""
+"""The variables with the prefix `SPARK_` that the script ignores. pyspark itself sets the last two."""
 
 _ELSEWHERE = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")
 
 _GIVES_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""The variables whose options Java takes by itself."""
+"""The variables from which Java itself takes options."""
 
 _VAGUE = ("SNAPSHOT", "latest", "+", "[", "(", ",")
-"""What the version of a package has in it that is another one tomorrow."""
+"""The parts of a package's version that mean that it may change."""
 
 _LONGEST = 100_000
-"""No argument of a program may be much longer."""
+"""The longest argument that a program can get, roughly."""
 
 _ROOM = 1 << 30
-"""So many bytes are free before an archive of some 200 MB is made."""
+"""How many bytes must be free before an archive of about 200 MB is made."""
 
 _ARCHIVES, _RECIPES, _TRIES = 2, 20, 3
-"""So many archives and recipes are kept at most; an archive is tried so often."""
+"""How many archives and recipes are kept at most, and how often Wherry tries to make an archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +73,14 @@ class Recipe:
 
     java: str
     options: Sequence[str]
-    """What Spark adds to the user's options for the JVM."""
+    """The options that Spark adds to the user's options for the JVM."""
     class_path: Sequence[str]
     files: Mapping[str, Sequence[int]]
     """The size and the time of each JAR that was fetched."""
     archive: Sequence[int] = ()
-    """The size and the time of the archive of classes, once it is whole."""
+    """The size and the time of the archive of classes, once it is complete."""
     tries: int = 0
-    """How often its making has begun."""
+    """How often Wherry began to make the archive."""
 
 
 class QuickStart:
@@ -98,10 +98,10 @@ class QuickStart:
         return self.recipe is not None and not self._has_archive() and self.recipe.tries < _TRIES
 
     def build_command(self, settings: Mapping[str, str], options: Sequence[str] = ()) -> list[str]:
-        """The command that starts Java with these settings, and with more options for the JVM."""
+        """Return the command that starts Java with these settings, and with more options for the JVM."""
         assert self.recipe is not None
         recipe = self.recipe
-        # By default the JVM prints what it thinks of an archive on standard output, which is ours.
+        # By default the JVM prints problems of an archive on standard output, which belongs to Wherry.
         quiet = ["-Xlog:disable", "-Xlog:all=warning:stderr"]
         shared = [*quiet, f"-XX:SharedArchiveFile={self._archive}"] if self._has_archive() and not options else []
         memory = [f"-Xmx{settings['spark.driver.memory']}"] if "spark.driver.memory" in settings else []
@@ -113,7 +113,7 @@ class QuickStart:
         return [*words, "pyspark-shell"]
 
     def learn(self, settings: Mapping[str, str], jars: str, jvm: Any) -> None:
-        """Keep how the JVM was started that is up, and which JARs it was given."""
+        """Store how the running JVM was started, and which JARs it got."""
         bean, system = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean(), jvm.java.lang.System
         given = [word for name in _GIVES_OPTIONS for word in os.environ.get(name, "").split()]
         given += settings.get(OPTIONS_OF_THE_JVM, "").split()
@@ -135,23 +135,23 @@ class QuickStart:
         self._tidy()
 
     def forget(self) -> None:
-        """Remove what was of no use."""
+        """Remove a recipe and an archive that did not work."""
         for file in (self._file, self._archive):
             with contextlib.suppress(OSError):
                 file.unlink()
         self.recipe = None
 
     def note_use(self) -> None:
-        """Let what is used most be kept longest."""
+        """Update the recipe's time, so that frequently used recipes are kept longest."""
         with contextlib.suppress(OSError):
             os.utime(self._file)
 
     @contextlib.contextmanager
     def make_archive(self) -> Iterator[list[str]]:
-        """What comes out of this block must be the end of a JVM that was started with these options: then the archive
-        is there. Gives none if another process makes it, and where there is no room.
+        """Give the options of a JVM that makes the archive at its end.
 
-        It takes the archive's name once it is whole and on the disk.
+        The JVM must have ended at the end of this block. The archive gets its name once it is complete and on the disk.
+        There are no options if another process makes the archive, or if the disk has too little room.
         """
         with self._lock() as alone:
             self.recipe = self._read()
@@ -174,7 +174,7 @@ class QuickStart:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:
-        """Whether this process is the only one in here."""
+        """Give whether this process is the only one in this block."""
         handle = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +185,7 @@ class QuickStart:
             os.close(handle)
 
     def _read(self) -> Recipe | None:
-        """The recipe, if all that it names is as it was."""
+        """Return the recipe, if none of its files has changed."""
         try:
             found = Recipe(**json.loads(self._file.read_bytes()))
             whole = all([*measure_file(Path(file))] == [*then] for file, then in found.files.items())
@@ -209,7 +209,7 @@ class QuickStart:
             part.unlink(missing_ok=True)
 
     def _tidy(self) -> None:
-        """Remove what was used longest ago, and archives that no recipe names."""
+        """Remove the least recently used recipes, and archives without a recipe."""
         recipes = sorted(self.folder.glob("*.json"), key=lambda each: each.stat().st_mtime, reverse=True)
         for old in recipes[_RECIPES:]:
             old.unlink(missing_ok=True)
@@ -220,8 +220,10 @@ class QuickStart:
 
 
 def find_quick_start(java: str | None, settings: Mapping[str, str]) -> QuickStart | None:
-    """The quick start with this Java and these settings; None where only Spark's script can start it, and where there
-    is no place to keep anything."""
+    """Return the quick start with this Java and these settings.
+
+    It is None if only Spark's script can start it, or if there is no folder to store anything.
+    """
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "no", "false") or java is None:
         return None
     spark = _find_spark()
@@ -239,8 +241,10 @@ def find_quick_start(java: str | None, settings: Mapping[str, str]) -> QuickStar
 
 
 def make_archive_later(quick: QuickStart, memory: str, process: int) -> None:
-    """Make the archive in a process of its own, which outlives this one. Called at the end of the process of this
-    number."""
+    """Make the archive in a separate process, which continues after this one.
+
+    Call it at the end of process `process`.
+    """
     if os.getpid() != process:
         return
     with contextlib.suppress(OSError):
@@ -255,14 +259,14 @@ def make_archive_later(quick: QuickStart, memory: str, process: int) -> None:
 
 
 def list_environment() -> dict[str, str]:
-    """What Spark's script adds to the environment of the JVM."""
+    """Return what Spark's script adds to the environment of the JVM."""
     spark = str(_find_spark())
     loaded = {"SPARK_HOME": spark, "SPARK_CONF_DIR": f"{spark}/conf", "SPARK_ENV_LOADED": "1"}
     return {**loaded, "SPARK_SCALA_VERSION": "2.13", "PYTHONHASHSEED": "0"}
 
 
 def _can_take(settings: Mapping[str, str]) -> bool:
-    """Whether a recipe starts with these settings what Spark's script would."""
+    """Whether a recipe starts the same Spark with these settings as Spark's script."""
     given = {name: value for name, value in os.environ.items() if value and name not in _HARMLESS}
     if any(name in given for name in _ELSEWHERE) or any(name.startswith("SPARK_") for name in given):
         return False
@@ -275,7 +279,7 @@ def _can_take(settings: Mapping[str, str]) -> bool:
 
 
 def _find_spark() -> Path | None:
-    """The folder of the pyspark that is installed here, if nothing in it was configured."""
+    """Return the folder of the installed pyspark, if nothing in it was configured."""
     found = importlib.util.find_spec("pyspark")
     folder = Path(found.origin).resolve().parent if found is not None and found.origin else None
     if folder is None or not (folder / "bin" / "spark-submit").exists():
@@ -285,7 +289,7 @@ def _find_spark() -> Path | None:
 
 
 def _find_folder() -> Path | None:
-    """The folder for what is kept; None unless it is this user's alone."""
+    """Return the folder for stored results; None unless it belongs only to this user."""
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         folder = (base if base.is_absolute() else Path("~/.cache").expanduser()) / "wherry" / "spark"
@@ -296,7 +300,7 @@ def _find_folder() -> Path | None:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether it is a folder, and no link, that only this user can enter."""
+    """Whether it is a folder, not a link, that only this user can enter."""
     try:
         found = folder.lstat()
     except OSError:
@@ -305,7 +309,7 @@ def is_private(folder: Path) -> bool:
 
 
 def _brings_python(jar: str) -> bool:
-    """Whether Spark puts the JAR on Python's path for modules that are nowhere else."""
+    """Whether Spark adds the JAR to Python's path because of modules that no other package has."""
     try:
         with zipfile.ZipFile(jar) as inside:
             modules = {name.partition("/")[0].removesuffix(".py") for name in inside.namelist() if name.endswith(".py")}
@@ -315,6 +319,6 @@ def _brings_python(jar: str) -> bool:
 
 
 def measure_file(file: Path) -> tuple[int, int]:
-    """The size and the time of a file."""
+    """Return the size and the time of a file."""
     found = file.stat()
     return found.st_size, found.st_mtime_ns

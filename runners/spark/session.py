@@ -1,6 +1,7 @@
-"""The Spark session: the one that is there, or a local one of our own; another one where a Connect server lost it.
+"""The Spark session of a run: the existing one, or a local one that Wherry starts.
 
-The only file that asks what classic Spark has and Spark Connect has not; `spark_private.py` reaches for it.
+If a Spark Connect server has lost the session, Wherry makes another one. Only this file uses what classic Spark has and
+Spark Connect lacks; `spark_private.py` accesses it.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ _MEANING = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
 }
-"""What decides what a definition means; the same on every Spark."""
+"""The settings that decide what a definition means. They are the same on every Spark."""
 
 _WANTED = {
-    "spark.sql.analyzer.maxIterations": "1000",  # Spark Connect analyses a long line of stages at once
+    "spark.sql.analyzer.maxIterations": "1000",  # Spark Connect analyses a long chain of stages at once
     "spark.sql.variable.substitute": "false",  # a column `${a}` keeps its name in SQL
 }
-"""What a Spark may refuse, which then keeps its own."""
+"""The settings that a Spark may refuse. It then keeps the value that it has."""
 
 _STORES = tuple(
     f"{package}.{name}LogStore"
@@ -84,16 +85,21 @@ _LOCKED = {
     "spark.delta.logStore.class": ("", *_STORES),
     "spark.delta.logStore.file.impl": ("", *_STORES),
 }
-"""The settings with which Delta locks a table's log in its JVM for a commit on a local disk, each as it is by default
-first."""
+"""The settings with which Delta locks a table's log in its JVM for a commit on a local disk.
+
+The first value is the default.
+"""
 
 _PATIENCE = 60
-"""How long a commit waits for another one of the JVM, in seconds."""
+"""How long a commit waits for another commit of the JVM, in seconds."""
 
 
 def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSession:
-    """The active session, that of `SPARK_REMOTE` or spark-submit, or else one with Delta, here or on the cluster that
-    the options name: that one starts its JVM when something is first asked of it, or borrows one that stays `warm`."""
+    """Return the active session, the session of `SPARK_REMOTE` or spark-submit, or else a new session with Delta.
+
+    The new session is on this machine, or on the cluster that the options name. It starts its JVM when it is first
+    used, or borrows one that stays `warm`.
+    """
     options = options or SparkOptions()
     conf, packages = options.settings, options.packages
     if is_given() or is_set_elsewhere():
@@ -104,19 +110,19 @@ def obtain(options: SparkOptions | None = None, *, warm: bool = True) -> SparkSe
 
 
 def obtain_for(pipeline: PipelineSpec) -> SparkSession:
-    """The same, with the pipeline's settings and the JARs for the object stores that it names."""
+    """Return the same session, with the pipeline's settings and the JARs for the object stores that it names."""
     return obtain(dataclasses.replace(pipeline.spark, packages=list_packages(pipeline)))
 
 
 def list_packages(pipeline: PipelineSpec) -> list[str]:
-    """The JARs that a Spark of ours needs beside Delta's: those that the pipeline names, and those for its stores."""
+    """Return the JARs that Wherry's Spark needs beside Delta: those that the pipeline names, and those for stores."""
     parts = [pipeline.state, pipeline.given_origins, pipeline.stages, pipeline.destinations, pipeline.dlq]
     given, conf = list(pipeline.spark.packages), pipeline.spark.conf
     return [*given, *list_connectors(_list_schemes(parts), [*given, *(conf.get(key, "") for key in NAMES_JARS)])]
 
 
 def _list_schemes(value: object) -> set[str]:
-    """The schemes of the object stores that are named somewhere in a value."""
+    """Return the schemes of the object stores that are named anywhere in a value."""
     if isinstance(value, str):
         return {canonicalise(value).partition(":")[0]} if is_store_url(value) else set()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -129,7 +135,7 @@ def _list_schemes(value: object) -> set[str]:
 
 
 def _read_keep(options: SparkOptions) -> float | None:
-    """For how many seconds the Spark stays warm, as `read_keep`; 0 where something is in the way of that."""
+    """Return for how many seconds the Spark stays warm, as `read_keep` does; 0 if an obstacle prevents it."""
     keep = read_keep(options)
     obstacle = find_obstacle(options) if keep != 0 else ""
     if obstacle and keep is not None and obstacle not in _TOLD:
@@ -139,11 +145,11 @@ def _read_keep(options: SparkOptions) -> float | None:
 
 
 _TOLD: set[str] = set()
-"""Why Sparks of this process do not stay warm, as it was logged."""
+"""The logged reasons why Sparks of this process do not stay warm."""
 
 
 def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: float | None = 0.0) -> SparkSession:
-    """The same session, up. `keep` says for how many seconds it stays warm, as `read_keep`."""
+    """Return the same session, started. `keep` is how many seconds it stays warm, as for `read_keep`."""
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -162,7 +168,7 @@ def obtain_now(conf: Mapping[str, str], packages: Sequence[str] = (), keep: floa
 
 
 def _greet_server(session: SparkSession) -> SparkSession:
-    """The session of a server elsewhere, once that has answered."""
+    """Return the session of a remote server, after the server has answered."""
     note_session(session, {})
     make_impatient(session)
     try:
@@ -178,7 +184,7 @@ def _greet_server(session: SparkSession) -> SparkSession:
 
 
 def is_given() -> bool:
-    """Whether there is a Spark to use, so that none is started. Imports nothing where that is not needed."""
+    """Whether there is a Spark to use, so that Wherry starts none. It imports pyspark only if that is necessary."""
     if os.environ.get("SPARK_REMOTE") or "PYSPARK_GATEWAY_PORT" in os.environ:
         return importlib.util.find_spec("pyspark") is not None
     if has_context():
@@ -191,8 +197,7 @@ def is_given() -> bool:
 
 
 def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[str]:
-    """The tables that this Spark loses at a restart: its own catalog is in its
-    memory."""
+    """Return the tables that this Spark loses at a restart, because its catalog is in memory."""
     default = spark.conf.get("spark.sql.defaultCatalog", "spark_catalog")
     kept = spark.conf.get("spark.sql.catalogImplementation", "in-memory") != "in-memory"
     ours = spark.conf.get("spark.sql.catalog.spark_catalog", "") == DELTA_CATALOG
@@ -202,7 +207,7 @@ def list_forgotten_tables(spark: SparkSession, tables: Sequence[str]) -> list[st
 
 
 def make_own_session(spark: SparkSession, time_zone: str = "UTC") -> SparkSession:
-    """A session of our own beside the given one, in which a definition means what it means everywhere."""
+    """Return a separate session beside the given one, in which a definition has the same meaning as everywhere."""
     if isinstance(spark, LateSession):
         return _make_own_late_session(spark, time_zone)
     session = spark.newSession() if hasattr(spark, "newSession") and not is_connect(spark) else _clone_session(spark)
@@ -233,10 +238,13 @@ def _make_own_late_session(spark: LateSession, time_zone: str) -> SparkSession:
 
 
 class _JvmCommits(SparkCommits):
-    """Each commit of Delta's holds the lock of its table's `DeltaLog`, from the look whether a version is free until it
-    has taken it. A JVM keeps one `DeltaLog` for a folder, for all its sessions, once somebody has asked for the table.
+    """Holds commits with the locks of Delta's `DeltaLog`.
 
-    A table that nobody in the JVM has asked for is not asked for here: that takes two seconds in a JVM that is new.
+    Each commit of Delta holds the lock of its table's `DeltaLog` from the check that a version is free until it has
+    taken the version. A JVM has one `DeltaLog` for a folder, shared by all its sessions, after its first use of the
+    table.
+
+    If no session in the JVM has used a table, Wherry does not load its log. That would take two seconds in a new JVM.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -256,19 +264,22 @@ class _JvmCommits(SparkCommits):
         if newer is not None and (log is None or not newer.equals(log)):
             with self._hold_log(
                 newer, table
-            ):  # who began meanwhile has ended; who begins now sees what was done in here
+            ):  # commits that began before it have ended now, and commits that begin later see what was done
                 pass
 
     def _does_write_plainly(self) -> bool:
-        """Whether the settings of Hadoop, which a session does not show, leave files as they are by default."""
+        """Whether the settings of Hadoop, which a session does not show, write files in the default way."""
         hadoop = get_hadoop_settings(self._spark)
         plain = hadoop.getPropsWithPrefix("parquet.").isEmpty()
         return bool(plain and hadoop.get("fs.permissions.umask-mode") in ("022", "0022"))
 
     @functools.cached_property
     def _logs(self) -> Any:
-        """The logs that Delta has open in the JVM, by their places. None where threads of this process change threads
-        of the JVM, which own its locks, and where Delta is another one than is known here."""
+        """The logs that Delta has open in the JVM, by their places.
+
+        It is None if the threads of this process change threads of the JVM, which own its locks. It is also None if
+        this version of Delta is not known here.
+        """
         from py4j.protocol import Py4JError
 
         if not keeps_threads_apart(self._spark):
@@ -280,7 +291,7 @@ class _JvmCommits(SparkCommits):
             return None
 
     def _find_log(self, table: Path) -> Any:
-        """The table's log, if it is open in the JVM."""
+        """Return the table's log, if it is open in the JVM."""
         return self._logs.getIfPresent(self._make_log_key(table))
 
     @functools.cached_property
@@ -309,13 +320,13 @@ class _JvmCommits(SparkCommits):
 
 
 def find_default_scheme(spark: SparkSession) -> str:
-    """The scheme of a path that names none, for a classic Spark."""
+    """Return the scheme of a path without a scheme, for a classic Spark."""
     place = get_hadoop_settings(spark).get("fs.defaultFS")
     return str(place).partition(":")[0]
 
 
 def session_identity(spark: SparkSession) -> object:
-    """Another thing once the session was given another one's place on its server (`spark/session.py`)."""
+    """Return an object that changes when the session gets another session's place on its server."""
     return spark.client if is_connect(spark) else None
 
 
@@ -325,30 +336,30 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def is_here(spark: SparkSession) -> bool:
-    """Whether Spark surely works on this machine, and finds what this process writes to its disk."""
+    """Whether Spark surely runs on this machine, and finds what this process writes to its disk."""
     if isinstance(spark, LateSession):
         return is_one_machine(spark.late.settings.get(MASTER, "local"))
     return not is_connect(spark) and is_one_machine(find_master(spark))
 
 
 def find_master(spark: SparkSession) -> str:
-    """The machine or the cluster that a classic Spark works on, as `spark.master` names it."""
+    """Return the machine or the cluster on which a classic Spark works, as `spark.master` names it."""
     return str(spark.sparkContext.master)
 
 
 def count_slots(spark: SparkSession) -> int:
-    """How many tasks a classic Spark works on at a time by default."""
+    """Return how many tasks a classic Spark works on at a time by default."""
     return int(spark.sparkContext.defaultParallelism)
 
 
 def is_late(spark: SparkSession) -> bool:
-    """Whether the JVM of this session has yet to be started."""
+    """Whether the JVM of this session has not been started yet."""
     return isinstance(spark, LateSession) and not spark.late.is_up
 
 
 @contextlib.contextmanager
 def hear_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
-    """While in here this is called when the JVM of the session starts, before it does anything else."""
+    """In this block, call this function when the JVM of the session starts, before the JVM does anything else."""
     calls = spark.late.on_start if isinstance(spark, LateSession) else []
     calls.append(call)
     try:
@@ -359,8 +370,7 @@ def hear_start(spark: SparkSession, call: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) -> Iterator[None]:
-    """While in here, work whose name begins like this does not wait for a Spark that is starting once `stops` is
-    true."""
+    """In this block, let work of groups with this prefix stop waiting for a starting Spark once `stops` is true."""
     gives_up = spark.late.gives_up if isinstance(spark, LateSession) else {}
     gives_up[group] = stops
     try:
@@ -370,7 +380,7 @@ def give_up_waiting(spark: SparkSession, group: str, stops: Callable[[], bool]) 
 
 
 def start_ahead(spark: SparkSession) -> None:
-    """Start the JVM of this session in a thread beside, for work that will need it."""
+    """Start the JVM of this session in another thread, for work that will need it."""
     if isinstance(spark, LateSession):
         spark.late.start_ahead()
 
@@ -382,7 +392,7 @@ def stop(spark: SparkSession) -> None:
 
 
 def is_alive(spark: SparkSession) -> bool:
-    """Whether this Spark still answers; a restarted server does. One that has yet to be started will."""
+    """Whether this Spark still answers. A restarted server counts, and so does a Spark that was not started yet."""
     if is_late(spark):
         return True
     try:
@@ -394,18 +404,23 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 def check_alive(spark: SparkSession) -> None:
-    """Return as soon as the JVM of this Spark answers, which takes well under a millisecond. A frozen JVM does not.
-    A remote server is not asked: it may be away for a while, and its runs live on."""
+    """Return as soon as the JVM of this Spark answers, in well under a millisecond. A frozen JVM does not answer.
+
+    A remote server is not asked. It may be away for a while, and its runs continue.
+    """
     if not is_connect(spark):
         with contextlib.suppress(
             *_list_gone_errors()
-        ):  # one that is gone says so, and whoever works with it hears it as well
+        ):  # a JVM that has ended raises here, and also in the code that works with it
             spark.conf.get("spark.sql.ansi.enabled")
 
 
 def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | None:
-    """How many `jobs` and `tasks` of this group are active, and how many tasks are `done` and `left` in their active
-    stages. None for Spark Connect, and for a Spark that is gone."""
+    """Return how many `jobs` and `tasks` of this group are active.
+
+    It also has how many tasks of the active stages are `done` and `left`. It is None for Spark Connect, and for a Spark
+    that has ended.
+    """
     if is_connect(spark) or is_late(spark):
         return None
     try:
@@ -423,33 +438,33 @@ def count_active_work(spark: SparkSession, group: str) -> Mapping[str, int] | No
 
 
 def _list_gone_errors(*also: type[Exception]) -> tuple[type[Exception], ...]:
-    """What a Spark that is gone raises; pyspark itself stumbles over a context that was stopped."""
+    """Return the errors of a Spark that has ended. pyspark also raises errors of its code for a stopped context."""
     return list_spark_errors(AssertionError, AttributeError, *also)
 
 
 def measure_clock_offset(spark: SparkSession) -> float:
-    """How many seconds Spark's clock is ahead of this machine's; less by as long as the question took."""
+    """Return how many seconds Spark's clock is ahead of this machine's, minus the time that the question took."""
     ((micros,),) = spark.sql("select unix_micros(current_timestamp())").collect()
     return float(micros / 1_000_000 - time.time())
 
 
 def list_local_folders(spark: SparkSession) -> Sequence[str]:
-    """The folders of this machine in which Spark keeps what it shuffles and spills, where it says so."""
+    """Return the folders of this machine for shuffled and spilled data, as far as Spark reports them."""
     given = os.environ.get("SPARK_LOCAL_DIRS", "")
-    with contextlib.suppress(*list_spark_errors()):  # a Spark that is gone says nothing
+    with contextlib.suppress(*list_spark_errors()):  # a Spark that has ended does not report them
         given = given or str(spark.conf.get("spark.local.dir", "") or "")
     return [folder for folder in given.split(",") if folder]
 
 
 def find_jvm_process(spark: SparkSession) -> int | None:
-    """The id of the JVM's process if this Python started or borrowed it; None where it did not."""
+    """Return the id of the JVM's process, if this Python process started or borrowed the JVM; else None."""
     return None if is_connect(spark) or is_late(spark) else find_jvm_number()
 
 
 def _clone_session(spark: SparkSession) -> SparkSession:
-    reconnect(spark)  # and a server knows no session that has asked it for nothing yet
+    reconnect(spark)  # a server does not know a session before its first request
     session = spark.cloneSession()  # type: ignore[attr-defined,unused-ignore]
-    # A channel that is still open when Python has ended its other threads waits for one of them for ever.
+    # An open channel waits forever for a thread of Python if Python has ended its other threads.
     weakref.finalize(session, session.client.close)
     end_in_silence(session)
     return session  # type: ignore[no-any-return,unused-ignore]
@@ -467,12 +482,14 @@ def _insist(session: SparkSession, key: str, value: str) -> None:
 
 
 _MADE: weakref.WeakKeyDictionary[SparkSession, Mapping[str, str]] = weakref.WeakKeyDictionary()
-"""The sessions in which there is nothing but these settings."""
+"""The sessions that have only these settings."""
 _ONE_AT_A_TIME = threading.Lock()
 
 _QUICKLY, _CALMLY = (6, 4_000), (15, 10_000)
-"""How often a client asks a server that is away, and after how many milliseconds at most: for some twelve seconds, and
-for two minutes. By itself it asks for ten."""
+"""How often a client asks a server that is away, and the longest pause in milliseconds.
+
+The first pair takes about twelve seconds, the second two minutes. By default a client asks for ten minutes.
+"""
 
 
 class SessionForgotten(WherryError):
@@ -482,10 +499,10 @@ class SessionForgotten(WherryError):
 
 
 def note_session(session: SparkSession, settings: Mapping[str, str], *, of: SparkSession | None = None) -> None:
-    """From now on the session can be replaced by one with these settings. Where it was cloned it must be `of` such a
-    session: what else is in another one is not known.
+    """Record that a session with these settings can replace this one.
 
-    It says within minutes that its server is away.
+    If the session was cloned, it must be a clone `of` such a session, because the content of others is unknown. From
+    now on the session reports within minutes that its server is away.
     """
     if of is None or of in _MADE:
         _MADE[session] = settings
@@ -494,7 +511,7 @@ def note_session(session: SparkSession, settings: Mapping[str, str], *, of: Spar
 
 
 def make_impatient(session: SparkSession) -> None:
-    """Let a session of ours fail within seconds if its server is away, for callers that retry."""
+    """Let a session of Wherry fail within seconds if its server is away, for callers that retry."""
     if session in _MADE:
         _ask(session.client, *_QUICKLY)
 
@@ -502,15 +519,15 @@ def make_impatient(session: SparkSession) -> None:
 def _ask(client: Any, times: int, longest: int) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # it is an error as well
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)  # it is also raised as an error
     client.set_retry_policies([DefaultPolicy(max_retries=times, max_backoff=longest)])
 
 
 def reconnect(session: SparkSession) -> None:
-    """Give the session a new place on the server, if the server forgot it. Raises `SessionForgotten` if the session
-    was not made here.
+    """Give the session a new place on the server, if the server forgot it.
 
-    The session object stays the same; frames that were described before are useless.
+    Raises `SessionForgotten` if Wherry did not make the session. The session object stays the same. Frames that were
+    described before are useless.
     """
     with _ONE_AT_A_TIME:
         try:
@@ -535,6 +552,6 @@ def _replace(session: SparkSession, error: Exception) -> None:
     _ask(client, *_CALMLY)
     for key, value in _MADE[session].items():
         RuntimeConf(client).set(key, value)
-    RuntimeConf(client).get("spark.sql.ansi.enabled")  # a server knows no session that has asked it for nothing yet
+    RuntimeConf(client).get("spark.sql.ansi.enabled")  # a server does not know a session before its first request
     put_client(session, client)
     end_in_silence(session)

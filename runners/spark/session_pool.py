@@ -1,5 +1,7 @@
-"""The Spark sessions of a run: each thread that works for it has one of its own, and all that they do can be cancelled
-under one name."""
+"""The Spark sessions of a run.
+
+Each thread that works for the run has a separate session. All their work can be cancelled with one name.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _PLANNING, _ENDING = "-plans", "-ends"
-"""What the work of the dispatcher's own thread is called, behind the name of all others."""
+"""The suffixes for the group names of the dispatcher's thread."""
 
 
 _FOR_LARGE_ROWS = {
@@ -29,22 +31,24 @@ _FOR_LARGE_ROWS = {
     "parquet.page.size.row.check.min": "1",
     "spark.sql.parquet.columnarReaderBatchSize": "8",
 }
-"""With these Spark holds few rows of a parquet file at a time. By default it writes 100 before it looks how large they
-are, and reads 4,096."""
+"""The settings with which Spark holds few rows of a parquet file at a time.
+
+By default it writes 100 rows before it checks their size, and reads 4,096.
+"""
 
 
 @dataclass
 class SessionPool:
-    """Made as threads ask for them."""
+    """The Spark sessions of a run, which are made when threads ask for them."""
 
     spark: SparkSession
     group: str
-    """The name under which all that is done in them can be cancelled."""
+    """The name with which all their work can be cancelled."""
     pool: str = ""
-    """The fair scheduler's pool for its work; empty: the default pool."""
+    """The pool of the fair scheduler for their work. If it is empty, Spark uses the default pool."""
     time_zone: str = "UTC"
     beside: int = 1
-    """How many threads may work beside each, for the same task."""
+    """How many helper threads each thread may have for the same task."""
     _has_large_rows: bool = False
     _local: threading.local = field(default_factory=threading.local)
     _all: list[SparkSession] = field(default_factory=list)
@@ -52,7 +56,7 @@ class SessionPool:
 
     @contextlib.contextmanager
     def use_session(self) -> Iterator[SparkSession]:
-        """This thread's session, for work that is cancelled with the rest."""
+        """Give this thread's session, for work that is cancelled with the rest."""
         session: SparkSession | None = getattr(self._local, "session", None)
         if session is None or self._local.life is not session_identity(self.spark):
             session = make_own_session(self.spark, self.time_zone)
@@ -65,7 +69,7 @@ class SessionPool:
             yield session
 
     def fit_large_rows(self) -> None:
-        """From now on rows may have values of many MiB."""
+        """Prepare all sessions for rows with values of many MiB."""
         if not self._has_large_rows:
             self._has_large_rows = True
             for session in tuple(self._all):
@@ -73,16 +77,16 @@ class SessionPool:
 
     @contextlib.contextmanager
     def tag_thread(self, session: SparkSession) -> Iterator[None]:
-        """What this thread does in that session is cancelled with the rest."""
+        """Let this thread's work in that session in this block be cancelled with the rest."""
         with tag_work(session, self.group, self.pool):
             yield
 
     def replace_session(self) -> None:
-        """This thread gets another session for its next task: the server has forgotten the one that it had."""
+        """Give this thread another session for its next task, because the server has forgotten its session."""
         self._local.session = None
 
     def get_helpers(self) -> ThreadPoolExecutor:
-        """The threads beside this one."""
+        """Return the helper threads of this thread."""
         pool: ThreadPoolExecutor | None = getattr(self._local, "pool", None)
         if pool is None:
             pool = self._local.pool = ThreadPoolExecutor(self.beside, "wherry-beside")
@@ -91,7 +95,7 @@ class SessionPool:
 
     @contextlib.contextmanager
     def cancel_planning(self) -> Iterator[None]:
-        """What this thread asks of Spark in here is cancelled with the rest; what it asks later is not."""
+        """Make this thread's work on Spark in this block cancellable with the rest. Later work of the thread is not."""
         try:
             with tag_work(self.spark, self.group + _PLANNING, self.pool):
                 yield
@@ -100,26 +104,26 @@ class SessionPool:
                 pass
 
     def cancel(self) -> None:
-        """Cancel all that Spark is doing in them. May be called from another thread."""
+        """Cancel all work of Spark in these sessions. Another thread may call it."""
         cancel(self.spark, self.group + _PLANNING)
         for session in (self.spark, *tuple(self._all)):
             cancel(session, self.group)
 
     def close(self) -> None:
-        """Let the threads go that work beside others."""
+        """Stop the helper threads."""
         for pool in self._pools:
             pool.shutdown()
 
 
 def _fit_large_rows(session: SparkSession) -> None:
     for key, value in _FOR_LARGE_ROWS.items():
-        with contextlib.suppress(*list_spark_errors()):  # a service may allow no such setting, and has more memory
+        with contextlib.suppress(*list_spark_errors()):  # a service may refuse such a setting, and has more memory
             session.conf.set(key, value)
 
 
 @contextlib.contextmanager
 def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
-    """Name the work that this thread starts on Spark in here, so that another thread can cancel it.
+    """Name the work that this thread starts on Spark in this block, so that another thread can cancel it.
 
     Work of different pools shares the cores fairly if Spark does so (`spark.scheduler.mode`). The server of Spark
     Connect has no pools.
@@ -129,7 +133,7 @@ def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
         try:
             yield
         finally:
-            if group in spark.getTags():  # a session that took another one's place has none
+            if group in spark.getTags():  # a session that took another session's place has no tags
                 spark.removeTag(group)
     else:
         if isinstance(spark, LateSession):
@@ -140,9 +144,9 @@ def tag_work(spark: SparkSession, group: str, pool: str = "") -> Iterator[None]:
 
 
 def cancel(spark: SparkSession, group: str) -> None:
-    """Cancel what `tag_work` named; nothing is left running of it. On classic Spark nothing of it can begin later."""
+    """Cancel the work that `tag_work` named, so that none of it still runs. On classic Spark, none can begin later."""
     if is_connect(spark):
-        if not spark.client.is_closed:  # of one that its server has forgotten nothing is left running
+        if not spark.client.is_closed:  # if its server has forgotten it, none of its work still runs
             spark.interruptTag(group)
     elif not (isinstance(spark, LateSession) and spark.late.cancel(group)):
         cancel_jobs(spark, group)

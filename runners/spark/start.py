@@ -1,4 +1,4 @@
-"""Starting a Spark from this machine: its settings, its JARs, its JVM, and where the noise of that goes."""
+"""Starts a Spark from this machine: its settings, its JARs, its JVM, and the file for its output."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ _S3 = (
     f"org.apache.hadoop:hadoop-aws:{HADOOP}",
     *(f"software.amazon.awssdk:{part}:{SDK}" for part in ("s3", "sts", "s3-transfer-manager", "apache-client")),
 )
-"""The few JARs with which Spark reaches S3, 18 MB. Hadoop's own choice is a bundle of all of Amazon's services, 690
-MB."""
+"""The few JARs with which Spark accesses S3, 18 MB. Hadoop's default is a bundle of all services of Amazon, 690 MB."""
 
 _AZURE = (f"org.apache.hadoop:hadoop-azure:{HADOOP}",)
 
 CONNECTORS = {"s3a": _S3, "abfs": _AZURE, "abfss": _AZURE}
-"""The JARs for the stores of a scheme. Google's connector is not one of Hadoop's, so a definition names it."""
+"""The JARs for the stores of a scheme. Google's connector is not part of Hadoop, so a definition names it."""
 
 _NETTY = ("buffer", "codec", "codec-http", "codec-http2", "common", "handler", "resolver", "transport")
 
@@ -62,10 +61,10 @@ EXCLUDED = (
     *("commons-codec:commons-codec", "commons-logging:commons-logging"),
     *(f"io.netty:netty-{part}" for part in (*_NETTY, "transport-classes-epoll")),
 )
-"""Dependencies of these packages that Spark does not need. It has those from the second line on itself."""
+"""Dependencies of these packages that Spark does not need. Spark includes those from the second line on."""
 
 KEPT = "~/.ivy2.5.2"
-"""Where Spark keeps JARs by default."""
+"""The folder in which Spark keeps JARs by default."""
 
 _YARN, _YARN_ENVIRONMENT = "spark.yarn.", "spark.yarn.appMasterEnv."
 
@@ -73,10 +72,13 @@ _AT_LAUNCH = (
     *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit.", "spark.log."),
     *(_YARN, "spark.kerberos."),
 )
-"""The settings that a JVM must be started with; Spark takes all others when it starts in it."""
+"""The settings with which a JVM must be started. Spark takes all others when it starts in the JVM."""
 
 _JARS = "spark.jars"
-"""A JVM adds the packages to these when it starts. Who sets them again takes Delta away from the executors."""
+"""The setting to which a JVM adds the packages when it starts.
+
+Setting it again would remove Delta from the executors.
+"""
 
 _PACKAGES = "spark.jars.packages"
 
@@ -86,24 +88,29 @@ NAMES_JARS = (_JARS, _PACKAGES)
 _EXECUTOR_OPTIONS = "spark.executor.extraJavaOptions"
 
 _LARGE_METHODS = "-XX:-DontCompileHugeMethods"
-"""What Spark makes of a few stages that may refuse rows is soon more than the JVM compiles by itself; interpreted, it
-takes several times as long."""
+"""Compiles large methods too.
+
+Spark's code for a few stages that may refuse rows soon exceeds the JVM's limit. Without compilation, it takes several
+times as long.
+"""
 
 _OPTIMISED_LATER = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
-"""The JVM's second compiler begins after four times as many calls. Most methods that a start calls are not called much
-more often afterwards."""
+"""Makes the JVM's second compiler begin after four times as many calls.
+
+Most methods that a start calls are rarely called afterwards.
+"""
 
 _NOISE = "wherry-spark-"
 """The prefix of a JVM's unwanted files."""
 
 _MOST_NOISE = 20
-"""So many of them are kept at most."""
+"""How many of these files are kept at most."""
 
 _DYING = 1.0
-"""So many seconds after an error of a start the end of its JVM is seen."""
+"""For how many seconds after an error during a start Wherry waits for the end of the JVM."""
 
 _SHORT_OF_MEMORY = (
     "Linux kills such a program if memory is short. Free some memory, or set `spark.driver.memory` under `spark.conf` "
@@ -122,8 +129,11 @@ _ANYWHERE = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "FATAL",
 }
-"""Small batches, and no console bar over ours. And no line numbers of ours in Spark's errors: noting them costs more
-than all else that is done to describe a batch."""
+"""Settings for small batches, without Spark's progress bar beside Wherry's.
+
+Spark's errors get no line numbers of Wherry, because recording them costs more than everything else in the description
+of a batch.
+"""
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
@@ -140,9 +150,11 @@ _ONE_MACHINE = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
 }
-"""Few partitions, no web page and little kept for it. The two classes write Delta's log and its checksums with the
-guarantees of those that they stand for; but those start a process (`readlink`) for each file that they look at on a
-local disk, thirty in a commit."""
+"""Settings for few partitions, without a web page and with little history for it.
+
+The two classes write Delta's log and its checksums with the guarantees of the classes that they replace. The replaced
+classes start a process (`readlink`) for each file on a local disk, thirty in a commit.
+"""
 
 
 class SparkMissing(WherryError):
@@ -156,7 +168,7 @@ _STARTS: set[object] = set()
 
 @contextlib.contextmanager
 def note_start() -> Iterator[None]:
-    """What is done in here is a part of the start of a Spark."""
+    """Mark this block as a part of the start of a Spark."""
     mark = object()
     _STARTS.add(mark)
     try:
@@ -172,8 +184,10 @@ def is_starting() -> bool:
 
 @note_start()
 def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: bool = False) -> SparkSession:
-    """A session on this machine, or with its driver here on the cluster that `spark.master` names. Its own noise goes
-    to a log file that an error names."""
+    """Start a session on this machine, or with its driver here on the cluster that `spark.master` names.
+
+    Spark's output goes to a log file, which errors name.
+    """
     settings, java = list_settings(conf, packages), find_java()
     quick = None if connect else find_quick_start(str(java) if java else None, settings)
     if quick is None or quick.recipe is None:
@@ -186,7 +200,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
         use_python(settings),
         warnings.catch_warnings(),
     ):
-        # The Connect client asks its own server again for what the server was started with, and is told no.
+        # The Connect client sends the server's start settings to it again, and the server refuses them.
         warnings.filterwarnings("ignore", "Failed to set .* due to \\[CANNOT_MODIFY", UserWarning)
         try:
             is_new = not connect and _launch(settings, quick, noise)
@@ -206,7 +220,7 @@ def start(conf: Mapping[str, str], packages: Sequence[str] = (), *, connect: boo
 
 
 def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -> bool:
-    """Start the JVM, the quick way if that is known and leads anywhere; False if there is one."""
+    """Start the JVM, the quick way if possible. Return False if this process already has a JVM."""
     at_launch = list_launch_settings(settings)
     if quick is not None and quick.recipe is not None:
         try:
@@ -219,8 +233,10 @@ def _launch(settings: Mapping[str, str], quick: QuickStart | None, noise: int) -
 
 
 def list_launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of the settings with which a JVM is started, where everybody's list of processes shows them. Spark takes
-    the secrets of YARN when it starts in the JVM, as it takes all others."""
+    """Return the settings with which a JVM is started. The system's list of processes shows them to all users.
+
+    So the secrets of YARN are not among them. Spark takes them, like all other settings, when it starts in the JVM.
+    """
     return {
         key: value
         for key, value in settings.items()
@@ -233,7 +249,10 @@ def _is_hidden(key: str, value: str) -> bool:
 
 
 def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quick: QuickStart) -> None:
-    """Keep what this start found out. The archive is made after the second one: many a machine sees no third."""
+    """Store what this start found out.
+
+    The archive is made after the second start, since many machines have no third one.
+    """
     with contextlib.suppress(*list_spark_errors(ValueError, RuntimeError)):
         if quick.recipe is None:
             quick.learn(settings, str(session.conf.get("spark.jars", "")), get_jvm(session))
@@ -244,7 +263,7 @@ def _prepare_next_start(session: SparkSession, settings: Mapping[str, str], quic
 
 
 def build_session(settings: Mapping[str, str], *, connect: bool = False) -> SparkSession:
-    """A session with these settings, in the JVM of this process if it has one."""
+    """Return a session with these settings, in the JVM of this process if it has one."""
     from pyspark.sql import SparkSession
 
     place = settings.get(MASTER, f"local[{_count_cores()}]")
@@ -256,7 +275,7 @@ def build_session(settings: Mapping[str, str], *, connect: bool = False) -> Spar
 
 
 def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]:
-    """The JARs for the stores of these schemes. It leaves out a store whose main JAR is in `named`."""
+    """Return the JARs for the stores of these schemes, except for a store whose main JAR is in `named`."""
     found: dict[str, None] = {}
     for scheme in sorted(schemes):
         jars = CONNECTORS.get(scheme, ())
@@ -266,7 +285,7 @@ def list_connectors(schemes: Collection[str], named: Sequence[str]) -> list[str]
 
 
 def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict[str, str]:
-    """The settings that `start` gives to a session."""
+    """Return the settings that `start` gives to a session."""
     master = conf.get(MASTER, "local")
     here = is_one_machine(master)
     if here:
@@ -288,7 +307,7 @@ def list_settings(conf: Mapping[str, str], packages: Sequence[str] = ()) -> dict
 
 
 def _are_ours(packages: Sequence[str]) -> bool:
-    """Whether these are JARs for stores as Wherry chooses them, and no others."""
+    """Whether these are exactly the JARs for stores that Wherry chooses."""
     whole = {jar for jars in CONNECTORS.values() if {*jars} <= {*packages} for jar in jars}
     return bool(whole) and whole == {*packages}
 
@@ -303,8 +322,10 @@ def _is_on_loopback(master: str) -> bool:
 
 
 def is_set_elsewhere() -> bool:
-    """Whether files beside the definition may set something for Spark or Hadoop, so that its settings are not known
-    before it is started."""
+    """Whether files or variables outside the definition may configure Spark or Hadoop.
+
+    Their settings are then not known before Spark is started.
+    """
     if any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS")):
         return True
     found = importlib.util.find_spec("pyspark")
@@ -318,14 +339,17 @@ def _count_cores() -> int:
 
 
 def find_java() -> Path | None:
-    """The program that starts the JVM here; None if it is missing."""
+    """Return the program that starts the JVM here; None if it is missing."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else shutil.which("java")
     return Path(java) if java and Path(java).exists() else None
 
 
 def check_java() -> str:
-    """The Java that Spark runs on here. Raises `SparkMissing`, with the way out, unless there is one that fits."""
+    """Return the Java on which Spark runs here.
+
+    Raises `SparkMissing`, with the solution, if there is no suitable Java.
+    """
     java = find_java()
     if java is None:
         home = os.environ.get("JAVA_HOME")
@@ -347,7 +371,10 @@ def check_java() -> str:
 
 
 def silence_loggers() -> None:
-    """pyspark logs each error that it raises, with Java's whole stack; our messages say it in a line."""
+    """Silence pyspark's loggers.
+
+    They log each raised error with its Java stack, and Wherry's messages have it in one line.
+    """
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -356,8 +383,10 @@ def silence_loggers() -> None:
 
 @contextlib.contextmanager
 def _delay_interrupt() -> Iterator[None]:
-    """The first Ctrl-C in here is heard at its end: a JVM that was interrupted before it could say where it is to be
-    found has nobody who ends it."""
+    """Delay the first Ctrl-C in this block until its end.
+
+    A JVM that is interrupted before it reports its address would keep running, since no process could end it.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -378,14 +407,19 @@ def _delay_interrupt() -> Iterator[None]:
 
 
 def _default_memory() -> int:
-    """A quarter of this machine's memory, in MiB: Spark's own default of 1 GiB is soon full where one JVM does all."""
+    """Return a quarter of this machine's memory, in MiB.
+
+    Spark's default of 1 GiB is too small if one JVM does everything.
+    """
     return max(1_024, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (4 << 20))
 
 
 @contextlib.contextmanager
 def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
-    """A start of Spark with these settings. One that may have to fetch JARs waits until no other one does: two that
-    fetch the same JARs take each other's half-written files for whole ones."""
+    """Let only one process at a time start a Spark that may have to fetch JARs.
+
+    Two processes that fetch the same JARs would take each other's incomplete files for complete ones.
+    """
     kept = Path(settings.get("spark.jars.ivy") or KEPT).expanduser()
     packages = settings.get(_PACKAGES, "").split(",")
     if all((kept / "jars" / _name_file(each)).exists() for each in packages if each):
@@ -394,11 +428,11 @@ def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
     try:
         kept.mkdir(parents=True, exist_ok=True)
         handle = os.open(kept, os.O_RDONLY)
-    except OSError:  # Spark says what is wrong with the folder
+    except OSError:  # Spark reports what is wrong with the folder
         yield
         return
     try:
-        with contextlib.suppress(OSError):  # a disk that knows no locks
+        with contextlib.suppress(OSError):  # a disk without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
@@ -406,14 +440,16 @@ def fetch_one_at_a_time(settings: Mapping[str, str]) -> Iterator[None]:
 
 
 def _name_file(package: str) -> str:
-    """How Spark names the file of `group:artifact:version`."""
+    """Return the name that Spark gives to the file of `group:artifact:version`."""
     group, _, rest = package.partition(":")
     return f"{group}_{rest.replace(':', '-')}.jar"
 
 
 def find_executor_python(settings: Mapping[str, str]) -> str:
-    """The Python of Python functions: the one that the environment or the settings name, or else the one that runs us.
-    Other machines may not have that one: there it is the first `python3` on their PATH."""
+    """Return the Python program for Python functions: from the environment or the settings, or else the current one.
+
+    Other machines may not have the current one. There it is the first `python3` on their PATH.
+    """
     master = settings.get(MASTER, "local")
     ours = sys.executable if is_one_machine(master) or _is_on_loopback(master) else "python3"
     return os.environ.get("PYSPARK_PYTHON") or settings.get("spark.pyspark.python", ours)
@@ -421,7 +457,7 @@ def find_executor_python(settings: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def use_python(settings: Mapping[str, str]) -> Iterator[None]:
-    """A Spark that starts in here gives Python functions the Python that fits."""
+    """Let a Spark that starts in this block use the right Python for Python functions."""
     given = os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = find_executor_python(settings)
     try:
@@ -435,9 +471,11 @@ def use_python(settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
-    """A file for what the JVM prints, and its open handle. It stays where Spark did not start, and where the JVM ended
-    before this process; else it is removed at the end. A Connect server inherits our standard error, which is that file
-    while the server starts."""
+    """Give a file for what the JVM prints, and its open handle.
+
+    The file is kept if Spark did not start, or if the JVM ended before this process. Otherwise it is removed at the
+    end. A Connect server inherits this process's standard error, which is that file while the server starts.
+    """
     _remove_old_noise()
     handle, name = tempfile.mkstemp(prefix=_NOISE, suffix=".log")
     sys.stderr.flush()
@@ -454,14 +492,14 @@ def _divert_noise(*, connect: bool) -> Iterator[tuple[Path, int]]:
 
 
 def _remove_noise(log: Path, process: int) -> None:
-    """Remove the log at the end of the process that began it, unless the JVM has failed before it."""
+    """Remove the log at the end of the process that created it, unless the JVM has failed before."""
     jvm = find_jvm()
     if os.getpid() == process and (jvm is None or not jvm.poll()):
         log.unlink(missing_ok=True)
 
 
 def _remove_old_noise() -> None:
-    """Remove this user's oldest logs of processes that were killed or failed, so that they do not pile up."""
+    """Remove this user's oldest logs of processes that were killed or failed, so that they do not accumulate."""
     mine = []
     for log in Path(tempfile.gettempdir()).glob(f"{_NOISE}*.log"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A Spark that stays warm between two processes of one user: where it is found, and how a process borrows it.
+"""A Spark that stays warm between two processes of one user: how a process finds it and borrows it.
 
 `warm_keeper.py` is the process that keeps it.
 """
@@ -46,35 +46,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VARIABLE = "WHERRY_WARM"
-"""The environment variable that says how long a Spark stays warm; it wins over definitions, and `0s` forbids it."""
+"""The environment variable for how long a Spark stays warm. It overrides definitions, and `0s` forbids warm Sparks."""
 
 SOCKET, NOTE, LOG, CLEANS = "socket", "keeper.json", "log", "cleans"
-"""The files in the folder of a keeper. The last one is there while it cleans its Spark, and does not answer."""
+"""The files in the folder of a keeper. `CLEANS` exists while the keeper cleans its Spark and does not answer."""
 
 ANSWERS, ANSWERS_CLEAN = 3.0, 30.0
-"""Seconds that a process waits for the answer of a keeper, and of a keeper that cleans its Spark."""
+"""How many seconds a process waits for the answer of a keeper, and of a keeper that is cleaning its Spark."""
 
 _LEAVES = 30.0
-"""So many seconds a keeper that was asked to end may take."""
+"""How many seconds a keeper may take to end after a request."""
 
 _FOR_JVM = re.compile(
     "PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|LC_.*|TZ|TMPDIR|CLASSPATH|LD_LIBRARY_PATH|LD_PRELOAD|_JAVA_OPTIONS"
     "|(JAVA|JDK|SPARK|PYSPARK|HADOOP|KRB5|AWS|AZURE|GOOGLE)_.*"
 )
-"""The variables that Spark, Hadoop and the clients of object stores read. Others reach Python functions alone."""
+"""The variables that Spark, Hadoop and the clients of object stores read. Only Python functions see other variables."""
 _NOT_FOR_JVM = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
-"""What pyspark sets for its own process."""
+"""The variables that pyspark sets for this process."""
 _CLOUDS = ("AWS_", "AZURE_", "GOOGLE_")
 _SECRET_VARIABLE = re.compile(r"(?i)(?!.*_(FILE|PATH)$).*(secret|passw|token|connection_string|_key(_|$))")
 _SECRET_SETTING = re.compile(r"(?i).*(secret|passw|token|access[.]?key)")
 _FOREIGN = ("spark.jars", "spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.plugins")
-"""The settings that bring programs that are neither Spark's nor Delta's into the JVM."""
+"""The settings that add other programs than Spark and Delta to the JVM."""
 
 
 def read_keep(options: SparkOptions) -> float | None:
-    """For how many seconds a Spark with these options is to stay warm. 0 forbids it; None leaves it to `wherry warm`.
+    """Return for how many seconds a Spark with these options stays warm.
 
-    Raises `WarmError` for a variable that is no duration.
+    0 forbids it. None leaves the decision to `wherry warm`. Raises `WarmError` if the variable is no duration.
     """
     given = os.environ.get(VARIABLE)
     if not given:
@@ -94,7 +94,7 @@ class WarmError(WherryError):
 
 
 def find_obstacle(options: SparkOptions) -> str:
-    """Why a Spark with these options cannot stay warm, in words; empty if it can."""
+    """Return why a Spark with these options cannot stay warm, in words; empty if it can."""
     conf = options.settings
     if MASTER in conf:
         return "the definition names a master"
@@ -112,7 +112,7 @@ def find_obstacle(options: SparkOptions) -> str:
 
 
 def list_jvm_environment() -> dict[str, str]:
-    """The environment of a JVM that stays warm. It has no secrets."""
+    """Return the environment of a JVM that stays warm. It has no secrets."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -121,7 +121,7 @@ def list_jvm_environment() -> dict[str, str]:
 
 
 def find_base(*, make: bool = False) -> Path | None:
-    """The private folder of this user with a folder for each keeper; None where none is surely private."""
+    """Return this user's private folder, with a folder for each keeper; None if no folder is surely private."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     places = [Path(runtime, "wherry-warm")] if runtime and is_private(Path(runtime)) else []
     for place in (*places, Path("~/.cache/wherry/warm").expanduser()):
@@ -135,7 +135,7 @@ def find_base(*, make: bool = False) -> Path | None:
 
 
 def name_folder(conf: Mapping[str, str], packages: Sequence[str]) -> str:
-    """The name of the folder for all processes that may share a Spark: they would start the same one."""
+    """Return the name of the folder for all processes that would start the same Spark, so that they can share it."""
     java, here = find_java(), os.stat(".")
     facts = {
         "wherry": [find_version(), *map(measure_file, sorted(Path(__file__).parent.glob("*.py")))],
@@ -173,8 +173,11 @@ def _read_link(space: str) -> str:
 
 
 def attach(conf: Mapping[str, str], packages: Sequence[str], keep: float | None) -> SparkSession | None:
-    """A session in a Spark that stays warm, which is started if `keep` says for how many seconds. None where this
-    process has to start a Spark of its own: others use the warm one, or it does not answer."""
+    """Return a session in a Spark that stays warm.
+
+    If `keep` is a number of seconds, a missing Spark is started. It is None if this process must start a separate
+    Spark, because the warm one is in use or does not answer.
+    """
     if keep == 0 or has_jvm():
         return None
     base = find_base(make=keep is not None)
@@ -205,7 +208,10 @@ def attach(conf: Mapping[str, str], packages: Sequence[str], keep: float | None)
 def _borrow(
     folder: Path, keep: float | None, conf: Mapping[str, str], packages: Sequence[str]
 ) -> tuple[socket.socket, Mapping[str, Any]] | None:
-    """The lease of the Spark in this folder, and what its keeper says of it. Raises OSError without one."""
+    """Return the lease of the Spark in this folder, and its keeper's answer; None if there is none, or it is in use.
+
+    Raises OSError if the keeper does not answer.
+    """
     try:
         talk, answer = ask(folder, {"want": "lease", "keep": keep, "process": os.getpid()})
     except (FileNotFoundError, ConnectionRefusedError):
@@ -222,7 +228,10 @@ def _borrow(
 def start_keeper(
     folder: Path, conf: Mapping[str, str], packages: Sequence[str], *, keep: float, lend: bool = True
 ) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Start a keeper, and let it `lend` its Spark to this process; what it says once the Spark is up, or failed."""
+    """Start a keeper, and let it `lend` its Spark to this process.
+
+    Return its message after the Spark has started or failed.
+    """
     folder.mkdir(mode=0o700, exist_ok=True)
     here, there = socket.socketpair()
     code = "import sys; sys.path[:] = sys.argv[2:]; from runners.spark.warm_keeper import main; main(int(sys.argv[1]))"
@@ -251,9 +260,9 @@ def start_keeper(
 
 
 def keep_warm(options: SparkOptions, keep: float) -> str:
-    """Start a Spark with these options that stays warm, unless there is one: `started`, `warm` or `starting`.
+    """Start a Spark with these options that stays warm, unless there is one. Return `started`, `warm` or `starting`.
 
-    Raises `WarmError` where none can, and `SparkMissing` where it does not start.
+    Raises `WarmError` if a Spark cannot stay warm here, and `SparkMissing` if it does not start.
     """
     obstacle = find_obstacle(options)
     if obstacle:
@@ -290,19 +299,19 @@ def keep_warm(options: SparkOptions, keep: float) -> str:
 _HOWTO = "The page `howto/keep-spark-warm.md` of the documentation says what a warm Spark needs."
 
 _KEEPERS: list[subprocess.Popen[bytes]] = []
-"""Those that this process has started. They outlive it."""
+"""The keepers that this process has started. They continue after its end."""
 
 _UNFINISHED: set[str] = set()
 """The runs of this process that a later run may find open."""
 
 
 def begin_use(run: str) -> None:
-    """From now on a later run may end the JVM of this process, because the ledger or a note names it."""
+    """Record that a later run may end the JVM of this process, because the ledger or a note names the JVM."""
     _UNFINISHED.add(run)
 
 
 def end_use(run: str) -> None:
-    """From now on this run gives no cause to end the JVM."""
+    """Record that this run no longer gives a reason to end the JVM."""
     _UNFINISHED.discard(run)
 
 
@@ -313,11 +322,11 @@ def _hold(talk: socket.socket) -> None:
 
 
 _LEASES: list[int] = []
-"""The lease of this process, as an open file. The system closes it at the end of the process."""
+"""The lease of this process, as an open file. The operating system closes it at the end of the process."""
 
 
 def _say_goodbye() -> None:
-    """Give the Spark back, unless a run of this process is unfinished: then the keeper ends the JVM."""
+    """Give the Spark back, unless a run of this process is unfinished. The keeper then ends the JVM."""
     for lease in _LEASES if not _UNFINISHED else ():
         leave_jvm()
         with contextlib.suppress(OSError):
@@ -325,7 +334,7 @@ def _say_goodbye() -> None:
 
 
 def _let_go_in_child() -> None:
-    """A child made by `fork` has its parent's files, and would keep a lease beyond the parent's end."""
+    """Close the lease in a child made by `fork`. Otherwise the child would keep it after the parent's end."""
     while _LEASES:
         os.close(_LEASES.pop())
 
@@ -341,7 +350,7 @@ def send(talk: socket.socket, facts: Mapping[str, Any]) -> None:
 
 
 def receive(talk: socket.socket) -> Mapping[str, Any]:
-    """The next message. Raises ConnectionError at the end, and for what is none."""
+    """Return the next message. Raises ConnectionError at the end, or if the text is no message."""
     text = b""
     while not text.endswith(b"\n"):
         more = talk.recv(65_536)
@@ -361,7 +370,7 @@ _LONGEST = 1 << 20
 
 
 def ask(folder: Path, question: Mapping[str, Any], *, patient: bool = True) -> tuple[socket.socket, Mapping[str, Any]]:
-    """Ask the keeper of this folder; the connection, and its answer. Raises OSError unless it answers in time."""
+    """Ask the keeper of this folder. Return the connection and the answer. Raises OSError unless it answers in time."""
     note = read_note(folder)
     talk = socket.socket(socket.AF_UNIX)
     try:
@@ -378,7 +387,7 @@ def ask(folder: Path, question: Mapping[str, Any], *, patient: bool = True) -> t
 
 @contextlib.contextmanager
 def short_path(folder: Path) -> Iterator[str]:
-    """A way to this folder that fits into the address of a socket, which has 100 characters."""
+    """Give a path to this folder that fits into the address of a socket, which has at most 100 characters."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         quick = f"/proc/self/fd/{handle}"
@@ -388,7 +397,7 @@ def short_path(folder: Path) -> Iterator[str]:
 
 
 def check_peer(talk: socket.socket) -> None:
-    """Raises PermissionError if another user is at the other end."""
+    """Raise PermissionError if the other end belongs to another user."""
     if hasattr(socket, "SO_PEERCRED"):
         _, user, _ = struct.unpack("3i", talk.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if user != os.geteuid():
@@ -396,7 +405,7 @@ def check_peer(talk: socket.socket) -> None:
 
 
 def read_note(folder: Path) -> Mapping[str, Any]:
-    """What a keeper says of itself. Raises OSError unless it is there and nobody else can have written or read it."""
+    """Return the note of a keeper. Raises OSError if it is missing, or if another user may have written or read it."""
     if not is_private(folder):
         raise FileNotFoundError(f"{folder} is not there, or is not private")
     handle = os.open(folder / NOTE, os.O_RDONLY | os.O_NOFOLLOW)
@@ -413,7 +422,7 @@ def read_note(folder: Path) -> Mapping[str, Any]:
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[bool]:
-    """While in here no other process keeps a Spark in this folder; False if one does."""
+    """Lock this folder, so that no other process keeps a Spark in it. Give False if another process does."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -437,31 +446,31 @@ def is_at(folder: Path, handle: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class WarmSpark:
-    """A Spark that stays warm, or is about to."""
+    """A Spark that stays warm, or is starting."""
 
     state: str
     """`starting`, `idle`, `busy`, `cleaning`, or `frozen` if its keeper does not answer."""
     folder: str
-    """Runs in this folder can use it."""
+    """The folder in which runs can use it."""
     seconds: float | None
-    """So long it stays if it is idle."""
+    """How many seconds it stays warm, if it is idle."""
     used_by: int | None
-    """The process that uses it."""
+    """The id of the process that uses it."""
     keeper: int
-    """The process that keeps it."""
+    """The id of the process that keeps it."""
     jvm: int | None
     memory: int | None
-    """In bytes."""
+    """The memory of the JVM in bytes."""
     place: str
     """The folder of its keeper."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return it as `--json` prints it."""
         return asdict(self)
 
 
 def list_warm() -> list[WarmSpark]:
-    """The Sparks of this user that stay warm. What keepers that are gone have left is removed."""
+    """Return the Sparks of this user that stay warm. Also remove the folders of keepers that have ended."""
     base = find_base()
     folders = sorted(base.iterdir()) if base is not None else []
     return [found for folder in folders if (found := _look(folder)) is not None]
@@ -504,8 +513,11 @@ def _read_memory(process: int) -> int | None:
 
 
 def end_warm(spark: WarmSpark) -> str:
-    """Ask the keeper to end: `ended`, or `busy` if it ends once the process that uses it has ended. One that does not
-    answer is killed."""
+    """Ask the keeper to end, or kill it if it does not answer.
+
+    Return `ended`, or `alive` if it could not be killed. `busy` means that it ends after the process that uses its
+    Spark.
+    """
     folder = Path(spark.place)
     try:
         talk, answer = ask(folder, {"want": "stop"})
@@ -514,14 +526,14 @@ def end_warm(spark: WarmSpark) -> str:
             if answer.get("state") == "busy":
                 return "busy"
             with contextlib.suppress(ConnectionError):
-                receive(talk)  # it ends, and the connection with it
+                receive(talk)  # the keeper ends, and closes the connection
             return "ended"
     except OSError:
         return "ended" if _kill(folder) else "alive"
 
 
 def _kill(folder: Path) -> bool:
-    """Kill the keeper that has locked this folder; its JVM ends with it."""
+    """Kill the keeper that has locked this folder. Its JVM ends with it."""
     try:
         process = os.pidfd_open(int(read_note(folder)["keeper"]))
     except (OSError, ValueError, KeyError, AttributeError):

@@ -1,4 +1,4 @@
-"""The process that keeps a Spark warm: it lends it to one process at a time, and cleans it in between."""
+"""The process that keeps a Spark warm. It lends the Spark to one process at a time, and cleans it in between."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from runners.spark.warm import (
 )
 
 EVERY = 1.0
-"""So many seconds pass between two looks at the folder, the JVM and the time."""
+"""The seconds between two checks of the folder, the JVM and the time."""
 
 _QUESTION = 2.0
-"""So many seconds a process may take to ask."""
+"""How many seconds a process may take to send its question."""
 
 _CHECK, _RENEWAL = 3.0, 120.0
-"""So many seconds the JVM may take to answer, and to be cleaned."""
+"""How many seconds the JVM may take to answer, and to be cleaned."""
 
 _THREADS = 10.0
-"""So many seconds the threads of the JVM may go on after their process has ended."""
+"""How many seconds the JVM's threads may continue after the process that used it has ended."""
 
 _MOST_IDLE = 2
-"""So many other Sparks of this user stay, each in a gigabyte of memory or more."""
+"""How many other Sparks of this user stay warm. Each uses a gigabyte of memory or more."""
 
 
 class Lendable(Protocol):
@@ -61,19 +61,19 @@ class Lendable(Protocol):
 
     @property
     def address(self) -> JvmAddress:
-        """Where it is found."""
+        """The address of the JVM."""
 
     def is_alive(self) -> bool:
-        """Whether its JVM lives."""
+        """Whether its JVM is running."""
 
     def check(self) -> None:
-        """Return once the JVM answers. Raises an error of Spark's if it is gone."""
+        """Return when the JVM answers. Raises an error of Spark if the JVM has ended."""
 
     def renew(self) -> None:
-        """Make it as clean as it was before it was lent. Raises an error of Spark's, or `WarmError`, if that fails."""
+        """Make it as clean as before it was lent. Raises an error of Spark, or `WarmError`, if that fails."""
 
     def warm_up(self) -> Iterator[None]:
-        """Make it quick, step by step. It may be lent after each of them. Raises as `renew` does."""
+        """Make it fast, step by step. It may be lent after each step. Raises as `renew` does."""
 
     def kill(self) -> None:
         """End it at once."""
@@ -143,7 +143,7 @@ class KeptSpark:
 
 
 def list_descendants(process: int) -> list[int]:
-    """The processes that this one and its children have started, and that live."""
+    """Return the running processes that this process and its children have started."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -157,7 +157,7 @@ def list_descendants(process: int) -> list[int]:
 
 
 def kill_all(processes: Sequence[int]) -> None:
-    """Kill these processes, as far as they live."""
+    """Kill these processes, if they are still running."""
     for each in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(each, signal.SIGKILL)
@@ -187,18 +187,21 @@ class Keeper:
         self._warming: Iterator[None] | None = None
 
     def serve(self) -> None:
-        """Answer until the Spark is to end."""
+        """Answer until the Spark has to end."""
         while self._goes_on():
             self.step()
 
     def close(self) -> None:
-        """End its connections."""
+        """Close its connections."""
         for each in (self._lease, *self._waiting):
             if each is not None:
                 each.close()
 
     def step(self) -> None:
-        """Hear the process that uses the Spark first: it may have been killed while this one slept."""
+        """Handle one request.
+
+        The process that uses the Spark comes first, because it may have been killed meanwhile.
+        """
         asked = [each for each in (self._lease, self._door) if each is not None]
         ready, _, _ = select.select(asked, [], [], 0 if self._warming else EVERY)
         if self._lease in ready:
@@ -248,7 +251,7 @@ class Keeper:
             self._ends = True
 
     def _warm_further(self) -> None:
-        """Do a step of the warming, since no process asks for the Spark."""
+        """Take a step of the warm-up, since no process asks for the Spark."""
         if not self._work_undisturbed(self._take_step):
             self._ends = True
 
@@ -260,7 +263,10 @@ class Keeper:
             self._warming = None
 
     def _work_undisturbed(self, work: Callable[[], None]) -> bool:
-        """Whether this work ends well. A process that asks meanwhile sees the file `cleans`, and waits longer."""
+        """Do this work, and return whether it succeeds.
+
+        Processes that ask meanwhile see the file `cleans`, and wait longer.
+        """
         with contextlib.suppress(OSError):  # the folder is gone
             self._cleans.touch()
         well = self._within(_RENEWAL, work)
@@ -269,7 +275,7 @@ class Keeper:
         return well
 
     def _within(self, seconds: float, call: Callable[[], None]) -> bool:
-        """Whether this ends well in so many seconds; the JVM is killed then, which ends it."""
+        """Return whether the call succeeds in time. After that time the JVM is killed, which ends the call."""
         timer = threading.Timer(seconds, self.spark.kill)
         timer.daemon = True
         timer.start()
@@ -321,7 +327,7 @@ class Keeper:
 
 
 def main(first: int) -> None:
-    """Keep the Spark that the process at the other end of this socket asks for, and lend it to that process first."""
+    """Keep the Spark that the process at the other end of this socket wants, and lend it to that process first."""
     talk = socket.socket(fileno=first)
     order = receive(talk)
     folder = Path(order["folder"])
@@ -365,13 +371,13 @@ def _keep(talk: socket.socket, order: Mapping[str, Any], folder: Path, handle: i
 
 
 def _tell(talk: socket.socket, facts: Mapping[str, Any]) -> None:
-    """Tell the process that has started this one, if it still listens."""
+    """Send facts to the process that has started this one, if it still listens."""
     with contextlib.suppress(OSError), talk:
         send(talk, facts)
 
 
 def _write_note(folder: Path, token: str) -> None:
-    """Say who keeps a Spark here; only this user can read it."""
+    """Record which process keeps a Spark here. Only this user can read the note."""
     (folder / SOCKET).unlink(missing_ok=True)
     (folder / NOTE).unlink(missing_ok=True)
     handle = os.open(folder / NOTE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
@@ -380,7 +386,7 @@ def _write_note(folder: Path, token: str) -> None:
 
 
 def _end_others() -> None:
-    """End the Sparks of this user that were idle longest, where there are too many."""
+    """End the Sparks of this user that were idle longest, if there are too many."""
     idle = sorted((each for each in list_warm() if each.state == "idle"), key=lambda each: each.seconds or 0)
     for each in idle[: -_MOST_IDLE or None]:
         end_warm(each)

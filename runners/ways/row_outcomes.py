@@ -244,8 +244,7 @@ class RowTally:
     The rows are None if they were counted before.
     """
     _batches: int = 0
-    """How many batches pass in one frame, whose rows have `BATCH`. 0 if there is only one, without this column.
-    """
+    """How many batches pass in one frame, whose rows have `BATCH`. 0: only one, without this column."""
     _own: int = 0
     """The number of this batch among them."""
     _read: int | None = None

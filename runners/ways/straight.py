@@ -102,7 +102,10 @@ def describe_straight(reading: BatchReader, batch: Candidate, spark: SparkSessio
 
 
 def list_prepare_reasons(batch: Candidate) -> Iterator[str]:
-    """Xs delivery; nothing if clean ones are not."""
+    """Return why every batch is decided and written under the state before it is delivered.
+
+    It returns nothing if clean batches can be written directly.
+    """
     destinations = batch.destinations
     if Straight.name in batch.declined:
         yield f"run.ways leaves {Straight.name} out"
