@@ -1,4 +1,4 @@
-"""What every destination promises, as tests. For a destination of your own, subclass the suite that fits:
+"""What every destination promises, as tests. For your destination, subclass the suite that fits:
 
     class TestMine(RememberingConformance):
         @pytest.fixture
@@ -8,7 +8,7 @@
         def content(self, spark, destination):
             return [row.asDict(recursive=True) for row in spark.read.json(destination.path).collect()]
 
-`spark` is a fixture of yours: a session on this machine.
+You must provide a fixture `spark`: a session on this machine.
 """
 
 from __future__ import annotations

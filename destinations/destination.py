@@ -37,7 +37,7 @@ class Label:
     batch: Batch
     destination: str
     deadline: Deadline | None = field(default=None, compare=False)
-    """Until when the write may begin; None if there is no limit. It is not written."""
+    """The end of the time in which the write may begin; None if there is no limit. It is not stored."""
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class Identity:
 
     place: str
     id: str = ""
-    """The table's own id. Another table at the same place has another id."""
+    """The table's id. Another table at the same place has another id."""
     version: int = 0
     """Its version. A history that begins later proves nothing."""
     copies: Mapping[str, Identity] = field(default_factory=dict, hash=False)
@@ -67,7 +67,10 @@ class Written:
     bytes: int | None = None
     version: int | None = None
     mark: tuple[int, int] | str | None = field(default=None, compare=False)
-    """The identity of the version's file, if the write learned it. Another file with the same number has another."""
+    """The identity of the version's file, if the write learned it.
+
+    Another file with this number has another identity.
+    """
 
 
 ReadBack: TypeAlias = "Callable[[SparkSession, Sequence[Label], StructType], DataFrame]"
@@ -83,7 +86,7 @@ class DestinationError(WherryError):
 
 
 def make_other_place_error(place: str, *, gone: bool) -> DestinationError:
-    """The error for a place that no longer has what an earlier run wrote to."""
+    """Return the error for a place that no longer has what an earlier run wrote to."""
     return DestinationError(
         f"{place} {'is missing' if gone else 'was replaced'}, and this pipeline has delivered to it.",
         hint="Wherry wrote nothing. Put back what was there; or start empty:  wherry run FILE "
@@ -118,13 +121,17 @@ class OpenDestination(ABC):
         """
 
     def share(self) -> None:
-        """Other runs write here at the same time. From now on a write that could harm theirs raises."""
+        """Prepare for other runs that write here at the same time.
+
+        From now on, a write that could harm theirs raises.
+        """
 
     @abstractmethod
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
-        """Create the place if it is missing, and check that rows of this schema fit. Twice is once.
+        """Create the place if it is missing, and check that rows of this schema fit.
 
-        `schema` is None if it must be inferred and nothing waits. Raises `Misfit`, which names every problem.
+        A second call has no further effect. `schema` is None if it must be inferred and nothing waits. Raises `Misfit`,
+        which names every problem.
         """
 
     def newest(self, pipeline: str) -> BatchLabel | None:
@@ -135,9 +142,9 @@ class OpenDestination(ABC):
         return None
 
     def grow(self, spark: SparkSession, schema: StructType) -> None:
-        """Add the new columns and wider types of an evolving origin, as far as the place can. Twice is once.
+        """Add the new columns and wider types of an evolving origin, as far as the place can.
 
-        Wherry calls this before `ensure_place`.
+        A second call has no further effect. Wherry calls this before `ensure_place`.
         """
 
     def demands(self, spark: SparkSession, schema: StructType) -> Sequence[Stage]:
@@ -157,7 +164,7 @@ class OpenDestination(ABC):
         """
 
     def tick(self, spark: SparkSession, rows: DataFrame, label: Label) -> None:
-        """No rows have come for a while. `rows` is empty, and has the columns of a batch.
+        """React to a while without rows. `rows` is empty, and has the columns of a batch.
 
         Wherry calls this only with `run.idle`. The destination must not write anything.
         """
@@ -259,7 +266,7 @@ class Destination(ABC):
 
     @property
     def given_paths(self) -> Sequence[str]:
-        """The path of its place as the definition has it, if it is relative to the definition; else nothing."""
+        """The path of its place as the definition gives it, if it is relative to the definition; else nothing."""
         return list_given_paths([path]) if (path := getattr(self, "path", None)) else []
 
     @property
@@ -287,7 +294,7 @@ class Destination(ABC):
 
     @abstractmethod
     def open(self) -> OpenDestination:
-        """Open the destination for one run. Must be quick, and starts no Spark: `ensure_place` looks at the place."""
+        """Open the destination for one run. It must be quick and start no Spark; `ensure_place` looks at the place."""
 
     def account(self, spark: Callable[[], SparkSession], pipeline: str) -> DeliveryAccount | None:
         """Return what its history and its rows prove about the batches of this pipeline; None if it proves nothing.
@@ -297,11 +304,11 @@ class Destination(ABC):
         return None
 
     def describe(self) -> dict[str, Json]:
-        """Return kind and place, as the ledger keeps them."""
+        """Return the kind and the place, as the ledger stores them."""
         return {"kind": type(self).__name__.lower(), "place": self.place, "given": list(self.given_paths)}
 
     def is_still(self, spark: SparkSession, known: Identity, newest: str) -> bool:
-        """Whether `known` is surely what is at its place now, though it may have moved, and no older copy of it.
+        """Whether its place surely has what `known` identifies, even if it has moved, and not an older copy.
 
         An older copy lacks the batch whose `Label.key` is `newest`, if that is not empty.
         """
@@ -327,7 +334,7 @@ class Rule:
     holds: str
     """A condition in SQL. The place refuses a row for which it is false or NULL."""
     reason: str
-    """Why a row is refused that breaks the rule."""
+    """Why a row that breaks the rule is refused."""
     shows: Sequence[str] = ()
     """The columns whose values are part of the message."""
 
@@ -416,7 +423,7 @@ class BroughtBatch:
 
     label: BatchLabel
     rows: int | None
-    """How many rows the write added by its own figure, with the rows of all its batches."""
+    """How many rows the write added by its figures, including the rows of its other batches."""
     together: Sequence[str] = ()
     """The keys of all batches of the write, with this batch's key."""
     version: int | None = None
@@ -465,7 +472,7 @@ class DeliveryAccount:
 
 
 class Late(WherryError):
-    """A write began after the lease of its run was over. Nothing of it landed."""
+    """A write began after the lease of its run had ended. It wrote nothing."""
 
     code = "LATE"
 
@@ -492,12 +499,12 @@ class Deadline:
 
     @contextlib.contextmanager
     def guard_rows(self, rows: DataFrame) -> Iterator[DataFrame]:
-        """Give the rows, which raise an error if their write begins too late. The context raises it as `Late`.
+        """Give the rows. They raise an error if their write begins too late, which the context raises as `Late`.
 
         Spark reads the clock once for a query, when it plans it. If there is time, the condition is then true and costs
         nothing in the query.
         """
-        began = self.now()  # before `left`: a sleep between the two brings the deadline nearer, and not farther
+        began = self.now()  # before `left`, so a sleep between the two makes the deadline earlier and not later
         until = int((began + self.left() + self.ahead) * 1_000_000)
         mark = f"wherry-late-{uuid.uuid4().hex}"
         try:
@@ -508,6 +515,6 @@ class Deadline:
             raise
 
     def check(self) -> None:
-        """Raises `Late` once it is over; for what is committed without Spark, right before that."""
+        """Raise `Late` if no time is left. Commits without Spark call it right before they commit."""
         if self.left() <= 0:
             raise Late()

@@ -28,8 +28,11 @@ MOST_NACKS = 10_000
 ROWS, WEIGHT = "rows", "weight"
 """The names of the limits on all refused rows of a batch. Any other name of a limit is a code."""
 LimitAction: TypeAlias = Literal["stop", "pause", "notify"]
-"""What happens when a batch exceeds a limit. `stop`: the run ends. `pause`: it ends, and no run begins until a person
-resumes the pipeline. `notify`: the run goes on, and tells of it."""
+"""What happens if a batch exceeds a limit.
+
+`stop`: the run ends. `pause`: the run ends, and no run begins until a person resumes the pipeline. `notify`: the run
+goes on and reports it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

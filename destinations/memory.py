@@ -49,7 +49,7 @@ class Memory(StatelessDestination):
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        """Every row that was written, in the order of the writes; structs are mappings as well."""
+        """All rows that were written, in the order of the writes. Structs are mappings too."""
         with self._kept.lock:
             return [row for commit in self._kept.commits for row in commit.rows]
 

@@ -75,7 +75,7 @@ def tell_history(
 ) -> TableHistory:
     """Find what happened to the rows of each commit.
 
-    Without `versions`, if the log cannot be read, only the operations are known.
+    Without `versions`, because the log cannot be read, it only uses what the operations report.
     """
     by_number = {version.number: version for version in versions}
     walk = _HistoryWalk(pipeline, look)

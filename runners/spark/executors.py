@@ -30,7 +30,7 @@ _MOST_TASKS = 64
 
 
 def list_unseen(spark: SparkSession, folders: Iterable[Path], files: Iterable[Path]) -> set[Path]:
-    """Return which of these folders and files of this machine an executor does not find.
+    """Return the folders and files of this machine that an executor does not find.
 
     In each folder, executors look for files that are written now, and removed again. A folder that this process cannot
     write is left out.
@@ -119,9 +119,9 @@ def _call_java(kind: str, method: str, *arguments: str) -> Any:
 def ask_python(spark: SparkSession, packages: Collection[str]) -> list[Mapping[str, Any]]:
     """Return what the Python of the executors is, one entry for each machine.
 
-    An entry has `host`, `version`, `program`, and which of these `packages` are `missing`. It has only the `host` if
-    the machine's tasks fail but succeed on another one. Raises Spark's error if all tries of a task fail, for example
-    because the Python version differs.
+    An entry has `host`, `version`, `program`, and in `missing` the `packages` that the machine lacks. It has only the
+    `host` if the machine's tasks fail but succeed on another one. Raises Spark's error if all tries of a task fail, for
+    example because the Python version differs.
     """
     tasks = _count_tasks(spark)
     look = F.udf(_make_look(sorted(packages)), "string", useArrow=False)

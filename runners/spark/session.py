@@ -1,4 +1,4 @@
-"""The Spark session of a run: the existing one, or a local one that Wherry starts.
+"""The Spark session of a run: the existing session, or a local session that Wherry starts.
 
 If a Spark Connect server has lost the session, Wherry makes another one. Only this file uses what classic Spark has and
 Spark Connect lacks; `spark_private.py` accesses it.

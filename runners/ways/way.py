@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """The sizes up to which each way is the fastest. A run has one such value; a test passes its own."""
+    """The sizes up to which each way is the fastest. A run has one object of this class; a test passes another one."""
 
     small_bytes: int = 4 << 20
     """The bytes up to which a batch is small."""
@@ -100,9 +100,10 @@ class Candidate:
 
 
 class Way(ABC, Generic[Work, Result]):
-    """One way to decide a batch. Twice is once. If a way declines a batch, it leaves nothing behind.
+    """A way to decide a batch. A repeated call has the same effect.
 
-    `Work` is what the way works with, and `Result` is what it returns.
+    If a way declines a batch, it leaves nothing behind. `Work` is what the way works with, and `Result` is what it
+    returns.
     """
 
     name: ClassVar[str]
