@@ -1,4 +1,4 @@
-"""Carries batches while tasks fail and shuffle files get lost: `python -m tests.runners.engine.retried FOLDER`."""
+"""Runs batches while tasks fail and shuffle files get lost: `python -m tests.runners.engine.retried FOLDER`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Spoil(Stage):
-    """Changes no row; the first task that passes fails, or loses what tasks before it wrote."""
+    """Changes no row. Its first task fails, or deletes the shuffle files that earlier tasks wrote."""
 
     lose: str = ""
     fail: bool = False
@@ -52,7 +52,10 @@ class Spoil(Stage):
 
 
 def main(folder: str) -> dict[str, Any]:
-    """One batch after another, each with its own trouble; what the ledger says of each."""
+    """Run three pipelines: one without trouble, one with a failing task, one with lost files.
+
+    Return what each reports.
+    """
     spark = start(
         {
             "spark.master": "local[1,4]",
@@ -75,7 +78,7 @@ def main(folder: str) -> dict[str, Any]:
 
 
 def carried(folder: str, name: str, before: Spoil | None = None, behind: Spoil | None = None) -> Mapping[str, Any]:
-    """The report of one run, and whether a row was seen twice."""
+    """Return the report of one run, with whether a row was counted twice."""
     doubled = []
     counts = RowTally.compute_counts
 

@@ -1,4 +1,4 @@
-"""Whose each shared lane is, and how lanes change hands."""
+"""Which run has each shared lane, and how lanes change hands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIX = ("0", "1", "2", "3", "4", "5")
 
 @dataclass
 class Game:
-    """A ledger, and those who share what it is about."""
+    """A ledger, and the owners that share a pipeline."""
 
     state: PipelineState = PipelineState()  # noqa: RUF009  (it is frozen)
     lanes: Sequence[str] = SIX
@@ -29,20 +29,20 @@ class Game:
     frees: bool = True
 
     def says(self, owner: str, kind: str, **body: object) -> None:
-        """An entry of this owner."""
+        """Record an entry of this owner."""
         epoch = self.state.epoch + (kind in ("acquire", "take"))
         self.state = apply_entry(
             self.state, Entry(kind=kind, owner=owner, epoch=epoch, seq=self.state.seq + 1, body=body)
         )
 
     def joins(self, *owners: str) -> None:
-        """They come, and want lanes."""
+        """Let these owners join and ask for lanes."""
         for owner in owners:
             self.says(owner, "acquire", pipeline="orders", joins=bool(self.state.owners), lease=60)
             self.says(owner, "renew", lease=60, ready=True)
 
     def view(self, owner: str, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> LaneView:
-        """What this owner knows."""
+        """Return what this owner knows."""
         return LaneView(
             me=owner,
             lanes=self.lanes,
@@ -53,7 +53,7 @@ class Game:
         )
 
     def turn(self, owner: str, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> bool:
-        """One change of this owner, if there is one to make."""
+        """Record the next change of this owner. Return whether it had one to make."""
         change = decide_change(self.state, self.view(owner, busy, exhausted))
         if change.oust:
             self.says(owner, "oust", owners=list(change.oust))
@@ -65,7 +65,7 @@ class Game:
         return bool(change)
 
     def settles(self, rounds: int = 10) -> None:
-        """Everybody who can be heard does what he has to, until nothing is left to do."""
+        """Let every owner that is not silent make its changes, until no changes are left."""
         for _ in range(rounds):
             heard = [each["owner"] for each in self.state.owners if each["owner"] not in self.silent]
             changed = [self.turn(owner) for owner in heard]
@@ -75,7 +75,7 @@ class Game:
 
     @property
     def held(self) -> dict[str, str]:
-        """Who has which lane."""
+        """The owner of each lane."""
         return {lane: self.state.held[lane].owner for lane in sorted(self.state.held)}
 
 
@@ -84,7 +84,7 @@ OWNERS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True
 
 @given(lanes=st.integers(1, 20), owners=OWNERS)
 def test_lanes_are_dealt_like_cards(lanes: int, owners: list[str]) -> None:
-    """Each lane is somebody's, and nobody has two more than another."""
+    """Each lane has an owner. No owner has two lanes more than another."""
     fair = deal_lanes([str(lane) for lane in range(lanes)], owners)
     counts = [Counter(fair.values())[owner] for owner in owners]
     assert len(fair) == lanes
@@ -94,8 +94,8 @@ def test_lanes_are_dealt_like_cards(lanes: int, owners: list[str]) -> None:
 @pytest.mark.promise("CN-26")
 @settings(max_examples=500)
 @given(data=st.data(), owners=OWNERS)
-def test_whatever_happens_each_lane_ends_with_whose_it_is(data: st.DataObject, owners: list[str]) -> None:
-    """They come, leave, fall silent and act in any order, some with batches on their way; in the end all agree."""
+def test_after_any_events_each_lane_ends_with_its_right_owner(data: st.DataObject, owners: list[str]) -> None:
+    """Owners join, leave, fall silent and act in any order, some with batches in flight. In the end all agree."""
     game = Game()
     for _ in range(data.draw(st.integers(0, 30))):
         owner = data.draw(st.sampled_from(owners))
@@ -118,8 +118,8 @@ def test_whatever_happens_each_lane_ends_with_whose_it_is(data: st.DataObject, o
     assert game.held == (dict(deal_lanes(SIX, heard)) if heard else game.held)
 
 
-def test_who_comes_gets_lanes_once_their_batches_have_ended() -> None:
-    """One at a time: it never waits for all of them."""
+def test_a_new_owner_gets_each_lane_when_the_batch_in_it_has_ended() -> None:
+    """It gets them one by one, and does not wait for all of them."""
     game = Game()
     game.joins("a")
     game.settles()
@@ -131,8 +131,8 @@ def test_who_comes_gets_lanes_once_their_batches_have_ended() -> None:
     assert game.held == {"0": "a", "1": "b", "2": "a", "3": "b", "4": "a", "5": "b"}
 
 
-def test_who_leaves_gives_all_lanes_back_at_once() -> None:
-    """With the entry that says that it leaves; the next to act takes them."""
+def test_an_owner_that_leaves_gives_back_all_lanes_at_once() -> None:
+    """Its release entry frees the lanes. The next owner to act takes them."""
     game = Game()
     game.joins("a", "b")
     game.settles()
@@ -143,8 +143,8 @@ def test_who_leaves_gives_all_lanes_back_at_once() -> None:
 
 
 @pytest.mark.promise("CN-27")
-def test_the_lanes_of_one_that_is_silent_are_dealt_out_to_the_others() -> None:
-    """Each under an epoch that nobody has had."""
+def test_the_lanes_of_a_silent_owner_are_dealt_to_the_others() -> None:
+    """Each lane gets an epoch that no owner had before."""
     game = Game()
     game.joins("a", "b", "c")
     game.settles()
@@ -156,8 +156,8 @@ def test_the_lanes_of_one_that_is_silent_are_dealt_out_to_the_others() -> None:
 
 
 @pytest.mark.promise("CN-28")
-def test_local_lanes_stay_with_one_that_is_silent_until_told() -> None:
-    """The others share the rest; whoever is told takes them."""
+def test_local_lanes_stay_with_a_silent_owner_until_a_run_may_take_them() -> None:
+    """The others share the remaining lanes. A run that was started with `frees` takes the local lanes."""
     game = Game(frees=False)
     game.joins("a", "b", "c")
     game.settles()
@@ -170,8 +170,11 @@ def test_local_lanes_stay_with_one_that_is_silent_until_told() -> None:
     assert game.state.find_owner("b") is None
 
 
-def test_one_that_is_silent_and_has_nothing_is_ousted_by_anybody() -> None:
-    """Local or not: nothing is taken from it, and nobody waits for it to open the pipeline."""
+def test_any_owner_ousts_a_silent_owner_without_lanes() -> None:
+    """This is also true of local lanes.
+
+    No lane is taken, and no run waits for the silent owner to open the pipeline.
+    """
     game = Game(frees=False)
     game.says("a", "acquire", pipeline="orders", joins=False, lease=600)
     game.joins("b")
@@ -180,8 +183,8 @@ def test_one_that_is_silent_and_has_nothing_is_ousted_by_anybody() -> None:
     assert [each["owner"] for each in game.state.owners] == ["b"]
 
 
-def test_one_that_is_not_ready_gets_no_lanes() -> None:
-    """It opens the pipeline still, and lanes would rest meanwhile."""
+def test_an_owner_that_is_not_ready_gets_no_lanes() -> None:
+    """It is still opening the pipeline, so its lanes would be idle."""
     game = Game()
     game.joins("a")
     game.says("b", "acquire", pipeline="orders", joins=True, lease=600)
@@ -189,8 +192,8 @@ def test_one_that_is_not_ready_gets_no_lanes() -> None:
     assert set(game.held.values()) == {"a"}
 
 
-def test_a_lane_that_is_done_is_taken_again_when_somebody_comes() -> None:
-    """Who comes wants to carry what there is by then."""
+def test_a_finished_lane_is_taken_again_when_another_owner_joins() -> None:
+    """The new owner wants to process the rows that have arrived since."""
     game = Game()
     game.joins("a")
     game.settles()
@@ -202,8 +205,8 @@ def test_a_lane_that_is_done_is_taken_again_when_somebody_comes() -> None:
     assert set(game.held) == set(SIX)
 
 
-def test_a_lane_with_an_open_batch_is_kept_and_dealt_out_though_the_definition_has_it_no_more() -> None:
-    """Somebody has to finish the batch."""
+def test_a_lane_with_an_open_batch_is_dealt_even_if_the_definition_no_longer_has_it() -> None:
+    """An owner must finish the batch, so the lane keeps its owner while the batch is open."""
     game = Game()
     old = replace(plan(1), batch=replace(plan(1).batch, lane="9"))
     game.joins("a")
@@ -218,8 +221,8 @@ def test_a_lane_with_an_open_batch_is_kept_and_dealt_out_though_the_definition_h
 
 
 @pytest.mark.parametrize("frees", [True, False])
-def test_a_run_that_ends_waits_for_lanes_that_it_may_get(frees: bool) -> None:
-    """Where lanes stay local it has none to wait for but its own."""
+def test_a_run_that_ends_waits_for_the_lanes_that_it_may_get(frees: bool) -> None:
+    """Where lanes stay local, it can get no lanes of the others."""
     game = Game(frees=frees)
     game.joins("a", "b")
     game.settles()
@@ -229,8 +232,8 @@ def test_a_run_that_ends_waits_for_lanes_that_it_may_get(frees: bool) -> None:
     assert not has_unfinished(game.state, game.view("a"))
 
 
-def test_who_joins_waits_for_its_share_of_local_lanes_unless_their_owner_dies_with_them() -> None:
-    """They are given back one by one, as their batches end."""
+def test_a_run_that_joins_waits_for_its_share_of_local_lanes_unless_their_owner_dies() -> None:
+    """The owner gives the lanes back one by one, as their batches end."""
     game = Game(frees=False)
     game.joins("a")
     game.settles()
@@ -244,8 +247,8 @@ def test_who_joins_waits_for_its_share_of_local_lanes_unless_their_owner_dies_wi
     assert not has_unfinished(game.state, game.view("b"))
 
 
-def test_nobody_waits_for_a_run_that_goes_on_for_ever() -> None:
-    """Its lanes are never done; should it die, whoever is there then takes them."""
+def test_no_run_waits_for_a_run_that_follows() -> None:
+    """The lanes of a run that follows are never done. If that run dies, the other runs take its lanes."""
     game = Game()
     game.says("f", "acquire", pipeline="orders", joins=False, lease=60, follow=True)
     game.says("f", "renew", lease=60, ready=True)
@@ -257,8 +260,8 @@ def test_nobody_waits_for_a_run_that_goes_on_for_ever() -> None:
     assert has_unfinished(game.state, game.view("a"))
 
 
-def test_nothing_is_done_where_all_is_as_it_should_be() -> None:
-    """A change that is none is false."""
+def test_an_owner_changes_nothing_when_all_lanes_are_right() -> None:
+    """An empty change is false."""
     game = Game()
     game.joins("a", "b")
     game.settles()

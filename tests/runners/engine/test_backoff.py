@@ -1,4 +1,4 @@
-"""Which batches rest, for how long, and what is looked at meanwhile: with numbers alone."""
+"""Which batches rest, for how long, and when the ledger is read meanwhile. These tests use numbers alone."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ AWAY = TimeoutError("away")
 
 @pytest.fixture
 def resting() -> BackOff:
-    """Two more tries, after 10 s and then 20 s, less up to a fifth."""
+    """Return a policy of two more attempts, after 10 s and then 20 s. Each wait is up to a fifth shorter."""
     return BackOff(RetryPolicy(attempts=2, wait=10), random.Random(1), now=100)
 
 
 def failed(error: Exception = AWAY, **of: object) -> Transition:
-    """What follows from a write that ended with an error."""
+    """Return the transition after a write that ended with an error."""
     flight = replace(begin_flight(STRAIGHT, LaneState()), **of)  # type: ignore[arg-type]
     return Transition(flight=flight, error=error, again=WriteStraight(plan=STRAIGHT))
 
 
-def test_an_error_that_passes_becomes_a_rest(resting: BackOff) -> None:
-    """The batch is tried again once it is over, and the first error's time is kept."""
+def test_a_transient_error_becomes_a_rest(resting: BackOff) -> None:
+    """The batch is tried again after the rest. The time of the first error is kept."""
     step = resting.postpone(failed(), now=200)
     flight = step.flight
     assert (step.error, flight.task, flight.tried, flight.since) == (None, WriteStraight(plan=STRAIGHT), 1, 200)
@@ -40,28 +40,28 @@ def test_an_error_that_passes_becomes_a_rest(resting: BackOff) -> None:
     assert not flight.is_resting(210)
 
 
-def test_the_rests_get_longer_and_come_to_an_end(resting: BackOff) -> None:
-    """The second is twice the first; there is no third."""
+def test_the_rests_get_longer_and_are_limited(resting: BackOff) -> None:
+    """The second rest is twice as long as the first. A third failure keeps its error."""
     second = resting.postpone(failed(tried=1, since=200.0), now=220).flight
     assert second.until is not None
     assert (236 < second.until <= 240, second.since) == (True, 200)
     assert resting.postpone(failed(tried=2, since=200.0), now=260).error is AWAY
 
 
-def test_of_several_errors_the_one_that_does_not_pass_is_told(resting: BackOff) -> None:
-    """Whichever came first."""
+def test_of_several_errors_the_lasting_error_is_reported(resting: BackOff) -> None:
+    """The order of the errors does not matter."""
     broken = ValueError("broken")
     assert resting.postpone(failed(failed={"a": AWAY, "b": broken}), now=200).error is broken
     assert resting.postpone(failed(failed={"a": AWAY, "b": TimeoutError()}), now=200).error is None
 
 
-def test_what_cannot_be_done_again_keeps_its_error(resting: BackOff) -> None:
-    """A DLQ that cannot be written, for example."""
+def test_an_error_without_a_task_to_repeat_is_kept(resting: BackOff) -> None:
+    """An example is a DLQ that cannot be written."""
     assert resting.postpone(replace(failed(), again=None), now=200).error is AWAY
 
 
-def test_before_a_write_is_asked_for_the_ledger_is_looked_at(resting: BackOff) -> None:
-    """Without a rest as well: somebody may have taken over."""
+def test_the_ledger_is_read_before_a_destination_is_asked_about_a_failed_write(resting: BackOff) -> None:
+    """This needs no rest: another process may have taken over."""
     ask = AskDestinations(plan=STRAIGHT, names=["orders"], identities={}, ours=True)
     asked = resting.watch_ledger(
         Transition(flight=replace(begin_flight(STRAIGHT, LaneState()), task=ask)), now=101
@@ -70,8 +70,8 @@ def test_before_a_write_is_asked_for_the_ledger_is_looked_at(resting: BackOff) -
     assert not resting.should_listen([begin_flight(STRAIGHT, LaneState())], now=101)
 
 
-def test_while_a_batch_rests_the_ledger_is_looked_at_now_and_then(resting: BackOff) -> None:
-    """Every five seconds, and when the rest is over."""
+def test_the_ledger_is_read_now_and_then_while_a_batch_rests(resting: BackOff) -> None:
+    """The run reads it every five seconds, and when the rest is over."""
     rests = [replace(begin_flight(STRAIGHT, LaneState()), until=112.0)]
     assert not resting.should_listen(rests, now=101)
     assert resting.should_listen(rests, now=100 + LISTEN)
@@ -80,8 +80,8 @@ def test_while_a_batch_rests_the_ledger_is_looked_at_now_and_then(resting: BackO
     assert resting.should_listen(rests, now=112)
 
 
-def test_there_is_something_to_do_when_a_rest_is_over_or_the_ledger_is_due(resting: BackOff) -> None:
-    """At once for a batch that only waits for a runner; never for one that is left as it is."""
+def test_the_next_moment_is_the_end_of_a_rest_or_the_next_look_at_the_ledger(resting: BackOff) -> None:
+    """A batch that only waits for a runner is due at once. A batch without a task is never due."""
 
     def moments(**of: object) -> list[float]:
         flight: BatchInFlight = replace(begin_flight(STRAIGHT, LaneState()), **of)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What follows from each outcome of a batch's tasks."""
+"""What follows each outcome of a batch's tasks."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def landed(name: str, rows: int) -> Landed:
 
 
 def decided(plan: PlannedBatch, nacked: int = 0, rules: DeliveryRules = LENIENT) -> BatchInFlight:
-    """A flight whose batch was just prepared."""
+    """Return a flight whose batch was just prepared."""
     outcome = Prepared(path="p1-a", counts=counts(*plan.destinations, nacked=nacked), nacks=list(range(1, nacked + 1)))
     return next_transition(begin_flight(plan, LaneState()), outcome, rules).flight
 
 
 @pytest.mark.promise("X1", "SS-07")
-def test_a_clean_straight_batch_settles_at_once() -> None:
-    """Its one write is its whole decision: one entry commits the offset."""
+def test_a_straight_batch_without_refused_rows_settles_at_once() -> None:
+    """One write decides and delivers it, and one entry commits the offset."""
     outcome = Landed(written={"orders": Written(rows=8)}, counts=counts("orders", filtered=2))
     step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     (entry,) = step.entries
@@ -93,8 +93,8 @@ def test_a_clean_straight_batch_settles_at_once() -> None:
     assert (step.settled, step.done, step.error) == (True, True, None)
 
 
-def test_a_batch_knows_which_way_it_took() -> None:
-    """The last one that carried it; nothing of a batch that another run has decided."""
+def test_a_batch_records_the_way_that_it_took() -> None:
+    """The last way counts. A batch that another run decided has no way."""
     outcome = Landed(written={"orders": Written(rows=10)}, counts=counts("orders"), way="straight")
     assert next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT).flight.way == "straight"
     prepared = Prepared(path="p", counts=counts("orders"), way="one_pass")
@@ -107,8 +107,8 @@ def test_a_batch_knows_which_way_it_took() -> None:
     assert decided(TWO).way == ""
 
 
-def test_a_settled_batch_is_recorded_with_the_way_it_took() -> None:
-    """Straight, or as it was decided, also by a run that died since; without one where nothing says it."""
+def test_a_settled_batch_has_the_way_that_it_took() -> None:
+    """The way is straight or the way of its decision, which a dead run may have made. An unknown way is omitted."""
     written = {"orders": Written(rows=10)}
     landed = Landed(written=written, counts=counts("orders"), way="grouped")
     (straight,) = next_transition(begin_flight(STRAIGHT, LaneState()), landed, LENIENT).entries
@@ -123,16 +123,16 @@ def test_a_settled_batch_is_recorded_with_the_way_it_took() -> None:
         assert {value for name, value in settled.body.items() if name == "way"} == way
 
 
-def test_a_straight_batch_that_meets_a_refused_row_is_prepared_under_the_same_plan() -> None:
-    """Nothing is recorded: nothing was written."""
+def test_a_straight_batch_with_a_refused_row_is_prepared_under_the_same_plan() -> None:
+    """Nothing was written, so nothing is recorded."""
     step = next_transition(begin_flight(STRAIGHT, LaneState()), REFUSED, LENIENT)
     assert (step.flight.task, step.entries) == (Prepare(plan=STRAIGHT), ())
 
 
 @pytest.mark.promise("DQ-05")
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
-def test_the_offset_waits_for_the_nacked_rows(delivery: Literal["after_all", "after_any"]) -> None:
-    """They go to the DLQ beside the others, and nothing is settled or published until it has them."""
+def test_the_offset_waits_for_the_refused_rows(delivery: Literal["after_all", "after_any"]) -> None:
+    """They go to the DLQ beside the other rows. Nothing is settled or published before the DLQ has them."""
     flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery=delivery))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names[0] == DLQ
@@ -143,22 +143,22 @@ def test_the_offset_waits_for_the_nacked_rows(delivery: Literal["after_all", "af
     assert [entry.kind for entry in step.entries] == ["settle"]
 
 
-def test_after_any_nacked_rows_go_beside_the_first_destination() -> None:
-    """The offset waits for these two, and for nobody else."""
+def test_after_any_refused_rows_are_written_beside_the_first_destination() -> None:
+    """The offset waits for these two writes, and for no other destination."""
     flight = decided(TWO, nacked=1, rules=replace(LENIENT, delivery="after_any"))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == [DLQ, "orders"]
 
 
-def test_after_any_destinations_get_the_batch_one_after_the_other() -> None:
-    """So that the offset is committed as soon as the first one has it."""
+def test_after_any_destinations_are_written_one_after_the_other() -> None:
+    """The offset is committed as soon as the first destination has the batch."""
     flight = decided(TWO, rules=replace(LENIENT, delivery="after_any"))
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == ["orders"]
 
 
-def test_one_that_fails_beside_another_leaves_the_batch_open() -> None:
-    """Nothing is recorded of the one that has it: the next run asks."""
+def test_a_destination_that_fails_beside_another_leaves_the_batch_open() -> None:
+    """The successful write is not recorded. The next run asks the destination."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": OSError("down")})
     step = next_transition(decided(TWO), outcome, LENIENT)
     assert (step.entries, step.done, str(step.error)) == ((), False, "down")
@@ -168,14 +168,17 @@ CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint sma
 
 
 def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> BatchInFlight:
-    """The flight when these destinations have refused rows of it; those that have it are asked, and so are these."""
+    """Return the flight after these destinations refused rows. The destinations in `has` have the batch.
+
+    These destinations were asked, and do not have it.
+    """
     outcome = Landed(written={name: Written(rows=9) for name in has}, failed=dict.fromkeys(names, CONSTRAINT))
     return next_transition(next_transition(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
 
 
 @pytest.mark.promise("CD-16")
-def test_a_batch_of_which_a_destination_refuses_rows_is_decided_again_if_nobody_has_it() -> None:
-    """It is asked for first: a write may land though it raised. What was decided counts no more."""
+def test_a_batch_with_refused_rows_is_decided_again_if_no_destination_has_it() -> None:
+    """The destination is asked first, because a write may land though it raised. The old decision no longer counts."""
     flight = decided(TWO)
     step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
     assert isinstance(step.flight.task, AskDestinations)
@@ -191,8 +194,8 @@ def test_a_batch_of_which_a_destination_refuses_rows_is_decided_again_if_nobody_
     assert step.flight.task.names == [DLQ, "orders", "latest"]
 
 
-def test_all_whose_write_was_not_seen_to_land_are_asked_before_it_is_decided_again() -> None:
-    """Not only the one that refused: of another the write failed before, and may have landed all the same."""
+def test_all_destinations_with_an_unknown_write_are_asked_before_a_new_decision() -> None:
+    """This includes a destination whose write failed before, because that write may have landed."""
     hurried = replace(LENIENT, delivery="after_any")
     step = next_transition(decided(TWO), Landed(written={}, failed={"orders": RuntimeError("gone")}), hurried)
     step = next_transition(step.flight, Landed(written={}, failed={"latest": CONSTRAINT}), hurried)
@@ -200,16 +203,16 @@ def test_all_whose_write_was_not_seen_to_land_are_asked_before_it_is_decided_aga
     assert step.flight.task.names == ["orders", "latest"]
 
 
-def test_a_write_that_landed_though_it_raised_was_no_refusal() -> None:
-    """The destination has the batch, so it goes on."""
+def test_a_write_that_landed_with_an_error_is_not_a_refusal() -> None:
+    """The destination has the batch, so the batch goes on."""
     step = next_transition(decided(TWO), Landed(written={}, failed={"latest": CONSTRAINT}), LENIENT)
     step = next_transition(step.flight, Answers(found={"latest": Written(rows=10)}), LENIENT)
     assert isinstance(step.flight.task, Deliver)
     assert step.flight.task.names == ["orders"]
 
 
-def test_a_refusal_that_no_demand_explains_is_the_runs_error() -> None:
-    """Once more would be the same again."""
+def test_a_refusal_that_no_demand_explains_fails_the_run() -> None:
+    """Another try would have the same result."""
     step = next_transition(refused(decided(TWO), "latest"), Checked(), LENIENT)
     assert (step.error, step.flight.task) == (CONSTRAINT, None)
 
@@ -219,7 +222,7 @@ def test_a_refusal_that_no_demand_explains_is_the_runs_error() -> None:
 def test_a_batch_that_another_destination_has_is_not_decided_again(
     delivery: Literal["after_all", "after_any"],
 ) -> None:
-    """The run stops, and says what to do; the batch stays open."""
+    """The run stops with a hint, and the batch stays open."""
     rules = replace(LENIENT, delivery=delivery)
     flight = replace(decided(TWO, rules=rules), landed={"orders": Written(rows=10)})
     step = next_transition(flight, Landed(written={}, failed={"latest": CONSTRAINT}), rules)
@@ -230,10 +233,10 @@ def test_a_batch_that_another_destination_has_is_not_decided_again(
 
 
 @pytest.mark.parametrize(("same", "decides"), [(True, True), (False, False)])
-def test_a_batch_of_which_the_dlq_has_rows_is_decided_again_only_if_it_is_the_same_again(
+def test_a_batch_with_rows_in_the_dlq_is_decided_again_only_if_the_decision_is_repeatable(
     same: bool, decides: bool
 ) -> None:
-    """Then the DLQ gets what it lacks; otherwise a row might be in two places."""
+    """Then the DLQ gets the missing rows. Otherwise a row might be in two places."""
     flight = refused(replace(decided(TWO, nacked=1), landed={DLQ: Written(rows=1)}), "orders")
     step = next_transition(flight, Checked(refusing="orders", same=same), LENIENT)
     assert (step.flight.task == Prepare(plan=TWO), isinstance(step.error, RefusedLate)) == (decides, not decides)
@@ -245,8 +248,8 @@ def test_a_batch_of_which_the_dlq_has_rows_is_decided_again_only_if_it_is_the_sa
         assert DecidedBatch.of(step.flight.decision.json()) == step.flight.decision
 
 
-def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_anew() -> None:
-    """The DLQ has rows of it, so it stays the same batch."""
+def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_again() -> None:
+    """The DLQ has rows of this batch, so it stays the same batch."""
     decision = DecidedBatch(
         path="p1-b", counts=counts("orders", "latest", nacked=2), window=LaneState().window, again=True
     )
@@ -260,8 +263,8 @@ def test_a_batch_that_was_decided_again_and_left_open_is_not_planned_anew() -> N
     assert goes_on.names == [DLQ, "orders", "latest"]
 
 
-def test_a_look_that_could_not_be_taken_is_taken_after_a_rest() -> None:
-    """The batch then goes again, and what refuses it says so once more."""
+def test_a_failed_check_of_refusals_is_repeated_after_a_rest() -> None:
+    """Then the batch is delivered again, and a destination that refuses it reports that again."""
     flight = refused(decided(TWO), "latest")
     step = next_transition(flight, Failed(error=TimeoutError("away")), LENIENT)
     assert step.again == flight.task
@@ -272,8 +275,8 @@ def test_a_look_that_could_not_be_taken_is_taken_after_a_rest() -> None:
 
 
 @pytest.mark.promise("CD-22")
-def test_a_decided_batch_that_was_left_open_is_looked_at_before_it_is_delivered() -> None:
-    """It goes on as it was decided, or is planned anew where a destination demands something else now."""
+def test_a_decided_batch_that_was_left_open_is_checked_before_it_is_delivered() -> None:
+    """It keeps its decision, or is planned again if a destination now demands something else."""
     decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
     step = next_transition(flight, Answers(found={}), LENIENT)
@@ -286,7 +289,7 @@ def test_a_decided_batch_that_was_left_open_is_looked_at_before_it_is_delivered(
 
 @pytest.mark.promise("CD-14")
 def test_discarded_rows_are_counted_and_not_written() -> None:
-    """With a DLQ that discards there is no DLQ write, and the entry says how many rows were thrown away."""
+    """A DLQ that discards is not written. The entry has the number of discarded rows."""
     rules = DeliveryRules(dlq=Dlq(window=0), discards=True)
     flight = decided(TWO, nacked=3, rules=rules)
     step = next_transition(next_transition(flight, landed("orders", 7), rules).flight, landed("latest", 7), rules)
@@ -309,8 +312,8 @@ def test_a_batch_that_trips_the_window_delivers_nothing() -> None:
 
 
 @pytest.mark.promise("SS-22")
-def test_a_stage_that_stops_cancels_the_batch_whatever_the_window_lets_pass() -> None:
-    """Nothing was recorded as decided; the error names the stage and shows the row."""
+def test_a_stage_that_stops_cancels_the_batch_even_if_the_window_allows_the_row() -> None:
+    """No decision was recorded. The error names the stage and shows the row."""
     prepared = Prepared(path="p1", counts=counts("orders", nacked=1), nacks=(4,), stops=("cast",))
     step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, LENIENT)
     assert (step.entries, step.error) == ((), None)
@@ -325,8 +328,8 @@ def test_a_stage_that_stops_cancels_the_batch_whatever_the_window_lets_pass() ->
     assert '{"id": 4}' in end.error.message
 
 
-def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
-    """The batch is cancelled all the same."""
+def test_a_tripped_window_is_reported_even_if_the_row_cannot_be_read() -> None:
+    """The batch is cancelled."""
     prepared = Prepared(path="p1-a", counts=counts("orders", nacked=1), nacks=[4])
     step = next_transition(begin_flight(STRAIGHT, LaneState()), prepared, DeliveryRules())
     end = next_transition(step.flight, Failed(error=OSError("gone")), DeliveryRules())
@@ -335,7 +338,7 @@ def test_a_trip_is_told_even_when_the_row_cannot_be_fetched() -> None:
 
 @pytest.mark.promise("SS-08", "CD-11", "CD-28", "CD-29")
 def test_after_any_commits_the_offset_with_the_first_destination() -> None:
-    """The other one owes the batch until it has it, and the lane waits for it."""
+    """The other destination is owed the batch, and the lane waits for it."""
     rules = replace(LENIENT, delivery="after_any")
     first = next_transition(decided(TWO, rules=rules), landed("orders", 10), rules)
     assert first.entries[0].body["owed"] == ["latest"]
@@ -346,8 +349,8 @@ def test_after_any_commits_the_offset_with_the_first_destination() -> None:
 
 
 @pytest.mark.promise("SS-08")
-def test_after_any_goes_on_to_the_next_destination_when_one_fails() -> None:
-    """The offset is committed with the one that has it; the run stops with the other's error."""
+def test_after_any_continues_with_the_next_destination_when_one_fails() -> None:
+    """The offset is committed with the successful destination. The run stops with the error of the other."""
     rules = replace(LENIENT, delivery="after_any")
     failed = next_transition(decided(TWO, rules=rules), Failed(error=OSError("down")), rules)
     assert isinstance(failed.flight.task, Deliver)
@@ -365,35 +368,35 @@ def test_after_all_stops_at_the_first_failure() -> None:
 
 @pytest.mark.promise("CD-17", "DQ-04", "X4", "CD-26")
 def test_a_dlq_that_cannot_be_written_stops_the_run() -> None:
-    """Whatever the delivery guarantee, the offset stays."""
+    """The offset does not move, not even with `after_any`."""
     rules = replace(LENIENT, delivery="after_any")
     step = next_transition(decided(TWO, nacked=1, rules=rules), Failed(error=OSError("disk full")), rules)
     assert (step.entries, str(step.error)) == ((), "disk full")
 
 
 def test_counts_that_do_not_add_up_settle_the_batch_and_stop_the_run() -> None:
-    """It is recorded as unbalanced, never guessed at and never tried again."""
+    """The batch is recorded as unbalanced. It is never estimated and never tried again."""
     outcome = Landed(written={"orders": Written(rows=9)}, counts=counts("orders"))
     step = next_transition(begin_flight(STRAIGHT, LaneState()), outcome, LENIENT)
     assert step.entries[0].body["counts"]["balanced"] is False
     assert isinstance(step.error, Unbalanced)
 
 
-def test_an_open_batch_is_asked_for_first() -> None:
-    """Nothing is known of it, whatever the ledger says."""
+def test_the_destinations_of_an_open_batch_are_asked_first() -> None:
+    """The ledger does not know whether the batch landed."""
     flight = resume_flight(STRAIGHT, LaneState(), {"orders": Identity(place="orders")})
     assert isinstance(flight.task, AskDestinations)
     assert flight.task.names == ["orders"]
 
 
-def test_an_open_batch_that_nobody_has_is_cancelled() -> None:
-    """Its rows are planned anew, under the definition as it is now."""
+def test_an_open_batch_that_no_destination_has_is_cancelled() -> None:
+    """Its rows are planned again, under the present definition."""
     step = next_transition(resume_flight(STRAIGHT, LaneState(), {}), Answers(found={}), LENIENT)
     assert ([entry.kind for entry in step.entries], step.done) == (["cancel"], True)
 
 
 def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
-    """Its commit proves that nothing was refused; what was read is counted again."""
+    """Its commit proves that no row was refused. The rows that were read are counted again."""
     step = next_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
     )
@@ -403,7 +406,7 @@ def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
     assert body["counts"]["balanced"] is True
 
 
-def test_a_batch_that_was_found_among_others_has_what_its_own_stages_leave() -> None:
+def test_a_batch_that_was_written_with_others_is_counted_after_its_stages() -> None:
     """Its commit has the rows of all, so the rows that its stages leave are counted and settled as delivered."""
     step = next_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=None, version=3)}), LENIENT
@@ -413,8 +416,8 @@ def test_a_batch_that_was_found_among_others_has_what_its_own_stages_leave() -> 
     assert counts["balanced"] is True
 
 
-def test_what_cannot_be_counted_any_more_is_said_to_be_unknown() -> None:
-    """The files are gone: the batch is settled, and its balance is unknown."""
+def test_a_batch_that_cannot_be_counted_has_an_unknown_balance() -> None:
+    """Its files are gone, and it is settled."""
     step = next_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=8)}), LENIENT
     )
@@ -422,8 +425,8 @@ def test_what_cannot_be_counted_any_more_is_said_to_be_unknown() -> None:
     assert body["counts"]["balanced"] == "unknown"
 
 
-def test_an_open_prepared_batch_goes_on_to_those_that_do_not_have_it() -> None:
-    """From what was prepared, and to nobody twice."""
+def test_an_open_prepared_batch_is_delivered_to_the_destinations_that_lack_it() -> None:
+    """They get the prepared rows. No destination gets them twice."""
     decision = DecidedBatch(path="p1-a", counts=counts("orders", "latest"), window=LaneState().window)
     step = next_transition(
         resume_flight(replace(TWO, decision=decision), LaneState(), {}),
@@ -434,8 +437,8 @@ def test_an_open_prepared_batch_goes_on_to_those_that_do_not_have_it() -> None:
     assert step.flight.task.names == ["latest"]
 
 
-def test_a_lane_returns_to_the_straight_way_after_ten_clean_batches() -> None:
-    """A nack sends it the careful way; each clean batch brings it one step back."""
+def test_a_lane_returns_to_the_straight_way_after_ten_batches_without_refused_rows() -> None:
+    """A refused row sends the lane to the careful way. Each batch without refused rows counts as one step back."""
     careful = next_transition(decided(STRAIGHT, nacked=1), landed(DLQ, 1), LENIENT)
     settled = next_transition(careful.flight, landed("orders", 9), LENIENT)
     assert settled.entries[0].body["clean"] == 0
@@ -443,23 +446,23 @@ def test_a_lane_returns_to_the_straight_way_after_ten_clean_batches() -> None:
     assert clean.entries[0].body["clean"] == 10
 
 
-def test_a_destination_that_gets_no_rows_is_not_written() -> None:
-    """All rows were filtered: the batch settles without a delivery."""
+def test_a_destination_without_rows_is_not_written() -> None:
+    """All rows were filtered, so the batch settles without a delivery."""
     outcome = Prepared(path="p1-a", counts=counts("orders", filtered=10))
     step = next_transition(begin_flight(replace(STRAIGHT, straight=False), LaneState()), outcome, LENIENT)
     assert [entry.kind for entry in step.entries] == ["prepared", "settle"]
 
 
 @pytest.mark.promise("CN-19")
-def test_begin_takes_the_way_that_was_planned() -> None:
-    """Straight plans are carried, others prepared."""
+def test_a_flight_begins_with_the_planned_way() -> None:
+    """Straight plans are written, other plans are prepared."""
     assert isinstance(begin_flight(STRAIGHT, LaneState()).task, WriteStraight)
     assert isinstance(begin_flight(TWO, LaneState()).task, Prepare)
 
 
 @pytest.mark.promise("SS-23")
 @pytest.mark.parametrize("plan", [STRAIGHT, TWO])
-def test_behind_a_failed_write_the_destination_is_asked_before_anything_is_written_again(plan: PlannedBatch) -> None:
+def test_after_a_failed_write_the_destination_is_asked_before_another_write(plan: PlannedBatch) -> None:
     """A write that ended with an error may have landed."""
     begun = begin_flight(plan, LaneState()) if plan.straight else decided(plan)
     step = next_transition(begun, Failed(error=TimeoutError()), LENIENT)
@@ -468,8 +471,8 @@ def test_behind_a_failed_write_the_destination_is_asked_before_anything_is_writt
     assert isinstance(step.error, TimeoutError)
 
 
-def test_only_those_that_failed_are_asked() -> None:
-    """The others have said that they have it, and keep it."""
+def test_only_destinations_that_failed_are_asked() -> None:
+    """The others have reported that they have the batch."""
     outcome = Landed(written={"orders": Written(rows=10)}, failed={"latest": TimeoutError()})
     step = next_transition(decided(TWO), outcome, LENIENT)
     assert isinstance(step.again, AskDestinations)
@@ -482,8 +485,8 @@ def test_only_those_that_failed_are_asked() -> None:
     assert missing.names == ["latest"]
 
 
-def test_a_straight_batch_that_nobody_has_goes_again_under_the_same_plan() -> None:
-    """It was this run that planned it: the span stays. One that an earlier run left open is planned anew."""
+def test_a_straight_batch_that_no_destination_has_is_tried_again_under_the_same_plan() -> None:
+    """This run planned it, so its span stays. A batch that an earlier run left open is planned again."""
     failed = next_transition(begin_flight(STRAIGHT, LaneState()), Failed(error=TimeoutError()), LENIENT)
     assert failed.again is not None
     again = next_transition(rest_flight(failed.flight, failed.again, now=0, until=1), Answers(found={}), LENIENT)
@@ -504,8 +507,8 @@ def test_a_dlq_that_cannot_be_written_is_not_tried_again() -> None:
     assert (str(step.error), step.again) == ("dlq", None)
 
 
-def test_a_dlq_that_was_fenced_meanwhile_is_asked_and_tried_again() -> None:
-    """Whoever finishes an open batch of another lane fences it; nothing is wrong with it."""
+def test_a_dlq_that_another_lane_fenced_is_asked_and_tried_again() -> None:
+    """A lane that finishes an open batch fences the DLQ, which still works."""
     flight = decided(TWO, nacked=1)
     fenced = spark_error("DELTA_METADATA_CHANGED", "The metadata of the Delta table has been changed")
     step = next_transition(flight, Landed(written={"orders": Written(rows=9)}, failed={DLQ: fenced}), LENIENT)
@@ -513,14 +516,14 @@ def test_a_dlq_that_was_fenced_meanwhile_is_asked_and_tried_again() -> None:
     assert (step.again.names, step.again.ours, step.error) == ([DLQ], True, fenced)
 
 
-def test_what_writes_nothing_is_simply_done_again() -> None:
-    """Deciding a batch has a folder of its own each time."""
+def test_a_task_that_writes_to_no_destination_is_simply_repeated() -> None:
+    """Each decision of a batch has a separate folder."""
     step = next_transition(begin_flight(TWO, LaneState()), Failed(error=TimeoutError()), LENIENT)
     assert step.again == Prepare(plan=TWO)
 
 
-def test_after_any_the_others_get_the_batch_first() -> None:
-    """Then the offset is out, and the one that failed is asked and tried again."""
+def test_after_any_the_other_destinations_get_the_batch_before_a_failed_one() -> None:
+    """Then the offset is published, and the failed destination is asked and tried again."""
     any_one = DeliveryRules(dlq=Dlq(window=0), delivery="after_any")
     flight = decided(TWO, rules=any_one)
     one = next_transition(flight, Landed(written={}, failed={"orders": TimeoutError()}), any_one)
@@ -533,16 +536,19 @@ def test_after_any_the_others_get_the_batch_first() -> None:
     assert isinstance(two.error, TimeoutError)
 
 
-def test_a_batch_keeps_in_mind_which_ways_declined_it() -> None:
-    """It goes by itself when it cannot go with others, and is decided first when it cannot go straight either."""
+def test_a_batch_remembers_the_ways_that_declined_it() -> None:
+    """It goes alone if it cannot go with others. It is decided first if it cannot go straight either."""
     apart = next_transition(begin_flight(STRAIGHT, LaneState()), PARTED, LENIENT).flight
     assert (apart.declined, apart.task) == (frozenset({"grouped"}), WriteStraight(plan=STRAIGHT))
     decided_first = next_transition(apart, REFUSED, LENIENT).flight
     assert (decided_first.declined, decided_first.task) == (frozenset({"grouped", "straight"}), Prepare(plan=STRAIGHT))
 
 
-def test_those_that_were_written_together_are_asked_each_for_itself_when_that_went_wrong() -> None:
-    """Whatever the error is: it may be another one's. If nothing was written there is nobody to ask."""
+def test_batches_of_a_failed_shared_write_are_asked_for_one_by_one() -> None:
+    """The kind of the error does not matter, as it may come from another batch.
+
+    If nothing was written, none is asked for.
+    """
     failed = replace(PARTED, error=ValueError("corrupt"))
     step = next_transition(begin_flight(STRAIGHT, LaneState()), failed, LENIENT)
     assert isinstance(step.flight.task, AskDestinations)
@@ -557,8 +563,8 @@ def test_those_that_were_written_together_are_asked_each_for_itself_when_that_we
     )
 
 
-def test_of_a_batch_whose_share_is_not_known_nothing_is_made_up() -> None:
-    """Neither filtered rows nor a balance; and rows that stages added are no negative number of filtered ones."""
+def test_a_batch_with_an_unknown_share_gets_no_invented_counts() -> None:
+    """Its filtered rows and balance stay unknown. Rows that stages added are not negative filtered rows."""
     left = replace(resume_flight(STRAIGHT, LaneState(), {}), landed={"orders": Written(rows=None)})
     (entry,) = next_transition(left, Counted(read=7), LENIENT).entries
     assert (entry.body["counts"]["read"], entry.body["counts"]["balanced"]) == (7, "unknown")
@@ -575,7 +581,7 @@ KEEPING = replace(LENIENT, keeps_filtered=True)
 
 
 def filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFlight:
-    """A flight whose batch was just prepared, with filtered rows."""
+    """Return a flight whose batch was just prepared, with filtered rows."""
     stage = StageCount(stage="paid", entered=10, left=10 - filtered, filtered=filtered)
     prepared = Prepared(path="p1-a", counts=replace(counts(*TWO.destinations, filtered=filtered), stages=[stage]))
     return next_transition(begin_flight(TWO, LaneState()), prepared, rules).flight
@@ -584,8 +590,8 @@ def filtering(rules: DeliveryRules = KEEPING, filtered: int = 2) -> BatchInFligh
 BOTH = Landed(written={"orders": Written(rows=8), "latest": Written(rows=8)})
 
 
-def test_filtered_rows_are_stored_behind_all_destinations_and_before_the_offset() -> None:
-    """Until then the batch may be decided again, and its rows must not be there twice."""
+def test_filtered_rows_are_stored_after_all_destinations_and_before_the_offset() -> None:
+    """Until then the batch may be decided again, and its rows must not be stored twice."""
     flight = filtering()
     assert isinstance(flight.task, Deliver)
     assert flight.task.names == ["orders", "latest"]
@@ -597,7 +603,7 @@ def test_filtered_rows_are_stored_behind_all_destinations_and_before_the_offset(
 
 
 def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> None:
-    """Behind the first destination; the others follow."""
+    """They are stored after the first destination. The other destinations follow."""
     rules = replace(KEEPING, delivery="after_any")
     stored = next_transition(filtering(rules), landed("orders", 8), rules)
     assert isinstance(stored.flight.task, Deliver)
@@ -608,8 +614,8 @@ def test_after_any_filtered_rows_are_stored_before_the_offset_is_published() -> 
 
 
 @pytest.mark.parametrize(("rules", "filtered"), [(LENIENT, 2), (KEEPING, 0)])
-def test_nothing_is_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
-    """The batch settles as ever."""
+def test_no_rows_are_stored_without_the_option_or_without_a_filtered_row(rules: DeliveryRules, filtered: int) -> None:
+    """The batch settles without this step."""
     written = {name: Written(rows=10 - filtered) for name in TWO.destinations}
     assert next_transition(filtering(rules, filtered), Landed(written=written), rules).done
 
@@ -618,7 +624,7 @@ def test_nothing_is_stored_without_the_option_or_without_a_filtered_row(rules: D
 def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
     delivery: Literal["after_all", "after_any"],
 ) -> None:
-    """The table is asked and tried again."""
+    """The destination of filtered rows is asked and tried again."""
     rules = replace(KEEPING, delivery=delivery)
     flight = next_transition(filtering(rules), BOTH if delivery == "after_all" else landed("orders", 8), rules).flight
     step = next_transition(flight, Landed(written={}, failed={FILTERED: OSError("full")}), rules)
@@ -627,8 +633,8 @@ def test_filtered_rows_that_could_not_be_stored_leave_the_batch_open(
 
 
 @pytest.mark.parametrize("has", [True, False])
-def test_a_later_run_stores_filtered_rows_that_are_not_there_yet(has: bool) -> None:
-    """By the decision in the ledger, whatever its own definition says."""
+def test_a_later_run_stores_filtered_rows_that_are_missing(has: bool) -> None:
+    """It uses the decision in the ledger, even if its definition stores no filtered rows."""
     decision = filtering().decision
     assert decision is not None
     again = DecidedBatch.of(decision.json())
@@ -640,16 +646,16 @@ def test_a_later_run_stores_filtered_rows_that_are_not_there_yet(has: bool) -> N
     assert (step.done, isinstance(step.flight.task, Deliver)) == (has, not has)
 
 
-def test_a_batch_whose_filtered_rows_are_there_is_not_planned_again() -> None:
-    """Though no row was left for a destination, so that none of them has it."""
+def test_a_batch_whose_filtered_rows_are_stored_is_not_planned_again() -> None:
+    """No row was left for a destination, so no destination has the batch."""
     rules = replace(KEEPING, delivery="after_all")
     decision = filtering(rules, 10).decision
     flight = resume_flight(replace(TWO, decision=decision), LaneState(), {})
     assert next_transition(flight, Answers(found={FILTERED: Written(rows=10)}), rules).done
 
 
-def test_another_number_of_stored_rows_does_not_balance() -> None:
-    """The run stops and says both numbers."""
+def test_a_wrong_number_of_stored_rows_is_unbalanced() -> None:
+    """The run stops, and the error shows both numbers."""
     flight = next_transition(filtering(), BOTH, KEEPING).flight
     step = next_transition(flight, landed(FILTERED, 3), KEEPING)
     assert isinstance(step.error, Unbalanced)

@@ -1,4 +1,4 @@
-"""How many batches wait, counted within a blink."""
+"""How a planner limits batches, and how many batches wait, counted in a short time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.manual_clock import ManualClock
 
 
 class Numbers(Backlog):
-    """So many rows in each lane, two a batch; a look at a lane takes its time."""
+    """So many rows in each lane, two in a batch. Each look at a lane takes some time."""
 
     def __init__(self, clock: ManualClock, slow: float = 0.0, **lanes: int) -> None:
         self.clock = clock
@@ -39,7 +39,7 @@ class Counted(Backlog):
 
 
 def test_a_whole_batch_has_no_limits() -> None:
-    """Neither those of the run nor those of its pace."""
+    """Neither the limits of the run nor the sizing apply to it."""
     feed = OriginFeed(origin="o", lanes={"0": "0"}, schema="", backlog=Counted())
     limited = BatchPlanner(
         pipeline="orders", run="r", definition="", destinations=(), feeds=[feed], limits=Limits(rows=3)
@@ -50,15 +50,15 @@ def test_a_whole_batch_has_no_limits() -> None:
     assert whole.take("0", 10, BatchSizing()) is None
 
 
-def test_what_waits_behind_the_offsets_is_counted() -> None:
-    """Lane by lane."""
+def test_batches_behind_the_offsets_are_counted() -> None:
+    """Each lane has a count."""
     clock = ManualClock()
     found = source(Numbers(clock, _0=5, _1=4, _2=0)).count_waiting({"1": 2}, BatchSizing(), clock)
     assert found == {"0": 3, "1": 1, "2": 0}
 
 
-def test_what_takes_longer_than_a_blink_is_not_counted() -> None:
-    """A lane without an end does not hold up the run; those before it are known."""
+def test_a_lane_that_takes_too_long_is_not_counted() -> None:
+    """An endless lane does not delay the run. The lanes before it have counts."""
     clock = ManualClock()
     found = source(Numbers(clock, slow=BLINK / 10, _0=4, _1=10**9, _2=1)).count_waiting({}, BatchSizing(), clock)
     assert found == {"0": 2}

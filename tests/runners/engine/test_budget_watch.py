@@ -1,4 +1,4 @@
-"""A budget for refused rows whose number nobody can tell for a while."""
+"""A budget for refused rows whose number is unknown for a while."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from tests.simulation.world import Work
 
 
 class Limited(Bench):
-    """A bench whose first batch has a refused row, after which the budget is asked; `answer` is what comes back."""
+    """A bench whose first batch has a refused row, after which the run asks the budget.
+
+    `answer` is what the budget answers.
+    """
 
     def __init__(self, *, rows: int = 2) -> None:
         super().__init__(rows=rows)
@@ -58,7 +61,7 @@ class Limited(Bench):
 
 @pytest.fixture
 def bench() -> Limited:
-    """A run whose first batch is settled, and whose budget was asked once in vain."""
+    """Return a run whose first batch is settled. It has asked its budget once, without an answer."""
     bench = Limited()
     bench.turn()
     assert bench.turn("0")
@@ -66,7 +69,7 @@ def bench() -> Limited:
 
 
 def test_the_run_asks_again_before_it_plans_another_batch(bench: Limited) -> None:
-    """The batch with the refused row is settled all the same. The wait has a moment, and nothing is asked before."""
+    """The batch with the refused row is settled. The run asks nothing before the wait is over."""
     assert (bench.settled(), bench.planned(), bench.asked) == ([("0", 1)], [("0", 1)], [1])
     assert bench.dispatcher.budget.until is not None
     assert 8 <= bench.dispatcher.budget.until <= 10
@@ -81,7 +84,7 @@ def test_the_run_asks_again_before_it_plans_another_batch(bench: Limited) -> Non
 
 
 def test_the_run_fails_when_its_attempts_are_used_up(bench: Limited) -> None:
-    """By the error. The batch stays settled."""
+    """It fails with the error of the budget. The batch stays settled."""
     for _ in range(2):
         bench.sleep()
         going = bench.turn()
@@ -89,8 +92,8 @@ def test_the_run_fails_when_its_attempts_are_used_up(bench: Limited) -> None:
     assert bench.dispatcher.errors == [bench.answer]
 
 
-def test_an_error_that_does_not_pass_fails_the_run_at_once() -> None:
-    """What was settled is recorded before."""
+def test_a_lasting_error_of_the_budget_fails_the_run_at_once() -> None:
+    """The settled batch is recorded before the run fails."""
     bench = Limited()
     bench.answer = DestinationError("The DLQ cannot be read")
     bench.turn()
@@ -99,14 +102,14 @@ def test_an_error_that_does_not_pass_fails_the_run_at_once() -> None:
 
 
 def test_a_stop_waits_for_no_answer(bench: Limited) -> None:
-    """Nobody needs it any more."""
+    """A run that stops no longer needs the answer."""
     bench.dispatcher.request_stop("the night")
     assert not bench.turn()
     assert (bench.asked, bench.dispatcher.errors, bench.dispatcher.stopping) == ([1], [], "the night")
 
 
 def test_a_stop_in_the_ledger_is_heard_within_five_seconds(bench: Limited) -> None:
-    """Though the run records nothing while it waits."""
+    """The run reads the ledger, although it records nothing while it waits."""
     bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
     bench.move(bench.dispatcher.patience() or 0)
     assert bench.dispatcher.clock.elapsed() == 5
@@ -124,7 +127,7 @@ def test_a_run_that_stops_does_not_begin_to_wait() -> None:
 
 
 def test_a_run_that_follows_sleeps_until_it_asks_again(bench: Limited) -> None:
-    """It does not look for rows that it could not plan. Rows that were gathered wait for the next run after a stop."""
+    """It does not look for rows that it could not plan. After a stop, gathered rows wait for the next run."""
     following = Follower(every=1.0, again=lambda source, offsets: source, now=0.0)
     following.gathering["0"] = 0.0
     bench.dispatcher.planning.following = following
@@ -135,7 +138,7 @@ def test_a_run_that_follows_sleeps_until_it_asks_again(bench: Limited) -> None:
 
 
 def test_a_run_asks_before_its_first_batch() -> None:
-    """Earlier runs may have left too many rows, and the store may be away."""
+    """Earlier runs may have left too many refused rows, and the store may be unavailable."""
     bench = Limited()
     bench.dispatcher.budget.ask_first(bench.dispatcher.clock.elapsed())
     assert bench.turn()

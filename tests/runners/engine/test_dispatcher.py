@@ -1,4 +1,4 @@
-"""The one thread that owns progress."""
+"""The dispatcher: the one thread that owns progress."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.spark_errors import spark_error
 
 
 class Rows(Backlog):
-    """Batches of one row, so many in each lane."""
+    """Batches of one row. Each lane has this many."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -52,7 +52,7 @@ class Rows(Backlog):
 
 
 class Bench:
-    """A dispatcher whose runners are stepped by hand and always succeed, unless told otherwise."""
+    """A dispatcher with runners that the test steps by hand. They succeed, unless the test sets an error."""
 
     def __init__(self, *, lanes: int = 1, runners: int = 1, max_in_flight: int | None = None, rows: int = 3) -> None:
         self.world = World(random.Random(0), faults=0)
@@ -108,7 +108,7 @@ class Bench:
         return Landed(written={"orders": Written(rows=1)}, counts=counts)
 
     def turn(self, *lanes: str) -> bool:
-        """Let these lanes' tasks finish, then turn once."""
+        """Let the tasks of these lanes finish, then take one turn."""
         for lane in lanes:
             while lane in self.crew.work:
                 self.crew.step(lane)
@@ -122,8 +122,8 @@ class Bench:
         return [(event.batch.lane, event.batch.number) for event in self.events if isinstance(event, BatchSettled)]
 
 
-def test_a_runner_hears_what_its_lane_most_likely_carries_next() -> None:
-    """The ledger knows of that batch in its turn, and it is then just as it was predicted."""
+def test_a_task_has_the_likely_next_batch_of_its_lane() -> None:
+    """The ledger gets that batch later, exactly as it was predicted."""
     bench = Bench(rows=2)
     bench.turn()
     (first,) = bench.tasks
@@ -138,8 +138,8 @@ def test_a_runner_hears_what_its_lane_most_likely_carries_next() -> None:
     assert [entry.plan for entry in bench.ledger.read() if entry.kind == "plan"][1] == first.following.batch.plan
 
 
-def test_a_batch_that_comes_otherwise_than_predicted_is_planned_again() -> None:
-    """Here it comes with another definition."""
+def test_a_batch_that_differs_from_its_prediction_is_planned_again() -> None:
+    """Here the batch has another definition."""
     bench = Bench(rows=5)
     bench.turn()
     (first,) = bench.tasks
@@ -155,8 +155,8 @@ def test_a_batch_that_comes_otherwise_than_predicted_is_planned_again() -> None:
     assert second.plan.batch.definition == "another"
 
 
-def test_a_batch_that_was_predicted_long_ago_is_planned_again() -> None:
-    """The batch's time, for which expressions may ask, is at most ten seconds old."""
+def test_a_batch_with_an_old_prediction_is_planned_again() -> None:
+    """The batch's time, which expressions may use, is at most ten seconds old."""
     bench = Bench(rows=3)
     clock = bench.dispatcher.clock = ManualClock()
     bench.turn()
@@ -169,7 +169,7 @@ def test_a_batch_that_was_predicted_long_ago_is_planned_again() -> None:
 
 
 def test_a_batch_that_may_still_grow_is_not_predicted() -> None:
-    """It would be another one by the time at which it is planned."""
+    """It would be another batch when it is planned."""
     run = Going()
     run.after(10, rows=4)
     (task,) = run.tasks
@@ -179,7 +179,7 @@ def test_a_batch_that_may_still_grow_is_not_predicted() -> None:
 
 @pytest.mark.promise("SS-10", "HP-19", "HP-20")
 def test_a_lane_has_one_batch_in_flight() -> None:
-    """The next one is planned only when the last one is committed."""
+    """The next batch is planned only after the last one is committed."""
     bench = Bench(runners=4, max_in_flight=4)
     bench.turn()
     assert bench.planned() == [("0", 1)]
@@ -188,8 +188,8 @@ def test_a_lane_has_one_batch_in_flight() -> None:
 
 
 @pytest.mark.promise("HP-08")
-def test_an_origin_hears_of_each_batch_whatever_other_lanes_wait_for() -> None:
-    """One that acknowledges item by item does so as soon as its lane is durable, while another lane stands still."""
+def test_an_origin_is_notified_of_each_batch_independently_of_other_lanes() -> None:
+    """It can acknowledge a batch as soon as its lane has committed it, while another lane has made no progress."""
     bench = Bench(lanes=2, runners=2)
     bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": bench.told.append})
     bench.turn()
@@ -201,7 +201,7 @@ def test_an_origin_hears_of_each_batch_whatever_other_lanes_wait_for() -> None:
 
 @pytest.mark.promise("HP-09", "HP-21", "CD-08")
 def test_no_more_batches_are_planned_than_may_be_in_flight() -> None:
-    """The bound is taken before planning: the ledger never knows more open plans."""
+    """The limit counts before planning, so the ledger never has more open plans."""
     bench = Bench(lanes=5, runners=5, max_in_flight=2)
     bench.turn()
     assert len(bench.journal.state.open_plans) == 2
@@ -209,7 +209,7 @@ def test_no_more_batches_are_planned_than_may_be_in_flight() -> None:
 
 @pytest.mark.promise("SS-15", "SS-16")
 def test_a_lane_with_work_waits_for_a_free_runner() -> None:
-    """Nothing is planned that nobody can carry yet."""
+    """No batch is planned before a runner can take it."""
     bench = Bench(lanes=5, runners=2)
     bench.turn()
     assert len(bench.journal.state.open_plans) == 2
@@ -217,7 +217,7 @@ def test_a_lane_with_work_waits_for_a_free_runner() -> None:
 
 @pytest.mark.promise("HP-01")
 def test_every_lane_gets_its_turn() -> None:
-    """With one runner and three lanes no lane is served twice before all were served once."""
+    """With one runner and three lanes, each lane is served once before any lane is served twice."""
     bench = Bench(lanes=3, runners=1)
     bench.turn()
     for lane in ("0", "1", "2", "0", "1"):
@@ -226,8 +226,8 @@ def test_every_lane_gets_its_turn() -> None:
 
 
 @pytest.mark.promise("CD-24", "X3")
-def test_lanes_commit_in_any_order_between_them_and_in_order_within() -> None:
-    """A lane that is quicker is not held up by one that is slow."""
+def test_lanes_commit_independently_and_in_order_within_a_lane() -> None:
+    """A slow lane does not delay a fast one."""
     bench = Bench(lanes=2, runners=2)
     bench.turn()
     bench.turn("1")
@@ -237,8 +237,8 @@ def test_lanes_commit_in_any_order_between_them_and_in_order_within() -> None:
 
 
 @pytest.mark.promise("CD-32", "CD-33", "CD-09")
-def test_a_stop_drains() -> None:
-    """No batch is planned after it, and those in flight are committed."""
+def test_a_stop_drains_the_batches_in_flight() -> None:
+    """No batch is planned after the stop. The batches in flight are committed."""
     bench = Bench(lanes=2, runners=2)
     bench.turn()
     bench.dispatcher.request_stop("asked")
@@ -247,8 +247,8 @@ def test_a_stop_drains() -> None:
 
 
 @pytest.mark.promise("CD-34", "X6")
-def test_a_forced_stop_leaves_what_is_in_flight_as_it_is() -> None:
-    """No offset is committed, and the batch stays open for the next run."""
+def test_a_forced_stop_leaves_batches_in_flight_open() -> None:
+    """No offset is committed, and the next run continues the batch."""
     bench = Bench()
     bench.turn()
     bench.dispatcher.request_stop("asked", force=True)
@@ -270,7 +270,7 @@ def test_the_first_error_is_kept_and_the_others_finish() -> None:
 
 @pytest.mark.promise("CD-18")
 def test_a_listener_that_raises_stops_the_pipeline() -> None:
-    """Its error comes out of the turn."""
+    """Its error is raised by the turn."""
     bench = Bench()
 
     def raising(event: Event) -> None:
@@ -282,8 +282,8 @@ def test_a_listener_that_raises_stops_the_pipeline() -> None:
 
 
 @pytest.mark.promise("CN-20", "CN-21")
-def test_an_owner_that_was_replaced_can_record_nothing() -> None:
-    """Another process acquired the pipeline: the first one stops, and its batch is not committed."""
+def test_an_owner_that_was_replaced_records_nothing() -> None:
+    """Another process acquired the pipeline. The first process stops, and its batch is not committed."""
     bench = Bench()
     bench.turn()
     other = Journal(bench.ledger)
@@ -293,8 +293,8 @@ def test_an_owner_that_was_replaced_can_record_nothing() -> None:
     assert all(entry.kind != "settle" for entry in bench.ledger.read())
 
 
-def test_a_request_to_stop_from_another_process_is_heard_at_the_next_append() -> None:
-    """It is an entry in the ledger; the owner meets it when it commits, and drains."""
+def test_a_stop_from_another_process_is_noticed_at_the_next_append() -> None:
+    """The request is an entry in the ledger. The owner reads it when it commits, and drains."""
     bench = Bench()
     bench.turn()
     state = Journal(bench.ledger).state
@@ -304,8 +304,11 @@ def test_a_request_to_stop_from_another_process_is_heard_at_the_next_append() ->
 
 
 @pytest.mark.promise("X8", "DQ-09")
-def test_a_window_that_trips_stops_the_load_at_the_same_row_for_every_batch_size() -> None:
-    """Every fifth row is refused; three in 11 rows are reached at row 15, and whole batches before it are delivered."""
+def test_a_window_trips_at_the_same_row_for_every_batch_size() -> None:
+    """Every fifth row is refused.
+
+    Row 15 is the third refused row in 11 rows, and whole batches before it are delivered.
+    """
     reached = set()
     for largest in (1, 2, 5, 40):
         world = World(random.Random(1), rows=40, largest=largest, dlq=Dlq(window=11, threshold=3), faults=0)
@@ -319,7 +322,7 @@ def test_a_window_that_trips_stops_the_load_at_the_same_row_for_every_batch_size
 
 
 class Arriving(Backlog):
-    """Rows that arrive while the run goes on: `there` is how many there are now, three fill a batch."""
+    """Rows that arrive while the run goes on. `there` is the number of rows now, and three rows fill a batch."""
 
     def __init__(self) -> None:
         self.there = 0
@@ -330,7 +333,7 @@ class Arriving(Backlog):
 
 
 class Going(Bench):
-    """A run that goes on: it looks every second, and waits ten for a batch to fill."""
+    """A run that follows. It looks every second, and waits ten seconds for a batch to fill."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -351,11 +354,11 @@ class Going(Bench):
         return source
 
     def ask_to_stop(self) -> None:
-        """As another process does."""
+        """Request a stop as another process does."""
         self.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=self.journal.state.seq)
 
     def after(self, seconds: float, *, rows: int = 0) -> list[JSON]:
-        """The ends of the batches that are planned by then, once so many more rows have come."""
+        """Add rows, let time pass and take a turn. Return the ends of all planned batches."""
         self.arriving.there += rows
         self.clock.move(seconds)
         self.turn("0")
@@ -363,8 +366,8 @@ class Going(Bench):
 
 
 @pytest.mark.promise("SS-04", "HP-16", "HP-18")
-def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
-    """And no longer; the clock is the run's own."""
+def test_a_batch_that_is_not_full_waits_for_a_limited_time() -> None:
+    """The wait begins with its first row, by the clock of the run."""
     run = Going()
     assert run.after(0) == []
     assert run.after(5, rows=1) == []
@@ -373,8 +376,8 @@ def test_a_batch_that_is_not_full_waits_for_more_from_its_first_row() -> None:
 
 
 @pytest.mark.promise("SS-03", "HP-16")
-def test_a_batch_that_is_full_waits_for_nothing() -> None:
-    """Nor does one that becomes full while it waits."""
+def test_a_full_batch_does_not_wait() -> None:
+    """A batch that becomes full while it waits is planned at once."""
     run = Going()
     assert run.after(1, rows=1) == []
     assert run.after(1, rows=3) == [3]
@@ -384,8 +387,8 @@ def test_a_batch_that_is_full_waits_for_nothing() -> None:
 
 
 @pytest.mark.promise("HP-10", "HP-17")
-def test_a_stop_flushes_the_batch_that_waits() -> None:
-    """Its rows are carried, and then the run ends."""
+def test_a_stop_plans_the_batch_that_waits_for_rows() -> None:
+    """Its rows are processed, and then the run ends."""
     run = Going()
     run.after(1, rows=2)
     run.dispatcher.request_stop("asked")
@@ -394,8 +397,8 @@ def test_a_stop_flushes_the_batch_that_waits() -> None:
     assert run.settled() == [("0", 1)]
 
 
-def test_a_stop_that_is_heard_while_a_batch_begins_to_wait_flushes_it_as_well() -> None:
-    """It comes from another process, with the very append that commits the batch before."""
+def test_a_stop_that_arrives_as_a_batch_begins_to_wait_plans_that_batch() -> None:
+    """The stop comes from another process. The run reads it with the append that commits the batch before."""
     run = Going()
     run.dispatcher.callbacks = replace(run.dispatcher.callbacks, committed={})
     assert run.after(1, rows=4) == [3]
@@ -408,7 +411,7 @@ def test_a_stop_that_is_heard_while_a_batch_begins_to_wait_flushes_it_as_well() 
 
 
 def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -> None:
-    """Nobody knows of the plan that was not recorded."""
+    """The first plan was not recorded, so it does not count."""
     run = Going()
     run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
     run.after(1, rows=2)
@@ -419,8 +422,8 @@ def test_a_first_batch_that_is_given_up_and_planned_again_is_still_the_first() -
     assert planned.first
 
 
-def test_a_batch_that_waits_for_nothing_is_not_flushed_by_a_stop() -> None:
-    """Where batches do not wait, what was not planned before a stop is left to the next run."""
+def test_a_stop_plans_no_batch_if_batches_do_not_wait_for_rows() -> None:
+    """Rows that were not planned before the stop are left to the next run."""
     run = Going()
     run.dispatcher.planning.following = Follower(every=60, again=run.look, now=0)
     assert run.dispatcher.planning.source is not None
@@ -431,9 +434,11 @@ def test_a_batch_that_waits_for_nothing_is_not_flushed_by_a_stop() -> None:
     assert run.turn() is False
 
 
-def test_nobody_is_impatient_for_a_batch_that_cannot_be_planned_yet() -> None:
-    """Two lanes have waited long enough, and there is one runner: the dispatcher sleeps until it is free, or until
-    it is time to look."""
+def test_a_dispatcher_without_a_free_runner_sleeps_until_the_next_look() -> None:
+    """Two lanes have waited long enough, but there is only one runner.
+
+    The dispatcher sleeps until the runner is free, or until it is time to look.
+    """
     run = Going()
     feed = OriginFeed(origin="rows", lanes={"0": "0", "1": "1"}, schema="", backlog=run.arriving, straight=True)
     assert run.dispatcher.planning.source is not None
@@ -446,8 +451,8 @@ def test_nobody_is_impatient_for_a_batch_that_cannot_be_planned_yet() -> None:
     assert run.dispatcher.patience() == 50
 
 
-def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
-    """What waits is carried by the next run."""
+def test_a_failed_run_plans_no_batch_that_waits_for_rows() -> None:
+    """The next run processes those rows."""
     run = Going()
     run.after(1, rows=3)
     run.error = OSError("the disk is gone")
@@ -455,8 +460,8 @@ def test_a_failed_run_plans_nothing_more_though_a_batch_waits() -> None:
     assert run.turn() is False
 
 
-def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
-    """Not at every turn; and between two looks it sleeps until the next, or until a batch has waited long enough."""
+def test_a_run_that_follows_looks_again_when_it_is_time() -> None:
+    """It does not look at every turn. It sleeps until the next look, or until a batch has waited long enough."""
     run = Going()
     run.after(0.5)
     assert (run.looks, run.dispatcher.patience()) == (0, 0.5)
@@ -467,8 +472,8 @@ def test_a_run_that_goes_on_looks_again_when_it_is_time() -> None:
     assert run.dispatcher.patience() == 10
 
 
-def test_looking_costs_a_hundredth_of_the_time_at_most() -> None:
-    """A listing that takes two seconds is repeated after two hundred."""
+def test_looking_takes_at_most_a_hundredth_of_the_time() -> None:
+    """A listing that takes two seconds is repeated after 200 seconds."""
     run = Going()
 
     def slow(source: BatchPlanner | None, offsets: Mapping[str, JSON]) -> BatchPlanner | None:
@@ -480,7 +485,7 @@ def test_looking_costs_a_hundredth_of_the_time_at_most() -> None:
     assert run.dispatcher.patience() == 200
 
 
-def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look() -> None:
+def test_an_idle_run_notices_a_stop_of_another_process_at_its_next_look() -> None:
     """An idle run records nothing, so it reads the ledger."""
     run = Going()
     run.after(0)
@@ -492,10 +497,10 @@ def test_whoever_is_asked_to_stop_by_another_process_hears_it_at_the_next_look()
 
 
 @pytest.mark.parametrize(("hears", "appends"), [(True, 2), (False, 1)])
-def test_a_settled_batch_and_the_next_plan_are_recorded_at_once_unless_the_origin_listens(
+def test_a_settled_batch_and_the_next_plan_are_recorded_together_unless_the_origin_listens(
     hears: bool, appends: int
 ) -> None:
-    """An origin hears of the durable offset before its next batch is planned."""
+    """An origin that listens is notified of the durable offset before its next batch is planned."""
     bench = Bench()
     told: list[Batch] = []
     bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={"rows": told.append} if hears else {})
@@ -514,8 +519,8 @@ def test_a_settled_batch_and_the_next_plan_are_recorded_at_once_unless_the_origi
     assert bench.planned() == [("0", 1), ("0", 2)]
 
 
-def test_a_plan_is_given_up_when_somebody_asks_to_stop_before_it_is_recorded() -> None:
-    """The batch before it is settled all the same."""
+def test_a_plan_is_given_up_when_a_stop_comes_before_it_is_recorded() -> None:
+    """The batch before it is settled."""
     bench = Bench()
     bench.dispatcher.callbacks = replace(bench.dispatcher.callbacks, committed={})
     bench.turn()
@@ -526,7 +531,7 @@ def test_a_plan_is_given_up_when_somebody_asks_to_stop_before_it_is_recorded() -
 
 
 def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_planned() -> None:
-    """Or rows that another lane brought would be replaced with the rest."""
+    """Otherwise the run would also replace the rows of another lane."""
     bench = Bench(lanes=3, runners=3)
     assert bench.dispatcher.planning.source is not None
     bench.dispatcher.planning.source = replace(bench.dispatcher.planning.source, first_alone=True)
@@ -538,8 +543,8 @@ def test_the_first_batch_of_a_run_that_replaces_is_settled_before_another_is_pla
     assert firsts == [True, False, False, False]
 
 
-def test_each_batch_that_is_whole_is_the_first_of_a_load() -> None:
-    """Also behind one that an earlier run carried before it died; of several lanes only the run's first batch is."""
+def test_each_whole_batch_is_the_first_of_a_load() -> None:
+    """This is also true after an earlier run died. If there are several lanes, only the run's first batch is."""
     firsts = []
     for lanes, died in ((1, False), (1, True), (2, False)):
         bench = Bench(lanes=lanes, runners=lanes)
@@ -554,7 +559,7 @@ def test_each_batch_that_is_whole_is_the_first_of_a_load() -> None:
 
 
 class Idling(Going):
-    """A run that goes on, and shows an empty batch after a minute in which nothing came."""
+    """A run that follows, and shows an empty batch after a minute without rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -571,8 +576,8 @@ class Idling(Going):
 
 
 @pytest.mark.promise("X7", "SS-19", "SS-20")
-def test_an_empty_batch_is_shown_after_each_idle_time() -> None:
-    """Nothing is recorded of it: no number, no offset."""
+def test_an_empty_batch_is_shown_after_each_idle_period() -> None:
+    """It has no number and no offset, and the ledger does not record it."""
     run = Idling()
     assert run.after(59) == []
     seq = run.journal.state.seq
@@ -585,8 +590,8 @@ def test_an_empty_batch_is_shown_after_each_idle_time() -> None:
     assert run.after(1, rows=1) == [1]
 
 
-def test_a_batch_begins_the_idle_time_anew() -> None:
-    """And no empty batch is shown where none was asked for."""
+def test_a_batch_restarts_the_idle_period() -> None:
+    """A run without an idle time shows no empty batch."""
     run = Idling()
     run.after(50, rows=1)
     run.after(20)
@@ -601,8 +606,8 @@ def test_a_batch_begins_the_idle_time_anew() -> None:
     assert never.crew.work == {}
 
 
-def test_what_a_tick_raises_stops_the_run() -> None:
-    """Like any other error."""
+def test_an_error_of_an_empty_batch_stops_the_run() -> None:
+    """It counts like any other error."""
     run = Idling()
     run.error = OSError("the handler is gone")
     run.after(60)
@@ -639,8 +644,8 @@ class Shared(Bench):
 
 
 @pytest.mark.promise("SS-14", "SS-21")
-def test_lanes_that_are_ready_together_are_one_task_and_are_settled_in_one_append() -> None:
-    """More of them are in flight than there are runners; the next batches of all are planned with the same append."""
+def test_lanes_that_are_ready_together_share_one_task_and_one_append() -> None:
+    """More batches than runners are in flight. The same append plans the next batches of all lanes."""
     bench = Shared(lanes=4, runners=1)
     bench.turn()
     (task,) = bench.tasks
@@ -652,15 +657,15 @@ def test_lanes_that_are_ready_together_are_one_task_and_are_settled_in_one_appen
     assert [entry.kind for entry in bench.ledger.read()[-8:]] == ["settle"] * 4 + ["plan"] * 4
 
 
-def test_no_more_are_in_flight_than_may_be() -> None:
-    """Though they could be written together."""
+def test_batches_that_share_a_write_respect_max_in_flight() -> None:
+    """Four batches could be written together, but only three may be in flight."""
     bench = Shared(lanes=4, runners=1, max_in_flight=3)
     bench.turn()
     assert len(bench.planned()) == 3
 
 
-def test_those_that_are_parted_go_one_by_one() -> None:
-    """As many at a time as there are runners; the next batches are tried together again."""
+def test_batches_of_a_declined_group_go_one_by_one() -> None:
+    """Each runner takes one. The next batches are tried together again."""
     bench = Shared(lanes=3, runners=2)
     bench.refuses = True
     bench.turn()
@@ -672,8 +677,8 @@ def test_those_that_are_parted_go_one_by_one() -> None:
     assert any(isinstance(task, WriteGroup) for task in bench.tasks[1:])
 
 
-def test_an_error_of_a_shared_write_is_one_error_and_leaves_all_its_batches_open() -> None:
-    """Whether they landed is asked by the next run, of each of them."""
+def test_an_error_of_a_shared_write_is_one_error_and_leaves_its_batches_open() -> None:
+    """The next run asks for each of them whether it landed."""
     bench = Shared(lanes=2, runners=1)
     bench.error = ConnectionError("gone")
     bench.turn()
@@ -682,7 +687,7 @@ def test_an_error_of_a_shared_write_is_one_error_and_leaves_all_its_batches_open
     assert {plan.batch.lane for plan in bench.journal.state.open_plans} == {"0", "1"}
 
 
-def test_batches_are_as_large_as_the_pace_of_their_lane_says() -> None:
+def test_batches_are_as_large_as_the_pace_of_their_lane_allows() -> None:
     """A batch that took too long makes the next one smaller."""
     bench = Bench()
     asked: list[Limits] = []
@@ -707,7 +712,7 @@ def test_batches_are_as_large_as_the_pace_of_their_lane_says() -> None:
 
 
 class Resting(Bench):
-    """A bench whose batches may be tried again, and whose runners say that nobody has them when they are asked."""
+    """A bench that tries batches again. When its runners are asked, no destination has a batch."""
 
     def __init__(self, **shape: int) -> None:
         super().__init__(**shape)
@@ -729,12 +734,15 @@ class Resting(Bench):
         clock.move(seconds)
 
     def names(self) -> list[str]:
-        """What the runners were given to do."""
+        """Return the type names of the tasks that the runners got."""
         return [type(task).__name__ for task in self.tasks]
 
 
-def test_a_batch_of_which_a_pinned_file_was_taken_away_is_planned_anew() -> None:
-    """With what stands there now, once it is known that nobody has it; how often it was tried goes on."""
+def test_a_batch_with_a_pin_is_planned_again_when_a_file_was_deleted() -> None:
+    """The new plan has new pins.
+
+    It is made after no destination is found to have the batch, and the tries are not reset.
+    """
     bench = Resting(rows=1)
     versions = iter(range(7, 99))
     source = bench.dispatcher.planning.source
@@ -754,8 +762,8 @@ def test_a_batch_of_which_a_pinned_file_was_taken_away_is_planned_anew() -> None
     assert (bench.settled(), bench.journal.state.get_lane("0").offset) == ([("0", 2)], 1)
 
 
-def test_a_batch_that_pins_nothing_goes_again_as_it_was_planned_when_a_file_was_taken_away() -> None:
-    """It is described again, and finds what stands there now."""
+def test_a_batch_without_pins_keeps_its_plan_when_a_file_was_deleted() -> None:
+    """Its rows are read again from the files that exist now."""
     bench = Resting(rows=1)
     bench.error = spark_error("FAILED_READ_FILE.FILE_NOT_EXIST", "Encountered error while reading a file", "KD001")
     bench.turn()
@@ -768,8 +776,8 @@ def test_a_batch_that_pins_nothing_goes_again_as_it_was_planned_when_a_file_was_
 
 
 @pytest.mark.promise("SS-23")
-def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
-    """It is the same plan; meanwhile its runner is free, and the run waits no longer than the rest."""
+def test_a_batch_with_a_transient_error_rests_and_is_tried_again() -> None:
+    """It keeps its plan. Meanwhile its runner is free, and the run waits no longer than the rest."""
     bench = Resting()
     bench.turn()
     assert bench.turn("0")
@@ -794,7 +802,7 @@ def test_a_batch_that_meets_an_error_that_passes_rests_and_goes_again() -> None:
 
 
 @pytest.mark.promise("SS-23")
-def test_a_batch_is_tried_only_so_often() -> None:
+def test_a_batch_is_tried_a_limited_number_of_times() -> None:
     """Then the run fails with the error, and the batch stays open."""
     bench = Resting()
     going = bench.turn()
@@ -809,8 +817,8 @@ def test_a_batch_is_tried_only_so_often() -> None:
     assert len(bench.journal.state.open_plans) == 1
 
 
-def test_while_one_lane_rests_its_runner_carries_another() -> None:
-    """It counts as in flight all the same."""
+def test_a_runner_processes_another_lane_while_a_batch_rests() -> None:
+    """The resting batch counts as in flight."""
     bench = Resting(lanes=2, runners=1, max_in_flight=2)
     bench.turn()
     bench.turn("0")
@@ -822,8 +830,8 @@ def test_while_one_lane_rests_its_runner_carries_another() -> None:
 
 
 @pytest.mark.promise("CD-32")
-def test_a_stop_does_not_wait_for_one_that_rests() -> None:
-    """It stays open, and the next run looks at it first."""
+def test_a_stop_does_not_wait_for_a_resting_batch() -> None:
+    """The batch stays open, and the next run starts with it."""
     bench = Resting()
     bench.turn()
     bench.turn("0")
@@ -832,8 +840,8 @@ def test_a_stop_does_not_wait_for_one_that_rests() -> None:
     assert (bench.dispatcher.errors, len(bench.journal.state.open_plans)) == ([], 1)
 
 
-def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
-    """The ledger is looked at before a batch goes again."""
+def test_a_run_that_lost_the_pipeline_writes_nothing_after_a_rest() -> None:
+    """The run reads the ledger before a batch is tried again."""
     bench = Resting()
     bench.turn()
     bench.turn("0")
@@ -845,15 +853,15 @@ def test_who_was_taken_over_meanwhile_writes_nothing_any_more() -> None:
 
 
 class Creeping(ManualClock):
-    """A clock on which some time passes whenever it is read."""
+    """A clock on which some time passes with each reading."""
 
     def elapsed(self) -> float:
         self.move(0.3)
         return self.seconds
 
 
-def test_a_run_does_not_end_while_a_batch_waits_for_its_next_try() -> None:
-    """Whenever within a turn its rest ends; and then it is not slept over."""
+def test_a_run_does_not_end_while_a_batch_rests() -> None:
+    """The rest may end at any moment within a turn. The run does not sleep past its end."""
     bench = Resting()
     bench.dispatcher.clock = Creeping()
     bench.turn()
@@ -867,8 +875,8 @@ def test_a_run_does_not_end_while_a_batch_waits_for_its_next_try() -> None:
     assert len(bench.settled()) == 3
 
 
-def test_a_stop_through_the_ledger_is_heard_while_a_batch_rests() -> None:
-    """Within seconds, however long the rest is; and then the batch is not handed out any more."""
+def test_a_stop_in_the_ledger_is_noticed_while_a_batch_rests() -> None:
+    """The run notices it within seconds, even if the rest is long. Then the batch is not tried again."""
     bench = Resting()
     bench.dispatcher.resting.retry = RetryPolicy(attempts=9, wait=300)
     bench.turn()
@@ -883,14 +891,14 @@ def test_a_stop_through_the_ledger_is_heard_while_a_batch_rests() -> None:
 
 
 class Sparse(Backlog):
-    """One row in the first lane, and one that has just come in the second."""
+    """One row in the first lane, and one in the second lane that has just arrived."""
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         return Span(start=start, end=1, full=lane == "0") if start is None else None
 
 
-def test_a_stop_gives_up_what_rests_so_that_what_was_gathering_is_carried() -> None:
-    """The run neither waits for the rest nor spins."""
+def test_a_stop_drops_a_resting_batch_and_plans_a_gathered_one() -> None:
+    """The run does not wait for the end of the rest, and does not loop without work."""
     run = Going()
     assert run.dispatcher.planning.source is not None
     feeds = [
@@ -912,8 +920,8 @@ def test_a_stop_gives_up_what_rests_so_that_what_was_gathering_is_carried() -> N
     assert not run.turn("1")
 
 
-def test_an_error_that_does_not_pass_is_told_though_another_destinations_does() -> None:
-    """The batch is not tried again for the sake of the other."""
+def test_a_lasting_error_is_reported_beside_a_transient_one() -> None:
+    """The batch is not tried again for the destination with the transient error."""
     bench = Resting()
     bench.turn()
     (flight,) = bench.dispatcher.work.flights.values()
@@ -923,8 +931,8 @@ def test_an_error_that_does_not_pass_is_told_though_another_destinations_does() 
     assert bench.dispatcher.errors == [mixed["b"]]
 
 
-def test_a_rest_is_not_work() -> None:
-    """The pace of a lane does not slow down for it, and the batch's time says what it was."""
+def test_a_rest_does_not_count_as_work() -> None:
+    """The pace of the lane stays the same. The batch's times include the length of the rest."""
     bench = Resting()
     bench.dispatcher.planning.pace = BatchSizing(10)
     bench.dispatcher.planning.pace.shares["0"] = 1.0

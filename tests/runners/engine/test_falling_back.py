@@ -1,4 +1,4 @@
-"""What follows for a batch whose refused rows the DLQ cannot take."""
+"""What happens to a batch whose refused rows the DLQ cannot take."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BOTH = {"orders": Written(rows=7), "latest": Written(rows=7)}
 def fail_dlq(
     error: Exception = DOWN, rules: DeliveryRules = RULES, failed: Mapping[str, Exception] | None = None
 ) -> Transition:
-    """The step after a write in which the DLQ failed, and these others."""
+    """Return the transition after a write in which the DLQ and these destinations failed."""
     written = {name: each for name, each in BOTH.items() if name not in (failed or {})}
     outcome = Landed(written=written, failed={DLQ: error, **(failed or {})})
     return next_transition(decided(TWO, nacked=3, rules=rules), outcome, rules)
@@ -45,7 +45,7 @@ def list_names(flight: BatchInFlight) -> list[str]:
     return list(flight.task.names)
 
 
-def test_the_refused_rows_go_to_the_fallback_and_the_settle_says_so() -> None:
+def test_refused_rows_go_to_the_fallback_and_the_settle_entry_counts_them() -> None:
     """The other destinations have the batch and are not written again."""
     step = turn_to_fallback(fail_dlq(), RULES)
     assert (step.error, list_names(step.flight)) == (None, [FALLBACK])
@@ -54,7 +54,7 @@ def test_the_refused_rows_go_to_the_fallback_and_the_settle_says_so() -> None:
     assert (done.done, entry.body["counts"]["fallback"], entry.body["counts"]["balanced"]) == (True, 3, True)
 
 
-def test_without_a_fallback_the_dlq_stops_the_run_as_ever() -> None:
+def test_without_a_fallback_a_failed_dlq_stops_the_run() -> None:
     """Its error is final."""
     rules = DeliveryRules(dlq=Dlq(window=0))
     step = fail_dlq(rules=rules)
@@ -68,8 +68,8 @@ def test_a_run_that_lost_its_right_to_write_does_not_fall_back(error: Exception)
     assert turn_to_fallback(step, RULES) is step
 
 
-def test_a_conflict_is_tried_again_even_where_the_dlq_had_failed_before() -> None:
-    """A later failure of the same write falls back."""
+def test_a_conflict_is_tried_again_even_if_the_dlq_failed_before() -> None:
+    """A later failure of the same write goes to the fallback."""
     step = fail_dlq(spark_error("DELTA_CONCURRENT_APPEND", "another commit", "2D521"))
     assert turn_to_fallback(step, RULES, at_once=True) is step
     assert isinstance(step.again, AskDestinations)
@@ -77,7 +77,7 @@ def test_a_conflict_is_tried_again_even_where_the_dlq_had_failed_before() -> Non
 
 
 def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_again() -> None:
-    """Then it gets the batch, and the fallback the refused rows."""
+    """Then the destination gets the batch, and the fallback gets the refused rows."""
     step = turn_to_fallback(fail_dlq(failed={"latest": ConnectionError("away")}), RULES)
     assert (str(step.error), isinstance(step.again, AskDestinations)) == ("away", True)
     assert step.again is not None
@@ -85,8 +85,8 @@ def test_a_destination_that_failed_beside_the_dlq_is_asked_before_it_is_tried_ag
     assert list_names(next_transition(resting, Answers(found={}), RULES).flight) == [FALLBACK, "latest"]
 
 
-def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_them() -> None:
-    """Nothing is delivered to it meanwhile."""
+def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_the_batch() -> None:
+    """Meanwhile, nothing is delivered to it."""
     flight = decided(TWO, nacked=3, rules=RULES)
     outcome = Landed(written={}, failed={DLQ: DOWN, "orders": CONSTRAINT, "latest": CONSTRAINT})
     step = turn_to_fallback(next_transition(flight, outcome, RULES), RULES)
@@ -95,7 +95,7 @@ def test_a_destination_that_refuses_rows_beside_the_dlq_is_asked_about_them() ->
 
 
 def test_a_fallback_that_fails_too_stops_the_run() -> None:
-    """The error has the words of both."""
+    """The error shows both messages."""
     step = next_transition(
         turn_to_fallback(fail_dlq(), RULES).flight, Landed(written={}, failed={FALLBACK: OSError("full")}), RULES
     )
@@ -121,8 +121,8 @@ def test_a_later_run_finds_the_refused_rows_in_the_fallback() -> None:
 
 
 @pytest.mark.parametrize(("rows", "done"), [(3, True), (2, False)])
-def test_of_a_batch_decided_again_the_fallback_counts_where_it_has_all_rows(rows: int, done: bool) -> None:
-    """Fewer rows are those of the earlier decision, so all are written again."""
+def test_for_a_batch_decided_again_the_fallback_counts_only_if_it_has_all_rows(rows: int, done: bool) -> None:
+    """Fewer rows come from the earlier decision, so all rows are written again."""
     flight = left_open()
     assert flight.decision is not None
     again = replace(flight.decision, again=True)
@@ -131,29 +131,29 @@ def test_of_a_batch_decided_again_the_fallback_counts_where_it_has_all_rows(rows
     assert step.done == done
 
 
-def test_rows_that_both_have_count_as_in_the_dlq() -> None:
+def test_rows_that_the_dlq_and_the_fallback_have_count_for_the_dlq() -> None:
     """They need no merge."""
     both = {DLQ: Written(rows=3), FALLBACK: Written(rows=3)}
     (entry,) = next_transition(left_open(), Answers(found={**both, **BOTH}), RULES).entries
     assert "fallback" not in entry.body["counts"]
 
 
-def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_passed_by() -> None:
-    """What the others said is kept."""
+def test_a_dlq_that_cannot_be_asked_is_asked_again_and_then_replaced_by_the_fallback() -> None:
+    """The answers of the other destinations are kept."""
     step = next_transition(left_open(), Answers(found=BOTH, failed={DLQ: DOWN}), RULES)
     assert isinstance(step.again, AskDestinations)
     assert (step.error, step.again.names) == (DOWN, [DLQ, FALLBACK])
     assert list_names(turn_to_fallback(step, RULES).flight) == [FALLBACK]
 
 
-def test_the_fallback_answers_for_a_dlq_that_cannot() -> None:
-    """Its error does not matter."""
+def test_a_fallback_with_the_rows_settles_a_batch_whose_dlq_cannot_be_asked() -> None:
+    """The error of the DLQ does not matter."""
     found = {FALLBACK: Written(rows=3), **BOTH}
     assert next_transition(left_open(), Answers(found=found, failed={DLQ: DOWN}), RULES).done
 
 
-def test_a_batch_of_which_a_silent_dlq_may_have_rows_is_never_cancelled() -> None:
-    """Its rows would be refused once more, under another plan."""
+def test_a_batch_is_never_cancelled_while_an_unreachable_dlq_may_have_its_rows() -> None:
+    """Otherwise its rows would be refused again, under another plan."""
     asked = turn_to_fallback(next_transition(left_open(), Answers(found={}, failed={DLQ: DOWN}), RULES), RULES)
     assert isinstance(asked.flight.task, CheckRefusals)
     step = next_transition(asked.flight, Checked(refusing="orders", same=True), RULES)
@@ -162,7 +162,7 @@ def test_a_batch_of_which_a_silent_dlq_may_have_rows_is_never_cancelled() -> Non
 
 @pytest.mark.parametrize("delivery", ["after_all", "after_any"])
 def test_the_offset_waits_for_the_fallback(delivery: Literal["after_all", "after_any"]) -> None:
-    """Nothing is settled before it has the rows."""
+    """Nothing is settled before the fallback has the rows."""
     rules = replace(RULES, delivery=delivery)
     first = list_names(decided(TWO, nacked=3, rules=rules))
     written = {name: BOTH[name] for name in first if name != DLQ}

@@ -17,7 +17,7 @@ from tests.runners.engine.test_dispatcher import Rows
 def flight(
     lane: str, *, straight: bool = True, origin: str = "rows", declined: frozenset[str] = frozenset()
 ) -> BatchInFlight:
-    """A batch of this lane that was just planned."""
+    """Return a batch of this lane that was just planned."""
     batch = Batch(
         pipeline="orders",
         run="r",
@@ -34,7 +34,7 @@ def flight(
 
 
 def source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
-    """Origins with their lanes; whether their batches may be written together."""
+    """Return a planner with these origins. Each has lanes, and whether its batches may be written together."""
     return BatchPlanner(
         pipeline="orders",
         run="r",
@@ -48,19 +48,19 @@ def source(**feeds: tuple[bool, list[str]]) -> BatchPlanner:
 
 
 def lanes(flights: list[BatchInFlight], source: BatchPlanner) -> list[list[str]]:
-    """The groups, by their lanes."""
+    """Return the groups, by their lanes."""
     return [[each.plan.batch.lane for each in group] for group in group_flights(flights, source, most=16)]
 
 
 def test_straight_batches_of_one_origin_go_together() -> None:
-    """In the order in which they wait; those of another origin have other columns."""
+    """They keep the order in which they wait. Batches of another origin have other columns."""
     flights = [flight("a"), flight("x", origin="other"), flight("b"), flight("y", origin="other"), flight("c")]
     both = source(rows=(True, ["a", "b", "c"]), other=(True, ["x", "y"]))
     assert lanes(flights, both) == [["a", "b", "c"], ["x", "y"]]
 
 
-def test_who_cannot_be_written_with_others_goes_alone() -> None:
-    """One that is decided first, one that was parted from others, and all of an origin whose batches may not."""
+def test_a_batch_that_cannot_share_a_write_goes_alone() -> None:
+    """Such a batch is decided first, was declined in a group, or has an origin whose batches may not share a write."""
     flights = [
         flight("a"),
         flight("b", straight=False),
@@ -72,8 +72,8 @@ def test_who_cannot_be_written_with_others_goes_alone() -> None:
     assert lanes(flights, mixed) == [["a", "d"], ["b"], ["c"], ["x"]]
 
 
-def test_without_anything_to_plan_from_nothing_is_shared() -> None:
-    """A run that only finishes what an earlier one left has no origin open yet."""
+def test_without_a_planner_no_write_is_shared() -> None:
+    """A run that only finishes batches of an earlier run has not opened an origin yet."""
     assert not may_share(flight("a"), None)
 
 
@@ -84,15 +84,18 @@ def test_no_more_than_sixteen_go_together() -> None:
     assert [len(group) for group in groups] == [16, 1]
 
 
-def test_one_batch_is_a_task_as_ever() -> None:
-    """Only several are a task for several."""
+def test_one_batch_is_a_plain_task() -> None:
+    """Several batches become one group task."""
     one, other = WriteStraight(plan=flight("a").plan), WriteStraight(plan=flight("b").plan)
     assert join_tasks([one]) is one
     assert join_tasks([one, other]) == WriteGroup(carries=[one, other])
 
 
-def test_each_lane_hears_its_own() -> None:
-    """Of a write that landed its own figures; of one that failed or was given up, the same as the others."""
+def test_each_lane_gets_the_outcome_of_its_batch() -> None:
+    """Each batch of a landed write has separate figures.
+
+    After a failed or declined write, all batches have the same outcome.
+    """
     landed = {"a": object(), "b": object()}
     failed = Failed(error=ValueError("no"))
     assert list(split_outcome(GroupWritten(landed=landed), ["a", "b"])) == list(landed.items())  # type: ignore[arg-type]
@@ -101,8 +104,8 @@ def test_each_lane_hears_its_own() -> None:
     assert list(split_outcome(parted, ["a", "b"])) == [("a", parted), ("b", parted)]
 
 
-def test_what_is_no_answer_to_a_shared_task_is_an_error() -> None:
-    """A runner that says that one of several was refused has not said which."""
+def test_a_wrong_outcome_of_a_shared_task_is_an_error() -> None:
+    """A refusal of one of several batches does not name the batch."""
     with pytest.raises(TypeError, match="no outcome of a shared task"):
         list(split_outcome(Declined(reason="a row is refused", way="straight"), ["a", "b"]))
 

@@ -1,4 +1,4 @@
-"""How one of the runs that share a pipeline hears the others."""
+"""How one of the runs that share a pipeline reads the entries of the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHARED = {"pipeline": "orders", "assignment": "round_robin", "hash": "h"}
 
 
 class Host:
-    """Processes that share a ledger, each with a clock of its own."""
+    """Processes that share a ledger. Each has a separate clock."""
 
     def __init__(self, folder: Path) -> None:
         self.ledger = MemoryLedger()
@@ -35,7 +35,7 @@ class Host:
         self.buried: list[Mapping[str, JSON]] = []
 
     def comes(self, *, ready: bool = True, frees: bool = True, **who: JSON) -> LaneCoordination:
-        """One more, on another host unless it says otherwise."""
+        """Return one more run. By default it is on another host."""
         clock = ManualClock(seconds=1_000.0 * len(self.clocks))
         self.clocks.append(clock)
         journal = Journal(self.ledger, Lease(clock, 60))
@@ -57,7 +57,7 @@ class Host:
     def taking(
         self, clock: ManualClock, assignment: str = "round_robin", definition: str = "h", take_over: str = ""
     ) -> Takeover:
-        """A run that wants a share."""
+        """Return the takeover of a run that wants a share."""
         return Takeover(
             pipeline="orders",
             place=self.place,
@@ -69,7 +69,7 @@ class Host:
         )
 
     def passes(self, seconds: float, *, listening: LaneCoordination | None = None) -> None:
-        """Time passes for all; who listens looks as often as it should."""
+        """Let time pass for all runs. A listening run looks at the ledger as often as it should."""
         while seconds > 0:
             step = min(seconds, 6.0)
             seconds -= step
@@ -81,18 +81,18 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """Nobody has come yet."""
+    """Return a host on which no run has come yet."""
     return Host(tmp_path)
 
 
 def lanes(company: LaneCoordination) -> tuple[str, ...]:
-    """Those that it has, by the ledger."""
+    """Return the lanes of this run, by the ledger."""
     company.hear_others()
     return tuple(sorted(company.journal.state.lanes_of(company.view.me)))
 
 
-def test_each_has_its_share(host: Host) -> None:
-    """The first gives up what the second is to have, and both may plan in their own lanes alone."""
+def test_each_run_has_its_share(host: Host) -> None:
+    """The first run gives up the share of the second. Each run may plan only in its lanes."""
     first = host.comes()
     assert first.change_lanes() == list(LANES)
     second = host.comes()
@@ -109,8 +109,11 @@ def test_each_has_its_share(host: Host) -> None:
 
 
 @pytest.mark.promise("CN-27")
-def test_one_that_says_nothing_for_a_whole_lease_is_ousted(host: Host, caplog: pytest.LogCaptureFixture) -> None:
-    """Counted from when its last word was seen, on the clock of who listens; the JVM that it may have left is ended."""
+def test_a_run_that_is_silent_for_a_whole_lease_is_ousted(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    """The lease counts from when its last entry was seen, on the listener's clock.
+
+    A JVM that it may have left is ended.
+    """
     first, second = host.comes(), host.comes()
     first.change_lanes()
     second.hear_others()
@@ -129,8 +132,8 @@ def test_one_that_says_nothing_for_a_whole_lease_is_ousted(host: Host, caplog: p
         first.journal.record(Entry(kind="stop", body={}))
 
 
-def test_one_that_says_a_word_in_time_is_left_alone(host: Host) -> None:
-    """Also where the word comes between the look and the moment at which it would be ousted."""
+def test_a_run_that_records_an_entry_in_time_is_not_ousted(host: Host) -> None:
+    """The entry may come between the last look and the moment of the ousting."""
     first, second = host.comes(), host.comes()
     first.change_lanes()
     second.hear_others()
@@ -141,8 +144,8 @@ def test_one_that_says_a_word_in_time_is_left_alone(host: Host) -> None:
     assert lanes(first) == ("0", "2")
 
 
-def test_who_slept_along_with_the_others_ousts_nobody(host: Host) -> None:
-    """A laptop that was closed: a lease counts only while one listens."""
+def test_a_run_that_slept_along_with_the_others_ousts_none(host: Host) -> None:
+    """A closed laptop is an example. A lease counts only while the run listens."""
     first, second = host.comes(), host.comes()
     first.change_lanes()
     second.hear_others()
@@ -155,8 +158,8 @@ def test_who_slept_along_with_the_others_ousts_nobody(host: Host) -> None:
     assert first.change_lanes() == []
 
 
-def test_one_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> None:
-    """Nobody waits for it."""
+def test_a_run_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> None:
+    """The other runs do not wait for its lease."""
     lock = StateLock(host.place.lock.with_name("lock-a"))
     assert lock.acquire()
     first, second = host.comes(**identify_host(), lock="lock-a"), host.comes()
@@ -168,8 +171,8 @@ def test_one_of_this_host_whose_lock_is_free_is_dead_at_once(host: Host) -> None
 
 
 @pytest.mark.promise("CN-28")
-def test_local_lanes_are_taken_by_one_that_is_told_to(host: Host) -> None:
-    """By nobody else, however long their owner is silent."""
+def test_local_lanes_are_taken_only_by_a_run_that_may_take_them(host: Host) -> None:
+    """Other runs leave them alone, even if their owner is silent for long."""
     first, second = host.comes(), host.comes(frees=False)
     first.change_lanes()
     second.hear_others()
@@ -185,8 +188,8 @@ def test_local_lanes_are_taken_by_one_that_is_told_to(host: Host) -> None:
     assert told.journal.state.find_owner(second.view.me) is not None
 
 
-def test_a_second_one_opens_when_the_first_has_or_is_gone(host: Host) -> None:
-    """With the same definition; the one that came first makes the tables."""
+def test_a_second_run_opens_after_the_first_has_opened_or_is_gone(host: Host) -> None:
+    """Both have the same definition. The first run makes the tables."""
     first, second = host.comes(ready=False), host.comes(ready=False)
     assert (first.may_open, second.may_open) == (True, False)
     first.journal.record(Entry(kind="open", body={"pipeline": "orders", "hash": "h"}))
@@ -199,8 +202,8 @@ def test_a_second_one_opens_when_the_first_has_or_is_gone(host: Host) -> None:
     assert waits.may_open
 
 
-def test_who_waits_for_another_to_open_says_so(host: Host) -> None:
-    """Else it would be ousted, for it has nothing."""
+def test_a_run_that_waits_for_another_to_open_renews_its_lease(host: Host) -> None:
+    """It has no lanes, so it would be ousted otherwise."""
     host.comes(ready=False)
     second = host.comes(ready=False)
     began = host.clocks[1].seconds
@@ -210,8 +213,8 @@ def test_who_waits_for_another_to_open_says_so(host: Host) -> None:
     assert second.journal.tenure.seconds_left() > 300
 
 
-def test_who_rests_holds_nothing_and_is_waited_for_longer(host: Host) -> None:
-    """While it opens the pipeline it may be silent for long, and others carry its lanes."""
+def test_a_run_that_rests_holds_no_lanes_and_has_a_longer_lease(host: Host) -> None:
+    """It may be silent for long while it opens the pipeline, and other runs process its lanes."""
     first = host.comes()
     first.change_lanes()
     first.release_lanes()
@@ -221,15 +224,15 @@ def test_who_rests_holds_nothing_and_is_waited_for_longer(host: Host) -> None:
 
 @pytest.mark.parametrize("how", [{"definition": "another"}, {"assignment": "local_only"}, {"assignment": "single"}])
 def test_only_runs_of_one_definition_share(host: Host, how: dict[str, str]) -> None:
-    """Any other one is refused as a second run is."""
+    """A run with another definition or assignment is refused like any second run."""
     host.comes()
     clock = ManualClock(time=ManualClock().time.replace(year=2020))
     with pytest.raises(Owned, match="elsewhere, process 7"):
         Journal(host.ledger).acquire({**ELSEWHERE, **SHARED}, may=host.taking(clock, **how).may)
 
 
-def test_one_that_comes_when_all_others_are_dead_has_the_pipeline_anew(host: Host) -> None:
-    """A stop that was meant for them does not stop it."""
+def test_a_run_that_comes_when_all_others_are_dead_starts_fresh(host: Host) -> None:
+    """A stop that was meant for the dead runs does not stop it."""
     lock = StateLock(host.place.lock.with_name("lock-a"))
     assert lock.acquire()
     first = host.comes(**identify_host(), lock="lock-a")
@@ -241,8 +244,8 @@ def test_one_that_comes_when_all_others_are_dead_has_the_pipeline_anew(host: Hos
     assert second.change_lanes() == list(LANES)
 
 
-def test_a_stop_reaches_all_and_ends_with_the_last_of_them(host: Host) -> None:
-    """Who leaves first does not take it back."""
+def test_a_stop_reaches_all_runs_and_ends_with_the_last(host: Host) -> None:
+    """The first run to leave does not end the stop."""
     first, second = host.comes(), host.comes()
     first.hear_others()
     first.journal.record(Entry(kind="stop", body={"reason": "the night"}))
@@ -254,8 +257,8 @@ def test_a_stop_reaches_all_and_ends_with_the_last_of_them(host: Host) -> None:
 
 
 @pytest.mark.promise("CN-28")
-def test_local_lanes_of_the_dead_are_refused_to_a_run_that_is_not_told(host: Host) -> None:
-    """It says whose they are, and what to do."""
+def test_local_lanes_of_a_dead_owner_are_refused_to_a_run_without_take_over(host: Host) -> None:
+    """The error names the owner of the lanes, and has a hint."""
     local = {"assignment": "local_only"}
     dead = Journal(host.ledger, Lease(ManualClock(), 60))
     host.place.lock.with_name("lock-x").touch()
@@ -272,8 +275,11 @@ def test_local_lanes_of_the_dead_are_refused_to_a_run_that_is_not_told(host: Hos
     assert taker.state.held == {}
 
 
-def test_nobody_joins_those_who_are_asked_to_stop(host: Host) -> None:
-    """They are waited for; one that is silent for a lease is not, and what comes then is not asked to stop."""
+def test_no_run_joins_runs_that_are_asked_to_stop(host: Host) -> None:
+    """It waits for them, but not for a run that is silent for a lease.
+
+    The stop does not reach a run that comes later.
+    """
     asked = host.comes()
     asked.journal.record(Entry(kind="stop", body={"reason": "enough"}))
     clock = ManualClock()
@@ -285,8 +291,8 @@ def test_nobody_joins_those_who_are_asked_to_stop(host: Host) -> None:
     assert (taker.state.stopping, len(taker.state.owners)) == ("", 1)
 
 
-def test_an_owner_that_keeps_its_lanes_though_it_is_silent_is_known(host: Host) -> None:
-    """So that who ends without these lanes can say so."""
+def test_a_silent_owner_that_keeps_its_lanes_is_known(host: Host) -> None:
+    """A run that ends without these lanes can then report it."""
     silent, other = host.comes(frees=False), host.comes(frees=False, host="third")
     silent.change_lanes()
     other.hear_others()
@@ -298,8 +304,8 @@ def test_an_owner_that_keeps_its_lanes_though_it_is_silent_is_known(host: Host) 
     assert other.left["owner"] == silent.journal.owner
 
 
-def test_nobody_waits_for_one_that_follows_and_has_nothing_to_open(host: Host) -> None:
-    """It opens the pipeline when something comes, and carries that."""
+def test_no_run_waits_for_a_following_run_without_rows_to_open(host: Host) -> None:
+    """That run opens the pipeline when rows come, and processes them."""
     first = host.comes(ready=False, follow=True)
     second = host.comes(host="third")
     assert not second.has_nothing_to_open

@@ -1,4 +1,4 @@
-"""Runs that share lanes plan from what is there by then, and end when they should."""
+"""Runs that share lanes plan from the rows that wait at that time, and end when they should."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class World:
     ledger: MemoryLedger = field(default_factory=MemoryLedger)
     clock: ManualClock = field(default_factory=ManualClock)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(LANES, 3))
-    """How many there are in each lane."""
+    """The number of rows in each lane."""
     table: list[str] = field(default_factory=list)
-    """The plans whose rows are there."""
+    """The plans whose rows are in the table."""
     spans: list[str] = field(default_factory=list)
 
 
 class Seen:
-    """What was there when somebody looked."""
+    """The rows that a run saw when it looked."""
 
     notices: Sequence[str] = ()
 
@@ -61,13 +61,13 @@ class Seen:
         self.rows = dict(rows)
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
-        """All that was seen behind the offset."""
+        """Return all rows behind the offset that were seen."""
         begun, end = start or 0, self.rows[lane]
         return Span(start=start, end=end, label=f"{lane}: {begun + 1} to {end}", full=False) if begun < end else None
 
 
 class Hands(TaskWorkers):
-    """Runners whose tasks end when they are told to."""
+    """Runners whose tasks end when the test ends them."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -83,13 +83,13 @@ class Hands(TaskWorkers):
         return over
 
     def wake(self) -> None:
-        """Nobody sleeps."""
+        """Do nothing: no thread sleeps."""
 
     def close(self) -> None:
-        """There are no threads."""
+        """Do nothing: it has no threads."""
 
     def finish(self, *lanes: str) -> None:
-        """The tasks of these lanes; by default of all."""
+        """Finish the tasks of these lanes. The default is all lanes."""
         for lane in lanes or tuple(self.tasks):
             self.over.append((lane, self._done(self.tasks.pop(lane))))
 
@@ -104,13 +104,13 @@ class Hands(TaskWorkers):
         return Landed(written={"out": Written(rows=1)}, counts=counts)
 
     def land(self, task: WriteStraight) -> None:
-        """Its rows, whatever is heard of it."""
+        """Add the rows of this task to the table, even if its outcome is never reported."""
         self.world.table.append(task.plan.batch.plan)
         self.world.spans.append(task.plan.batch.span.label)
 
 
 class Partner:
-    """One of the runs, on a host of its own."""
+    """One of the runs, on a separate host."""
 
     def __init__(self, world: World, host: str, *, follow: bool = False, wait: float = 0.0) -> None:
         self.world, self.surveys = world, 0
@@ -166,15 +166,15 @@ class Partner:
 
     @property
     def lanes(self) -> Sequence[str]:
-        """Those that it has."""
+        """The lanes that it has."""
         return self.journal.state.lanes_of(self.journal.owner)
 
     def turn(self) -> bool:
-        """One turn with what has finished."""
+        """Take one turn with the tasks that have finished."""
         return self.dispatcher.take_turn(self.crew.wait(None))
 
     def goes_on(self, times: int = 40) -> bool:
-        """Whether it does so still, after so many turns in which whatever it starts succeeds."""
+        """Whether the run still goes on after this many turns. All tasks that it starts succeed."""
         for _ in range(times):
             self.crew.finish()
             if not self.turn():
@@ -189,8 +189,8 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_what_waits_is_looked_at_behind_a_batch_that_somebody_left_open(world: World) -> None:
-    """His rows had landed; only then is it told what is new."""
+def test_a_run_looks_for_new_rows_after_it_settles_a_batch_that_another_run_left_open(world: World) -> None:
+    """The dead run's rows had landed. Only then does the new run look for new rows."""
     dead = Partner(world, "a")
     dead.turn()
     dead.turn()
@@ -207,8 +207,8 @@ def test_what_waits_is_looked_at_behind_a_batch_that_somebody_left_open(world: W
     assert heir.surveys
 
 
-def test_nothing_is_planned_of_an_origin_that_has_to_be_looked_at_again(world: World) -> None:
-    """Until all that is in flight of it is settled; then there is no end to it."""
+def test_nothing_is_planned_of_an_origin_that_must_be_surveyed_again(world: World) -> None:
+    """The new survey waits until all batches in flight of this origin are settled."""
     first = Partner(world, "a")
     second = Partner(world, "b")
     first.turn()
@@ -232,8 +232,8 @@ def test_nothing_is_planned_of_an_origin_that_has_to_be_looked_at_again(world: W
     assert sorted(world.spans) == ["0: 1 to 3", "1: 1 to 3"]
 
 
-def test_who_joins_gets_what_he_saw_carried(world: World) -> None:
-    """Whoever does it: a lane is not done by the word of one who has looked before."""
+def test_rows_that_a_joining_run_saw_are_processed(world: World) -> None:
+    """Either run may process them. A run that looked earlier cannot declare a lane done."""
     early = Partner(world, "a")
     early.turn()
     early.turn()
@@ -249,8 +249,8 @@ def test_who_joins_gets_what_he_saw_carried(world: World) -> None:
     assert {lane: late.journal.state.get_lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
 
 
-def test_a_run_that_follows_takes_what_one_that_ended_had_done(world: World) -> None:
-    """For it no lane is ever done."""
+def test_a_run_that_follows_takes_the_lanes_that_an_ended_run_had_done(world: World) -> None:
+    """For a run that follows, no lane is ever done."""
     service = Partner(world, "a", follow=True)
     service.turn()
     by_hand = Partner(world, "b")
@@ -265,8 +265,8 @@ def test_a_run_that_follows_takes_what_one_that_ended_had_done(world: World) -> 
     assert {lane: service.journal.state.get_lane(lane).offset for lane in LANES} == dict.fromkeys(LANES, 9)
 
 
-def test_a_lane_that_is_given_away_is_waited_for_no_longer(world: World) -> None:
-    """Neither by a run that goes on, nor by one that is asked to stop."""
+def test_a_run_no_longer_waits_for_rows_in_a_lane_that_it_gave_away(world: World) -> None:
+    """This is true of a run that follows and of a run that stops."""
     first = Partner(world, "a", follow=True, wait=10)
     first.turn()
     first.turn()
@@ -281,8 +281,8 @@ def test_a_lane_that_is_given_away_is_waited_for_no_longer(world: World) -> None
     assert not first.goes_on()
 
 
-def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_under_way(world: World) -> None:
-    """They are given back when its runners have ended."""
+def test_a_forced_stop_keeps_its_lanes_while_writes_may_be_in_progress(world: World) -> None:
+    """The lanes are given back when its runners have ended."""
     options = RunOptions(assignment="round_robin")
     origin, table = Files(path=str(world.folder), format="text"), Delta(path=str(world.folder / "t"), name="out")
     pipeline = Pipeline(

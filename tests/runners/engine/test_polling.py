@@ -1,4 +1,4 @@
-"""Commands that need no JVM: they answer within a second, and import neither pyspark nor pandas."""
+"""Commands that need no JVM. They answer within a second, and import neither pyspark nor pandas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ destinations: [{delta: {path: tables/orders}}]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A definition with a state of 600 batches and as many refused rows, written without Spark."""
+    """Return a folder with a definition. Its state has 600 batches and 600 refused rows, written without Spark."""
     folder = tmp_path_factory.mktemp("looking")
     (folder / "orders.yaml").write_text(DEFINITION)
     state = folder / ".wherry" / "orders"
@@ -65,8 +65,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
-    """The seconds that the command takes in a process of its own, by the clock or of processor, whichever are fewer,
-    and what it prints. It must import neither pyspark nor pandas, each of which takes half a second."""
+    """Run the command in a new process. Return the seconds that it takes and what it prints.
+
+    The seconds are the smaller number of clock seconds and processor seconds. The command must import neither pyspark
+    nor pandas, because each import takes half a second.
+    """
     program = (
         "import atexit, sys; atexit.register(lambda: print({'pyspark', 'pandas'} & {*sys.modules}, file=sys.stderr)); "
         "from runners.command_line.cli import main; main()"
@@ -88,7 +91,7 @@ def answer(words: list[str], folder: Path, code: int = 0) -> tuple[float, str]:
 
 
 def at_once(words: list[str], folder: Path, code: int = 0) -> str:
-    """What the command prints. In one of five tries it takes less than a second of a quiet machine."""
+    """Return what the command prints. In one of five tries it must take less than a second of a quiet machine."""
     took = []
     for _ in range(5):
         seconds, said = answer(words, folder, code)
@@ -119,20 +122,20 @@ def at_once(words: list[str], folder: Path, code: int = 0) -> str:
         "quality orders.yaml",
     ],
 )
-def test_what_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
-    """Where there is no Java either."""
+def test_a_command_that_needs_no_jvm_answers_at_once(words: str, folder: Path) -> None:
+    """It needs no Java on the machine."""
     at_once(words.split(), folder)
 
 
 @pytest.mark.parametrize("words", ["doctor", "audit orders.yaml"])
-def test_what_finds_something_does_so_at_once(words: str, folder: Path) -> None:
-    """That there is no Java; that none of 600 batches is in its table."""
+def test_a_command_that_finds_a_problem_answers_at_once(words: str, folder: Path) -> None:
+    """`doctor` finds that Java is missing. `audit` finds that none of 600 batches is in its table."""
     at_once(words.split(), folder, code=1)
 
 
 @pytest.mark.parametrize("words", ["set --lane 0 --offset 500", "rewind --batches 2", "reset"])
-def test_offsets_are_moved_at_once(words: str, folder: Path, tmp_path: Path) -> None:
-    """With what comes again counted, and the ledger written."""
+def test_offsets_are_changed_at_once(words: str, folder: Path, tmp_path: Path) -> None:
+    """The command counts what is processed again, and writes the ledger."""
     there = shutil.copytree(folder, tmp_path / "orders")
     how, *options = words.split()
     at_once(["offsets", how, "orders.yaml", *options, "--reason", "again", "--yes"], there)
@@ -140,8 +143,8 @@ def test_offsets_are_moved_at_once(words: str, folder: Path, tmp_path: Path) -> 
     assert lane["offset"] == {"set": 500, "rewind": 598, "reset": None}[how]
 
 
-def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
-    """How it is, how far each lane is, and what was refused: all that a run left there, at once."""
+def test_a_state_is_shown_at_once_without_a_jvm(folder: Path) -> None:
+    """The commands show the status, the offset of each lane and the refused rows that a run left."""
     facts = json.loads(at_once(["status", "orders.yaml", "--json"], folder))
     assert (facts["state"], facts["dlq"]["rows"], facts["lanes"]["0"]["number"]) == ("idle", 600, 600)
     assert facts["last_run"]["read"] == 1_800
@@ -151,8 +154,8 @@ def test_a_state_is_looked_at_without_a_jvm(folder: Path) -> None:
     assert rows[0]["nacked_at"] == "2026-01-01T12:01:00.000+00:00"
 
 
-def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) -> None:
-    """Each run with its lanes, and whether it lives; each lane with the epoch under which it was taken."""
+def test_status_and_offsets_show_the_runs_that_share_the_lanes(tmp_path: Path) -> None:
+    """The status shows the lanes of each run and whether the run is alive. The offsets show the epoch of each lane."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
     place.make()
@@ -182,7 +185,10 @@ def test_status_and_offsets_tell_of_runs_that_share_the_lanes(tmp_path: Path) ->
 
 
 def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
-    """Nobody holds its lock, so `runs` and `status` say so before another run takes over; while it lives it runs."""
+    """No process holds its lock, so `runs` and `status` report it before another run takes over.
+
+    A live run is running.
+    """
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION)
     place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
@@ -208,7 +214,7 @@ def test_a_run_whose_process_is_gone_was_killed(tmp_path: Path) -> None:
 
 
 def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -> None:
-    """The line that decides stands deep in the message; to run again would fail again."""
+    """The important line is deep in the message. Another run without a change would fail again."""
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION)
     place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")
@@ -235,8 +241,8 @@ def test_status_shows_the_whole_error_and_a_command_that_helps(tmp_path: Path) -
     assert facts["first"] == "Change the columns that the error lists, in the stages or in the table."
 
 
-def test_a_file_that_is_not_what_runs_is_said_to_differ(tmp_path: Path) -> None:
-    """While a run is under way; what is owed is told apart from what is open."""
+def test_status_shows_that_the_file_differs_from_the_running_definition(tmp_path: Path) -> None:
+    """It does so only while a run is active. It shows which open batches are owed."""
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION)
     place = StateLocation(directory=tmp_path / ".wherry" / "orders", schema="", name="orders")

@@ -1,4 +1,4 @@
-"""A Spark Connect server that goes away, in the words of its client; nothing but a socket stands for it."""
+"""A Spark Connect server that goes away, with the real errors of its client. A socket stands in for the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.runners.engine.test_dispatcher import Resting
 
 @pytest.fixture
 def server() -> Iterator[int]:
-    """The port of a server that hangs up on everybody."""
+    """Return the port of a server that closes every connection."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def hang_up() -> None:
@@ -41,7 +41,7 @@ def server() -> Iterator[int]:
 
 @pytest.fixture
 def gone(server: int) -> Exception:
-    """What the client says when the server hangs up, with no patience of its own."""
+    """Return the error of a client that does not retry, when the server closes the connection."""
     from pyspark.sql.connect.session import SparkSession
 
     session = SparkSession(f"sc://127.0.0.1:{server}")
@@ -53,8 +53,11 @@ def gone(server: int) -> Exception:
 
 
 @pytest.mark.promise("SS-23")
-def test_a_server_that_went_away_is_waited_for(gone: Exception) -> None:
-    """The batch rests; before it goes again it is asked for, with a fence: nobody said how its write ended."""
+def test_a_batch_waits_for_a_server_that_went_away(gone: Exception) -> None:
+    """The batch rests.
+
+    Before it is tried again, its destination is asked with a fence, as the end of its write is unknown.
+    """
     assert classify(gone).transient == "a server is down, restarting or too busy"
     assert classify(gone).is_outcome_unknown
     bench = Resting()
@@ -69,8 +72,8 @@ def test_a_server_that_went_away_is_waited_for(gone: Exception) -> None:
     assert (task.ours, task.ended) == (True, False)
 
 
-def test_a_server_that_is_away_is_told_in_one_line(gone: Exception) -> None:
-    """By the status and what the client found; the rest of its lines is for its makers."""
+def test_the_error_of_a_missing_server_is_one_line(gone: Exception) -> None:
+    """It has the status and what the client found. The other lines are for developers of the client."""
     said = summarise_error(gone)
     assert said.startswith("UNAVAILABLE: ")
     assert "\n" not in said
@@ -79,7 +82,7 @@ def test_a_server_that_is_away_is_told_in_one_line(gone: Exception) -> None:
 
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> int:
-    """The port that SPARK_REMOTE names, at which no server is; this process has no Spark."""
+    """Return the port in SPARK_REMOTE, at which no server listens. This process has no Spark."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     monkeypatch.setattr("runners.spark.session._QUICKLY", (0, 1))
@@ -88,12 +91,12 @@ def away(monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._default_session", None)
     monkeypatch.setattr("pyspark.sql.connect.session.SparkSession._active_session", threading.local())
     monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{port}")
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # the builder sets it for good
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # the builder sets it permanently
     return int(port)
 
 
-def test_a_server_that_is_not_there_when_a_run_begins_is_told_within_seconds(away: int) -> None:
-    """With what to look at; a run asks nobody for ten minutes before it has begun."""
+def test_a_run_reports_within_seconds_that_its_server_does_not_answer(away: int) -> None:
+    """The error has a hint. A run does not wait ten minutes for a server before it has begun."""
     with pytest.raises(SparkMissing, match=f"does not answer: UNAVAILABLE: .*:{away}") as told:
         obtain()
     assert "Check the address" in told.value.hint
@@ -108,10 +111,10 @@ destinations:
 """
 
 
-def test_a_run_asks_its_server_also_where_nothing_is_new(
+def test_a_run_asks_its_server_even_if_no_rows_are_new(
     tmp_path: Path, away: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server alone tells what time it is there and whose disk it sees. A run without it changes nothing."""
+    """Only the server knows its time and which disk it sees. A run without its server changes nothing."""
     (tmp_path / "pipeline.yaml").write_text(DEFINITION)
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "1.json").write_text('{"id": 1}\n')

@@ -1,4 +1,4 @@
-"""Why a run ends before its work does, and since when."""
+"""Why a run ends before its work is done, and since when it stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bench(clock: ManualClock) -> Bench:
 
 
 def test_the_first_reason_and_the_first_moment_count(bench: Bench, clock: ManualClock) -> None:
-    """Whoever asks later changes neither."""
+    """A later request changes neither."""
     began = clock.elapsed()
     bench.dispatcher.request_stop("signal SIGTERM")
     clock.move(10)
@@ -32,15 +32,15 @@ def test_the_first_reason_and_the_first_moment_count(bench: Bench, clock: Manual
     assert (run.asked_to_stop, run.stop_asked, run.forced) == ("signal SIGTERM", began, False)
 
 
-def test_who_asks_twice_may_force_it(bench: Bench) -> None:
-    """Nobody takes that back."""
+def test_a_second_request_can_force_the_stop(bench: Bench) -> None:
+    """No later request takes the force back."""
     for reason, force in (("signal SIGTERM", False), ("signal SIGTERM", True), ("the night", False)):
         bench.dispatcher.request_stop(reason, force=force)
     assert bench.dispatcher.forced
 
 
 def test_a_run_begins_to_stop_once(bench: Bench) -> None:
-    """With the reason that came first."""
+    """Its reason is the first reason."""
     bench.turn()
     bench.dispatcher.request_stop("the night")
     bench.turn()
@@ -50,8 +50,8 @@ def test_a_run_begins_to_stop_once(bench: Bench) -> None:
     assert [event.reason for event in bench.events if isinstance(event, RunStopping)] == ["the night"]
 
 
-def test_a_stop_that_nobody_asked_for_was_never_asked_for(bench: Bench, clock: ManualClock) -> None:
-    """Its drain begins when somebody does."""
+def test_a_stop_after_an_error_has_no_time_of_a_request(bench: Bench, clock: ManualClock) -> None:
+    """Its drain begins with the first request to stop."""
     bench.turn()
     bench.error = OSError("first")
     bench.turn("0")
@@ -62,7 +62,7 @@ def test_a_stop_that_nobody_asked_for_was_never_asked_for(bench: Bench, clock: M
 
 
 def test_an_error_is_kept_once(bench: Bench) -> None:
-    """In the order in which they came."""
+    """Errors are in the order in which they came."""
     bench.turn()
     for lane, error in (("0", OSError("first")), ("1", OSError("second"))):
         bench.error = error

@@ -1,4 +1,4 @@
-"""A batch that cannot be carried, over several processes: what the ledger keeps of it, and when it is given up."""
+"""A batch that fails in several processes: what the ledger records, and when Wherry gives it up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THOUSAND_YEARS = 365_000 * 86_400.0
 
 
 def started(retry: RetryPolicy, *, after: Resting | None = None, seconds: float = 0) -> Resting:
-    """A process with this budget; `after` one that was killed, so many seconds later."""
+    """Return a process with this retry policy. It starts `seconds` after the process `after` was killed."""
     bench = Resting(rows=2)
     if after is not None:
         bench.ledger = after.ledger
@@ -34,7 +34,7 @@ def started(retry: RetryPolicy, *, after: Resting | None = None, seconds: float 
 
 
 def rests(bench: Resting) -> list[int]:
-    """Turn until the batch rests, or nothing is left to do; the how-manieth tries were announced."""
+    """Turn until the batch rests or no work is left. Return the number of each announced try."""
     before = len(bench.events)
     for _ in range(10):
         going = bench.turn("0")
@@ -45,8 +45,8 @@ def rests(bench: Resting) -> list[int]:
 
 
 @pytest.mark.promise("SS-23")
-def test_how_often_a_batch_was_tried_survives_a_kill() -> None:
-    """Two more tries are two, however many processes share them; the next failure ends the run."""
+def test_the_number_of_tries_survives_a_kill() -> None:
+    """Two more tries are two, even if several processes share them. The next failure ends the run."""
     first = started(RetryPolicy(attempts=2))
     assert rests(first) == [1]
     second = started(RetryPolicy(attempts=2), after=first)
@@ -56,8 +56,8 @@ def test_how_often_a_batch_was_tried_survives_a_kill() -> None:
     assert third.dispatcher.errors == [third.error]
 
 
-def test_how_long_it_is_tried_survives_a_kill() -> None:
-    """An hour from the first error is an hour, also where nobody ran it for most of that."""
+def test_the_time_of_the_first_error_survives_a_kill() -> None:
+    """One hour counts from the first error, even if no process ran for most of that time."""
     first = started(RetryPolicy(attempts=9, within=3_600))
     assert rests(first) == [1]
     second = started(RetryPolicy(attempts=9, within=3_600), after=first, seconds=3_500)
@@ -68,15 +68,15 @@ def test_how_long_it_is_tried_survives_a_kill() -> None:
 
 @pytest.mark.parametrize(("status", "found"), [("failed", [1]), ("stopped", [2])])
 def test_a_run_that_gave_up_leaves_all_attempts_to_the_next(status: str, found: list[int]) -> None:
-    """Somebody starts it on purpose; one that was stopped and started goes on counting."""
+    """A user starts the next run on purpose. After a stop, the count continues."""
     first = started(RetryPolicy(attempts=2))
     rests(first)
     first.journal.record(Entry(kind="release", body={"status": status}))
     assert rests(started(RetryPolicy(attempts=2), after=first)) == found
 
 
-def test_the_batch_behind_it_has_all_attempts() -> None:
-    """What is settled is forgotten."""
+def test_the_next_batch_has_all_attempts() -> None:
+    """The tries of a settled batch are forgotten."""
     bench = started(RetryPolicy(attempts=2))
     assert rests(bench) == [1]
     bench.error = None
@@ -87,8 +87,8 @@ def test_the_batch_behind_it_has_all_attempts() -> None:
     assert rests(bench) == [1]
 
 
-def test_the_ledger_knows_it_before_anybody_is_told() -> None:
-    """And a snapshot keeps it."""
+def test_the_ledger_records_a_try_before_it_is_announced() -> None:
+    """A snapshot keeps the number of tries and the time of the first error."""
     bench = started(RetryPolicy(attempts=2))
     rests(bench)
     lane = bench.journal.state.get_lane("0")
@@ -98,15 +98,15 @@ def test_the_ledger_knows_it_before_anybody_is_told() -> None:
 
 
 @pytest.mark.parametrize("retry", [RetryPolicy(attempts=0), RetryPolicy(within=0)])
-def test_a_budget_of_zero_tries_nothing_again(retry: RetryPolicy) -> None:
-    """Be it of attempts or of time: the first error ends the run."""
+def test_a_budget_of_zero_allows_no_further_try(retry: RetryPolicy) -> None:
+    """With zero attempts or zero time, the first error ends the run."""
     bench = started(retry)
     assert rests(bench) == []
     assert bench.dispatcher.errors == [bench.error]
 
 
 def test_a_budget_of_a_thousand_years_is_kept() -> None:
-    """The waits grow to what they may be, and the ledger is looked at every five seconds all the while."""
+    """The waits grow to their limit. Meanwhile, the ledger is read every five seconds."""
     retry = RetryPolicy(attempts=FOR_EVER, wait=1, most=THOUSAND_YEARS, within=THOUSAND_YEARS)
     bench = started(retry)
     assert rests(bench) == [1]
@@ -123,8 +123,8 @@ def test_a_budget_of_a_thousand_years_is_kept() -> None:
 
 
 @pytest.mark.promise("SS-23", "CD-22")
-def test_a_destination_that_is_down_for_a_minute_delays_and_loses_nothing() -> None:
-    """The clock is moved: what comes is tried until it goes, with the waits there are, and nothing is refused."""
+def test_a_destination_that_is_down_for_a_minute_delays_the_run_and_loses_no_row() -> None:
+    """With a manual clock, each batch is tried with the default waits until it succeeds. No row is refused."""
     bench = started(RetryPolicy())
     clock = bench.dispatcher.clock
     while len(bench.settled()) < 2:

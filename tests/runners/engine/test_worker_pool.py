@@ -17,7 +17,7 @@ Crewed = Callable[..., WorkerPool]
 
 @pytest.fixture
 def crewed() -> Iterator[Crewed]:
-    """Makes crews, and lets them go."""
+    """Return a function that makes worker pools, which the fixture closes."""
     made: list[WorkerPool] = []
 
     def make(size: int, process: Callable[[Any], Outcome]) -> WorkerPool:
@@ -30,8 +30,8 @@ def crewed() -> Iterator[Crewed]:
 
 
 @pytest.mark.promise("SS-15", "SS-17")
-def test_as_many_tasks_are_done_at_once_as_there_are_runners(crewed: Crewed) -> None:
-    """Each by one runner, from beginning to end."""
+def test_each_runner_does_one_task_at_a_time(crewed: Crewed) -> None:
+    """Three runners do three tasks at once."""
     meet = threading.Barrier(3, timeout=30)
 
     def process(task: Any) -> Outcome:
@@ -48,8 +48,8 @@ def test_as_many_tasks_are_done_at_once_as_there_are_runners(crewed: Crewed) -> 
 
 
 @pytest.mark.promise("SS-18")
-def test_idle_runners_ask_nobody_whether_there_is_work(crewed: Crewed) -> None:
-    """They sleep until they are given some: no task is looked for, and no time of the processor is spent."""
+def test_idle_runners_do_not_poll_for_work(crewed: Crewed) -> None:
+    """They sleep until they get a task, and use no processor time."""
     asked: list[Any] = []
 
     def process(task: Any) -> Outcome:
@@ -63,8 +63,8 @@ def test_idle_runners_ask_nobody_whether_there_is_work(crewed: Crewed) -> None:
     assert time.process_time() - before < 0.1
 
 
-def test_what_a_task_raises_is_its_outcome(crewed: Crewed) -> None:
-    """The runner lives on and takes the next."""
+def test_an_exception_of_a_task_is_its_outcome(crewed: Crewed) -> None:
+    """The runner stays alive and takes the next task."""
 
     def process(task: Any) -> Outcome:
         raise MemoryError("too much")
@@ -78,7 +78,7 @@ def test_what_a_task_raises_is_its_outcome(crewed: Crewed) -> None:
         assert str(outcome.error) == "too much"
 
 
-def test_a_wait_is_ended_by_a_wake_that_came_before_it(crewed: Crewed) -> None:
+def test_a_wake_before_a_wait_ends_the_wait(crewed: Crewed) -> None:
     """A signal between two waits is not lost."""
     crew = crewed(1, lambda task: Declined(reason="a row is refused", way="straight"))
     crew.wake()
@@ -86,7 +86,7 @@ def test_a_wait_is_ended_by_a_wake_that_came_before_it(crewed: Crewed) -> None:
 
 
 def test_a_wait_may_be_longer_than_any_clock_can_count(crewed: Crewed) -> None:
-    """A thousand years, as a definition may have them, are as good as for ever."""
+    """A definition may have a wait of a thousand years, which has no effect on the pool."""
     crew = crewed(1, lambda _: Declined(reason="a row is refused", way="straight"))
     crew.wake()
     assert crew.wait(365_000 * 86_400.0) == []

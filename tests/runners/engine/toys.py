@@ -1,4 +1,4 @@
-"""Small kinds of every shape, to read definitions with; they carry nothing."""
+"""Small kinds of every shape, for tests that read definitions. They move no rows."""
 
 from __future__ import annotations
 
