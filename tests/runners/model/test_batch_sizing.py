@@ -1,4 +1,4 @@
-"""How large batches are made, where a time was asked for."""
+"""How large batches are if a time for a batch was set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = Limits(rows=1_600, bytes=None, files=16)
 
 
 def carried(pace: BatchSizing, rows_a_second: float, batches: int) -> list[int]:
-    """The sizes of batches of a lane that carries so many rows a second, each as large as allowed."""
+    """Return the sizes of batches of a lane with this many rows a second. Each batch is as large as allowed."""
     sizes = []
     for _ in range(batches):
         rows = pace.limit("0", MOST).rows
@@ -23,37 +23,37 @@ def carried(pace: BatchSizing, rows_a_second: float, batches: int) -> list[int]:
     return sizes
 
 
-def test_without_a_time_asked_for_batches_are_as_large_as_the_limits() -> None:
-    """However long they take."""
+def test_without_a_set_time_batches_are_as_large_as_the_limits() -> None:
+    """It does not matter how long they take."""
     pace = BatchSizing()
     assert carried(pace, rows_a_second=1, batches=3) == [1_600, 1_600, 1_600]
 
 
 def test_a_lane_begins_with_a_sixteenth_of_every_limit() -> None:
-    """What is not limited stays so."""
+    """A missing limit stays missing."""
     assert BatchSizing(10).limit("0", MOST) == Limits(rows=100, bytes=None, files=1)
 
 
-def test_batches_grow_until_they_take_as_long_as_asked() -> None:
-    """At most twice as large as the one before; 40 rows a second for 10 seconds are 400 rows."""
+def test_batches_grow_until_they_take_the_set_time() -> None:
+    """Each is at most twice as large as the one before. At 40 rows a second, 10 seconds are 400 rows."""
     assert carried(BatchSizing(10), rows_a_second=40, batches=5) == [100, 200, 400, 400, 400]
 
 
 def test_batches_shrink_when_they_take_too_long() -> None:
-    """Two rows a second: of the 100 that it begins with a batch is left with 20."""
+    """At two rows a second, the first batch has 100 rows and the next ones have 20."""
     assert carried(BatchSizing(10), rows_a_second=2, batches=3) == [100, 20, 20]
 
 
 def test_batches_never_exceed_the_limits() -> None:
-    """However quick they are; and one that takes no time at all is no error."""
+    """This is also true of very fast batches. A batch that takes no time is no error."""
     assert carried(BatchSizing(10), rows_a_second=1e9, batches=7)[-1] == 1_600
     pace = BatchSizing(10)
     pace.note_time("0", 0.0, full=True)
     assert pace.limit("0", MOST).rows == 200
 
 
-def test_one_that_was_not_full_does_not_make_the_next_one_larger() -> None:
-    """That little was carried quickly says nothing; that little took long does."""
+def test_a_batch_that_was_not_full_does_not_make_the_next_one_larger() -> None:
+    """A fast small batch shows nothing. A slow small batch makes the next one smaller."""
     pace = BatchSizing(10)
     pace.note_time("0", 0.1, full=False)
     assert pace.limit("0", MOST).rows == 100
@@ -61,16 +61,16 @@ def test_one_that_was_not_full_does_not_make_the_next_one_larger() -> None:
     assert pace.limit("0", MOST).rows == 50
 
 
-def test_each_lane_has_its_own_pace() -> None:
-    """A slow lane does not slow down another."""
+def test_each_lane_has_a_separate_pace() -> None:
+    """A slow lane does not slow another lane down."""
     pace = BatchSizing(10)
     pace.note_time("slow", 40, full=True)
     assert (pace.limit("slow", MOST).rows, pace.limit("other", MOST).rows) == (25, 100)
 
 
 @given(speeds=st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60), target=st.floats(0.1, 1_000))
-def test_whatever_a_lane_does_there_is_a_batch_of_at_least_one(speeds: list[float], target: float) -> None:
-    """And never more than the limits allow."""
+def test_at_any_speed_a_batch_has_at_least_one_row(speeds: list[float], target: float) -> None:
+    """It never has more rows than the limits allow."""
     pace = BatchSizing(target)
     for speed in speeds:
         rows = pace.limit("0", MOST).rows
@@ -80,8 +80,8 @@ def test_whatever_a_lane_does_there_is_a_batch_of_at_least_one(speeds: list[floa
 
 
 @pytest.mark.parametrize("speed", [1, 7, 40, 90])
-def test_a_steady_lane_settles_near_the_time_asked_for(speed: float) -> None:
-    """Within the range in which a batch counts as right."""
+def test_a_steady_lane_settles_near_the_set_time(speed: float) -> None:
+    """The time stays in the range in which the size is not changed."""
     rows = carried(BatchSizing(10), rows_a_second=speed, batches=12)
     assert rows[-1] == rows[-2]
     assert 7 <= rows[-1] / speed <= 12

@@ -1,4 +1,4 @@
-"""A batch's time is split into what it was spent on, and the parts are the whole."""
+"""The time of a batch is split into phases, and their sum is the whole time."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ DECISION = cast("DecidedBatch", None)
         ),
     ],
 )
-def test_what_a_runner_did_says_where_its_time_went(task: Task, outcome: Outcome, spent: dict[str, float]) -> None:
-    """A straight batch was read until its write began, as far as that can be told apart."""
+def test_the_time_of_a_task_is_split_into_phases(task: Task, outcome: Outcome, spent: dict[str, float]) -> None:
+    """Until its write began, a straight batch was read, as far as the two can be separated."""
     watch = BatchTiming(10)
     watch.note_task(task, outcome, 15)
     assert watch.spent == {**dict.fromkeys(PHASES, 0), **spent}
 
 
 class SlowLedger(MemoryLedger):
-    """A ledger of which each append takes a second."""
+    """A ledger whose appends take one second each."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -62,8 +62,8 @@ class SlowLedger(MemoryLedger):
         return super().append(entries, after=after)
 
 
-def test_all_of_a_batchs_time_is_accounted_for() -> None:
-    """From its plan to its settling: two appends, a wait for the runner, and the runner's work."""
+def test_the_phases_add_up_to_the_whole_time_of_a_batch() -> None:
+    """The time from plan to settle has two appends, a wait for the runner, and the runner's work."""
     bench = Bench(rows=1)
     clock = bench.dispatcher.clock = ManualClock()
     bench.journal.ledger = SlowLedger(clock)
@@ -79,8 +79,8 @@ def test_all_of_a_batchs_time_is_accounted_for() -> None:
     assert bench.dispatcher.work.watches == {}
 
 
-def test_a_batch_that_is_told_of_twice_counts_once() -> None:
-    """First with what it owes, then whole."""
+def test_a_batch_that_settles_twice_counts_once() -> None:
+    """The first event names a destination that is owed the batch. The second event is complete."""
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
@@ -102,8 +102,8 @@ def test_a_batch_that_is_told_of_twice_counts_once() -> None:
     assert books.spent == later
 
 
-def test_a_report_counts_which_ways_batches_took() -> None:
-    """One that settles twice counts once; one that an earlier run had decided is one that was resumed."""
+def test_a_report_counts_the_ways_that_batches_took() -> None:
+    """A batch that settles twice counts once. A batch that an earlier run decided counts as resumed."""
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
@@ -124,8 +124,8 @@ def test_a_report_counts_which_ways_batches_took() -> None:
     assert "one_pass" not in format_report(told, "orders.yaml")
 
 
-def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
-    """Where batches part for their lanes: read + changed = delivered + filtered + nacked, for each and in all."""
+def test_a_report_has_counts_for_each_destination() -> None:
+    """Each lane goes to one destination. For each and in total: read + changed = delivered + filtered + nacked."""
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]
@@ -150,8 +150,8 @@ def test_a_report_counts_for_each_destination_what_was_for_it() -> None:
     }
 
 
-def test_a_destination_that_a_backfill_passes_over_has_no_figures() -> None:
-    """Though the rows were decided for all of them, its equation would not hold."""
+def test_a_destination_that_a_backfill_skips_has_no_counts() -> None:
+    """The rows were decided for all destinations, but its equation would not hold."""
     bench = Bench(rows=1)
     bench.turn()
     (planned,) = [event for event in bench.events if isinstance(event, BatchPlanned)]

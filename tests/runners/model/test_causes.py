@@ -1,4 +1,4 @@
-"""Causes of refusals told apart by the form of the value; with numbers alone."""
+"""Causes of refusals, grouped by the form of the value. These tests need no Spark."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from runners.model.causes import MOST_FILES, CauseCounter, Causes, find_form, pa
         ("?!" * 100, "?!?!"),
     ],
 )
-def test_values_of_one_form_look_alike(value: str, form: str) -> None:
-    """How long numbers and words are does not matter."""
+def test_values_of_one_form_are_alike(value: str, form: str) -> None:
+    """The length of numbers and words does not matter."""
     assert find_form(value) == form
 
 
 @given(st.text())
-def test_a_form_has_a_bounded_length_and_is_its_own_form_of_digits_and_letters(value: str) -> None:
-    """So Spark may shorten runs of digits and letters before."""
+def test_a_form_has_a_bounded_length_and_ignores_shortened_runs(value: str) -> None:
+    """Spark may therefore shorten runs of digits and letters first."""
     import re
 
     form = find_form(value)
@@ -80,8 +80,10 @@ def test_a_form_has_a_bounded_length_and_is_its_own_form_of_digits_and_letters(v
         ("order 1234 is closed", (), "", "order 9 is closed"),
     ],
 )
-def test_a_message_is_taken_apart(message: str, columns: tuple[str, ...], form: str, problem: str | None) -> None:
-    """Into columns, values and what is wrong, as stages and origins write it."""
+def test_a_message_is_split_into_its_parts(
+    message: str, columns: tuple[str, ...], form: str, problem: str | None
+) -> None:
+    """The parts are columns, values and the problem, as stages and origins write them."""
     parsed = parse_message(message)
     assert parsed.columns == columns
     assert parsed.form == form
@@ -89,12 +91,12 @@ def test_a_message_is_taken_apart(message: str, columns: tuple[str, ...], form: 
 
 
 def refuse(value: str, **more: str) -> dict[str, str]:
-    """A refusal of `cast`."""
+    """Return a refusal of `cast`."""
     return {"code": "CAST", "stage": "types", "message": f"column fare: '{value}' is not a decimal(10,2)", **more}
 
 
-def test_causes_are_told_in_words() -> None:
-    """The forms of one problem share a line, the most frequent first, each with its files."""
+def test_causes_are_described_in_words() -> None:
+    """The forms of one problem share a line, the most frequent first. Each form has its files."""
     counter = CauseCounter()
     for number in range(5):
         counter.add(refuse("n/a"), rows=80, files=[f"file:///landing/{number}.csv"])
@@ -120,7 +122,7 @@ def test_causes_are_told_in_words() -> None:
 
 
 def test_partitions_of_a_topic_are_not_called_files() -> None:
-    """The offset in front of a message is not told: each row has one of its own."""
+    """The offset before a message is omitted, because each row has a different one."""
     counter = CauseCounter()
     for number in range(5):
         message = f"orders/{number % 2} offset {number}: this value is not one JSON object"
@@ -132,8 +134,8 @@ def test_partitions_of_a_topic_are_not_called_files() -> None:
     ]
 
 
-def test_a_file_in_front_of_a_message_does_not_tell_causes_apart() -> None:
-    """An origin writes it there; it is named once, where the files are counted."""
+def test_a_file_before_a_message_does_not_separate_causes() -> None:
+    """The origin writes it there. The file is named once, where the files are counted."""
     counter = CauseCounter()
     parse = {"code": "PARSE", "stage": "origin"}
     for number in (1, 2):
@@ -152,8 +154,8 @@ def test_a_file_in_front_of_a_message_does_not_tell_causes_apart() -> None:
     assert lines[2] in counter.count().describe(placed=False)
 
 
-def test_a_cause_says_how_many_of_its_rows_wait() -> None:
-    """Unless all of them do; a cause of rows that wait comes before one whose rows were all decided."""
+def test_a_cause_shows_how_many_of_its_rows_wait() -> None:
+    """It is omitted if all rows wait. A cause with waiting rows comes before a cause with decided rows only."""
     counter = CauseCounter()
     counter.add(refuse("26,58"), rows=9, waiting=0)
     counter.add(refuse("n/a"), rows=3, waiting=1)
@@ -168,7 +170,7 @@ def test_a_cause_says_how_many_of_its_rows_wait() -> None:
 
 
 def test_memory_is_bounded_and_no_row_is_lost() -> None:
-    """Causes beyond the limit are counted together, and so are those that a person does not see."""
+    """Causes beyond the limit are counted together, and so are causes that are not shown."""
     counter = CauseCounter(most=10)
     for number in range(50):
         counter.add({"code": f"C{number}", "stage": "s", "message": "no"}, rows=2)
@@ -183,7 +185,7 @@ def test_memory_is_bounded_and_no_row_is_lost() -> None:
 
 
 def test_an_example_is_cut_and_has_no_control_characters() -> None:
-    """A line cannot be forged by a value."""
+    """A value cannot imitate a line of output."""
     counter = CauseCounter()
     counter.add(refuse("\x1b[31m" + "y" * 80))
     (line,) = counter.count().describe()

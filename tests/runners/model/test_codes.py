@@ -1,4 +1,4 @@
-"""Every code is explained, where people read it and by `wherry explain`, and none that there is not."""
+"""Every code is explained on the page of codes and by `wherry explain`, and no other codes are."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FOLDERS = (origins, stages, destinations, runners)
 
 
 def errors(kind: type[WherryError] = WherryError) -> Iterator[type[WherryError]]:
-    """The error and all that are derived from it."""
+    """Yield this class of errors and all classes derived from it."""
     yield kind
     for each in kind.__subclasses__():
         yield from errors(each)
 
 
 def codes_of_errors() -> list[str]:
-    """Of every kind of error that there is."""
+    """Return the codes of all classes of errors."""
     for folder in FOLDERS:
         for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
             if not {"conformance", "__main__", "examples"} & {*module.name.split(".")}:
@@ -54,7 +54,7 @@ def codes_of_errors() -> list[str]:
 
 
 def codes_of_rows() -> set[str]:
-    """That stand in our sources as the reason for which a row is refused."""
+    """Return the codes in the sources that are reasons for which a row is refused."""
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).glob("**/*.py")]
     sources = [file.read_text() for file in files if file.name != "conformance.py"]
     told = (
@@ -64,8 +64,8 @@ def codes_of_rows() -> set[str]:
     return {code for source in sources for found in re.findall(told, source, re.MULTILINE) for code in found if code}
 
 
-def test_every_error_has_a_code_of_its_own_and_is_explained() -> None:
-    """And so is every reason for which a row is refused, and what an audit finds; nothing else is."""
+def test_every_error_has_a_unique_code_and_an_explanation() -> None:
+    """Reasons of refused rows and findings of an audit are explained too. No other codes are explained."""
     known = codes_of_errors()
     assert sorted(known) == sorted(set(known))
     rows = codes_of_rows()
@@ -73,8 +73,8 @@ def test_every_error_has_a_code_of_its_own_and_is_explained() -> None:
     assert set(read_codes()) == {*known, *rows, *FOUND, "UNEXPECTED"}
 
 
-def test_the_document_and_the_command_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the case of letters in which a code is typed."""
+def test_the_page_and_the_command_show_the_same_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """The case of letters in the typed code does not matter."""
     text = (ROOT / "runners" / "CODES.md").read_text()
     assert cli.execute(["explain", "window"]) == 0
     heading, _, said = capsys.readouterr().out.partition("\n\n")
@@ -83,8 +83,8 @@ def test_the_document_and_the_command_say_the_same(capsys: pytest.CaptureFixture
     assert "--set dlq.window=0" in said
 
 
-def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    """For a program too."""
+def test_all_codes_are_listed_with_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list is also printed as JSON."""
     assert cli.execute(["explain"]) == 0
     out = capsys.readouterr().out
     assert "OWNED           Another run has the pipeline, here or on another host.\n" in out
@@ -97,7 +97,7 @@ def test_all_codes_are_listed_with_a_sentence(capsys: pytest.CaptureFixture[str]
 
 
 def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture[str]) -> None:
-    """The nearest one that there is stands beside it."""
+    """The error also suggests the nearest code."""
     assert cli.execute(["explain", "WINDWO"]) == 2
     err = capsys.readouterr().err
     assert "There is no code 'WINDWO'. Did you mean 'WINDOW'? A rule of `require`" in err
@@ -107,7 +107,7 @@ def test_an_unknown_code_may_be_the_name_of_a_rule(capsys: pytest.CaptureFixture
 
 
 def parse(typed: str) -> None:
-    """Parse a command as a shell and the command line do, with something in the place of what a person puts in."""
+    """Parse a command as a shell and the command line do, with values in the place of words such as FILE."""
     words = [STANDS_FOR.get(word, word) for word in shlex.split(typed)]
     command: click.Command = wherry
     context = command.make_context("wherry", [], resilient_parsing=True)
@@ -119,16 +119,16 @@ def parse(typed: str) -> None:
 
 STANDS_FOR = {"FILE": "orders.yaml", "N": "3", "FIRST": "3", "LAST": "4", "JSON": "7", "TIME": "2026-01-31T06:00"}
 COMMANDS = r"(?<![`\w])wherry (?:(?!  |\n|`|; ?$).)+"
-"""A command in what a person is told, up to two spaces, the end of the line or a backtick."""
+"""A command in a text for the user. It ends before two spaces, the end of the line or a backtick."""
 
 
 def commands_in(said: str) -> list[str]:
-    """The commands that a person is told to type."""
+    """Return the commands that the text asks a user to type."""
     return [each.rstrip(" .;") for each in re.findall(COMMANDS, said)]
 
 
 def test_the_commands_in_the_explanations_can_be_typed() -> None:
-    """With options that they have."""
+    """All their options exist."""
     typed = re.findall(r"`(wherry [^`]+)`", " ".join(read_codes().values()))
     assert len(typed) > 30
     for each in typed:
@@ -136,7 +136,7 @@ def test_the_commands_in_the_explanations_can_be_typed() -> None:
 
 
 def texts_of(source: str) -> Iterator[str]:
-    """The texts in a program, with 3 in the place of what is put into them."""
+    """Yield the texts in a program, with 3 in the place of each inserted value."""
     inside = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.JoinedStr):
@@ -147,7 +147,7 @@ def texts_of(source: str) -> Iterator[str]:
 
 
 def test_every_command_that_a_message_names_can_be_typed() -> None:
-    """Wherever it stands in our sources: what has `FILE` in it is to be typed."""
+    """This includes every text in the sources with `FILE`, because a user types such a command."""
     files = [file for folder in FOLDERS for file in (ROOT / folder.__name__).rglob("*.py")]
     said = [text for file in files for text in texts_of(file.read_text(encoding="utf-8"))]
     typed = {each.rstrip(")") for text in said for each in commands_in(text) if " FILE" in each}
@@ -157,16 +157,16 @@ def test_every_command_that_a_message_names_can_be_typed() -> None:
 
 
 @pytest.mark.parametrize("code", sorted({*codes_of_errors(), "UNEXPECTED"}))
-def test_what_is_advised_after_an_error_helps(code: str) -> None:
-    """It can be typed; and it is the command that has just failed only where something has to be changed first."""
+def test_the_advice_after_an_error_can_be_typed(code: str) -> None:
+    """The advice may repeat the failed command only if it also names a change to make first."""
     said = ADVICE[code]
     parse(said.command)
     assert said.first or said.command.split()[1] not in ("run", "validate")
     assert said.first == "" or said.first.endswith(".")
 
 
-def test_an_error_of_another_version_is_advised_like_one_without_a_code_of_its_own() -> None:
-    """What to do is in its message."""
+def test_a_code_of_another_version_gets_the_general_advice() -> None:
+    """The message of such an error has the advice."""
     assert find_advice("NEWER") == ADVICE["FAILED"]
 
 
@@ -187,7 +187,7 @@ TRIPPED: dict[str, Any] = {"batch": BATCH, "nacks": [NACK]}
     ids=lambda error: error.code,
 )
 def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> None:
-    """And none of them is the plain run that has failed."""
+    """No command is the plain run that has failed."""
     typed = commands_in(error.hint)
     assert typed
     for each in typed:
@@ -195,8 +195,8 @@ def test_the_commands_that_an_error_names_can_be_typed(error: WherryError) -> No
         assert each != "wherry run FILE"
 
 
-def test_an_error_about_many_rows_says_their_causes() -> None:
-    """Below the rows that it shows whole."""
+def test_an_error_about_many_rows_lists_their_causes() -> None:
+    """The causes are below the rows that it shows whole."""
     counter = CauseCounter()
     counter.add({"code": "CAST", "stage": "cast", "message": "column a: '1,5' is not an int"}, 700, ["x/a.csv"])
     causes = counter.count()
@@ -214,8 +214,8 @@ def test_an_error_about_many_rows_says_their_causes() -> None:
     ("window", "threshold", "nacked"),
     [(1, 1, 1), (1, 1, 300), (1, 1, 990), (1000, 100, 1), (1000, 50, 700), (10, 10, 1)],
 )
-def test_the_window_that_is_offered_lets_the_batch_pass(window: int, threshold: int, nacked: int) -> None:
-    """Its threshold is above the present one, and no window of that length trips on as many nacks in a row."""
+def test_the_suggested_window_accepts_the_batch(window: int, threshold: int, nacked: int) -> None:
+    """Its threshold is above the present one, and no window of that length trips on as many refused rows in a row."""
     error = WindowTripped(**TRIPPED, place=1, window=window, threshold=threshold, nacked=nacked)
     offered = re.search(r"dlq: \{window: (\d+)(?:, threshold: (\d+))?\}", error.hint)
     assert offered is not None

@@ -1,4 +1,4 @@
-"""A comparison of two definitions, as it is printed."""
+"""The printed comparison of two definitions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DELIVERED = Outcome(fate="delivered")
 
 
 def make(*differences: Difference, **given: object) -> Comparison:
-    """A comparison of one batch with one destination."""
+    """Return a comparison of one batch with one destination."""
     orders = ComparedDestination(name="orders", same=3, differences=differences, **given)  # type: ignore[arg-type]
     batch = ComparedBatch(origin="o", lane="0", number=7, label="a.json", by_row=True, destinations=[orders])
     return Comparison(batches=[batch])
 
 
 def test_equal_outcomes_take_one_line_for_each_destination() -> None:
-    """And the comparison says that it is the same."""
+    """The comparison is the same."""
     same = make()
     assert same.is_same
     assert str(same).splitlines() == [
@@ -43,7 +43,7 @@ def test_a_changed_type_is_a_difference_although_all_values_are_the_same() -> No
 
 
 def test_each_difference_shows_one_of_its_rows() -> None:
-    """With the values before and now, or why the row is refused. Control characters of rows are escaped."""
+    """It shows the values before and now, or why the row is refused. Control characters of rows are escaped."""
     values = Difference(
         rows=2,
         old=DELIVERED,
@@ -105,7 +105,7 @@ def test_the_batches_of_a_canary_add_up_by_destination_column_and_cause() -> Non
 
 
 def test_a_canary_names_the_first_batches_that_failed_and_counts_all() -> None:
-    """A run may fail to try thousands."""
+    """A run may fail to try thousands of batches."""
     report = CanaryReport(share=1)
     for number in range(30):
         report = report.add_failure(f"batch {number}")

@@ -1,4 +1,4 @@
-"""A line of crontab means what it means to cron."""
+"""A cron line means the same as in cron."""
 
 from __future__ import annotations
 
@@ -44,31 +44,31 @@ def test_a_field_is_a_star_a_number_a_range_with_a_step_or_a_list(field: str, nu
         ("*/2", ["Sat", "Sun", "Thu", "Tue"]),
     ],
 )
-def test_weekdays_begin_with_sunday_which_is_0_and_7(field: str, names: list[str]) -> None:
+def test_sunday_is_0_and_7(field: str, names: list[str]) -> None:
     """Monday is 1, and names are read in any case."""
     line = parse(f"0 6 * * {field}")
     week = [MONDAY + timedelta(days=number) for number in range(7)]
     assert sorted(day.strftime("%a") for day in week if line.fits(day)) == sorted(names)
 
 
-def test_months_have_names_too() -> None:
-    """In any case, in lists and ranges."""
+def test_months_may_have_names() -> None:
+    """The names may be in any case, in lists and in ranges."""
     assert parse("0 0 1 JAN,mar-may *").months == {1, 3, 4, 5}
 
 
 @pytest.mark.parametrize(
     ("line", "days"),
     [
-        ("0 0 13 * 5", [5, 12, 13, 19, 26]),  # either is enough
+        ("0 0 13 * 5", [5, 12, 13, 19, 26]),  # one of the two is enough
         ("0 0 13 * *", [13]),
         ("0 0 * * 5", [5, 12, 19, 26]),
-        ("0 0 */2 * 5", [5, 19]),  # what begins with a star is no restriction of its own: both must hold
+        ("0 0 */2 * 5", [5, 19]),  # a field that begins with a star does not restrict alone: both must match
         ("0 0 13 * */5", []),
         ("0 0 12 * */5", [12]),
     ],
 )
-def test_a_day_of_the_month_or_a_weekday_is_enough(line: str, days: list[int]) -> None:
-    """Where one of the two begins with a star, both must hold. In June of 2026 the 5th is a Friday."""
+def test_a_matching_day_of_the_month_or_weekday_is_enough(line: str, days: list[int]) -> None:
+    """If one of the two begins with a star, both must match. The 5th of June 2026 is a Friday."""
     june = [date(2026, 6, number) for number in range(1, 31)]
     assert [day.day for day in june if parse(line).fits(day)] == days
 
@@ -85,8 +85,8 @@ def test_a_day_of_the_month_or_a_weekday_is_enough(line: str, days: list[int]) -
         ("@Annually", "0 0 1 1 *"),
     ],
 )
-def test_what_is_common_has_a_name(short: str, line: str) -> None:
-    """Each stands for a line."""
+def test_common_schedules_have_names(short: str, line: str) -> None:
+    """Each name stands for a cron line."""
     assert parse(short) == parse(line)
 
 
@@ -116,13 +116,13 @@ def test_what_is_common_has_a_name(short: str, line: str) -> None:
         ("¹ * * * *", "minute: expected"),
     ],
 )
-def test_what_is_no_line_says_what_is_wrong_with_it(line: str, said: str) -> None:
-    """The field, what it takes, and what came."""
+def test_an_invalid_line_is_refused_with_a_reason(line: str, said: str) -> None:
+    """The error names the field, what it accepts, and what was given."""
     with pytest.raises(ValueError) as raised:  # noqa: PT011  (the sentence is what is looked at)
         parse(line)
     assert said in str(raised.value)
 
 
-def test_a_line_that_names_a_weekday_fires_whatever_the_day_of_the_month() -> None:
-    """There is no 30th of February, but there are Mondays in it."""
+def test_a_line_with_a_weekday_fires_even_if_its_day_of_the_month_does_not_exist() -> None:
+    """February has no 30th, but it has Mondays."""
     assert parse("0 0 30 2 1").fits(date(2026, 2, 2))

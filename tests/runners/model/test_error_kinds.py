@@ -1,4 +1,4 @@
-"""What errors mean, by the objects that Spark's clients, Python and Delta raise."""
+"""What errors mean. The errors are objects that Spark's clients, Python and Delta raise."""
 
 from __future__ import annotations
 
@@ -50,33 +50,33 @@ AWAY = "a server is down, restarting or too busy"
 
 
 def aborted(cause: str) -> Exception:
-    """An error that Spark has no condition for, as it says that a job was aborted."""
+    """Return an error without a Spark condition, with the message of an aborted job."""
     return spark_error(said=f"{LOST}: {cause}{TASK}", stack=f"{DRIVER}Caused by: {cause}{TASK}")
 
 
 def in_python(raised: str) -> Exception:
-    """What a worker of Python raised, on Spark Connect."""
+    """Return the error that a Python worker raises on Spark Connect."""
     trace = 'Traceback (most recent call last):\n  File "<stdin>", line 1, in f\n'
     said = f"[PYTHON_EXCEPTION] An exception was thrown from the Python worker: {trace}{raised}\n SQLSTATE: 38000"
     return ConnectPythonException(f"\n  An exception was thrown from the Python worker.\n{said}")
 
 
 def wrapped(cause: Exception) -> Exception:
-    """As a runner hands it over."""
+    """Return the error as a runner wraps it."""
     failed = CarryFailed("batch 3 of lane 0: something")
     failed.__cause__ = cause
     return failed
 
 
 def make_away() -> Exception:
-    """What a store that does not answer is told of as."""
+    """Return the error of a store that does not answer."""
     error = StoreError("http://127.0.0.1:9 does not answer.")
     error.is_away = True
     return error
 
 
 class Throwable:
-    """An exception of the JVM as py4j gives it."""
+    """An exception of the JVM as py4j provides it."""
 
     _target_id = "o1"
     _gateway_client = None
@@ -102,7 +102,7 @@ class Throwable:
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Throwable], Exception]:
-    """Makes an error of py4j's for what the JVM raised, with no frame in its stack."""
+    """Return a function that makes a py4j error from a JVM exception, without stack frames."""
     monkeypatch.setattr("origins.errors.format_java_frames", lambda throwable: "")
     return lambda throwable: Py4JJavaError("An error occurred while calling o9.save.\n", throwable)
 
@@ -141,8 +141,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Throwable], Exception]:
         (make_away(), AWAY),
     ],
 )
-def test_a_transient_error_says_why(error: Exception, why: str) -> None:
-    """Also behind the words that a person reads."""
+def test_a_transient_error_has_a_reason(error: Exception, why: str) -> None:
+    """A wrapped error has the same reason."""
     assert classify(error).transient.startswith(why)
     assert classify(wrapped(error)).transient.startswith(why)
 
@@ -161,8 +161,8 @@ def test_a_transient_error_says_why(error: Exception, why: str) -> None:
         Misfit("The table has no column 'x'."),
     ],
 )
-def test_an_error_that_wants_a_person_is_not_transient(error: Exception) -> None:
-    """A full disk, a missing right, rows that do not fit, a window that tripped, and all that Wherry says."""
+def test_an_error_that_needs_a_user_is_not_transient(error: Exception) -> None:
+    """Examples are a full disk, a missing right, rows that do not fit, a tripped window and errors of Wherry."""
     assert classify(error).transient == ""
     assert classify(wrapped(error)).transient == ""
 
@@ -183,14 +183,14 @@ def test_an_error_that_wants_a_person_is_not_transient(error: Exception) -> None
         RuntimeError("status = StatusCode.UNAVAILABLE"),
     ],
 )
-def test_words_of_a_row_a_file_or_a_function_decide_nothing(error: Exception) -> None:
-    """Whatever error they name."""
+def test_words_of_a_row_a_file_or_a_function_do_not_classify_an_error(error: Exception) -> None:
+    """They may contain the name of another error."""
     kind = classify(wrapped(error))
     assert (kind.transient, kind.is_session_lost, kind.is_outcome_unknown) == ("", False, False)
 
 
-def test_an_error_that_was_raised_on_purpose_is_no_wrong_value_whatever_it_says() -> None:
-    """Its SQLSTATE is that of Spark's object."""
+def test_an_error_that_was_raised_on_purpose_is_no_wrong_value() -> None:
+    """The SQLSTATE in its message does not count. The SQLSTATE of Spark's error object counts."""
     assert not classify(user_raised("SQLSTATE: 22012")).is_value
 
 
@@ -205,16 +205,16 @@ def test_an_error_that_was_raised_on_purpose_is_no_wrong_value_whatever_it_says(
         (Throwable(ROOT, "[DELTA_CONCURRENT_APPEND] no", "INTERNAL_ERROR"), ""),
     ],
 )
-def test_exceptions_of_the_jvm_are_told_by_class_and_condition(
+def test_exceptions_of_the_jvm_are_classified_by_class_and_condition(
     answer: Callable[[Throwable], Exception], throwable: Throwable, why: str
 ) -> None:
-    """With all that caused them; what py4j raises for them says that the JVM is there."""
+    """Their causes count too. Such a py4j error shows that the JVM still runs."""
     kind = classify(wrapped(answer(throwable)))
     assert (kind.transient, kind.is_cancelled) == (why, "cancelled" in why)
 
 
-def test_a_jvm_of_our_own_that_is_gone_stays_away() -> None:
-    """Nobody starts it again: an error that py4j raises wants a person."""
+def test_the_loss_of_the_local_jvm_is_not_transient() -> None:
+    """Wherry cannot start it again, so an error that py4j raises needs a user."""
     bridge: dict[str, Any] = {"__name__": "py4j.clientserver"}
     exec("def connect(): raise ConnectionRefusedError(111, 'Connection refused')", bridge)  # noqa: S102
     with pytest.raises(ConnectionRefusedError) as raised:
@@ -224,8 +224,10 @@ def test_a_jvm_of_our_own_that_is_gone_stays_away() -> None:
     assert classify(wrapped(ConnectionRefusedError(111, "Connection refused"))).transient == AWAY
 
 
-def test_a_jvm_that_ends_while_it_is_asked_leaves_the_error_unknown(answer: Callable[[Throwable], Exception]) -> None:
-    """No second error hides the first."""
+def test_a_jvm_that_ends_during_classification_leaves_the_error_unclassified(
+    answer: Callable[[Throwable], Exception],
+) -> None:
+    """A second error does not replace the first."""
 
     class Silent(Throwable):
         def getCause(self) -> Throwable | None:  # noqa: N802
@@ -256,13 +258,13 @@ def test_a_jvm_that_ends_while_it_is_asked_leaves_the_error_unknown(answer: Call
 def test_only_a_broken_connection_or_a_lost_session_leaves_the_outcome_unknown(
     error: Exception, unknown: bool, lost: bool
 ) -> None:
-    """Spark's own errors end the work that they tell of."""
+    """Other errors of Spark end the work that raised them."""
     kind = classify(wrapped(error))
     assert (kind.is_outcome_unknown, kind.is_session_lost) == (unknown, lost)
 
 
-def test_an_error_of_ours_keeps_the_outcome_unknown_when_a_connection_broke() -> None:
-    """It wants a person, and the write may have landed all the same."""
+def test_an_error_of_wherry_keeps_the_outcome_unknown_when_a_connection_broke() -> None:
+    """It needs a user, and the write may have landed."""
     error = DestinationError("The table cannot be written.")
     error.__cause__ = ConnectionResetError(104, "reset")
     kind = classify(error)
@@ -270,22 +272,22 @@ def test_an_error_of_ours_keeps_the_outcome_unknown_when_a_connection_broke() ->
 
 
 def test_a_definition_may_name_more_transient_errors() -> None:
-    """By words in the error, or by the code of one of ours."""
+    """An error is named by words in it, or by its Wherry code."""
     named = classify(wrapped(spark_error(said="ORA-60: deadlock detected")), ["ORA-60"])
     assert named.transient == "retry.also names it: ORA-60"
     assert classify(DestinationError("The table is gone."), ["DESTINATION"]).transient != ""
     assert classify(ValueError("ORA-1"), ["ORA-60"]).transient == ""
 
 
-def test_a_batchs_own_words_decide_nothing() -> None:
-    """The name of a file is no reason to try again."""
+def test_the_name_of_a_batch_does_not_classify_an_error() -> None:
+    """A name of a file is no reason to try again."""
     failed = CarryFailed("batch 3 of lane 0 (TimeoutError.json): no")
     failed.__cause__ = ValueError("no")
     assert classify(failed, ["TimeoutError"]) == ErrorKind()
 
 
-def test_a_write_that_came_too_late_is_transient() -> None:
-    """The pipeline may still be this run's: its lease is renewed by then."""
+def test_a_write_after_the_end_of_the_lease_is_transient() -> None:
+    """The run may still own the pipeline, because its lease may have been renewed."""
     assert classify(wrapped(Late())).transient == "the run's lease ended before its write began"
 
 
@@ -305,8 +307,8 @@ def test_a_write_that_came_too_late_is_transient() -> None:
         (ZeroDivisionError("division by zero"), False),
     ],
 )
-def test_spark_and_delta_say_which_values_are_wrong(error: Exception, value: bool) -> None:
-    """By SQL's classes for data; such a value is its row's fault."""
+def test_errors_of_wrong_values_are_recognized(error: Exception, value: bool) -> None:
+    """They have an SQL class for data errors. Such a value belongs to a row."""
     assert classify(wrapped(error)).is_value is value
     assert classify(error).is_row is (value or get_raised_words(error) != "")
 
@@ -333,8 +335,8 @@ def test_spark_and_delta_say_which_values_are_wrong(error: Exception, value: boo
         in_python("shop.prices.NoPrice: three"),
     ],
 )
-def test_a_row_may_be_to_blame_for_whatever_its_task_raises(error: Exception) -> None:
-    """Whatever SQLSTATE Spark gives it, and if Spark has no condition for it at all."""
+def test_an_error_of_a_task_may_belong_to_a_row(error: Exception) -> None:
+    """Its SQLSTATE does not matter, and Spark may have no condition for it."""
     assert classify(error).is_row
 
 
@@ -361,14 +363,16 @@ def test_a_row_may_be_to_blame_for_whatever_its_task_raises(error: Exception) ->
         aborted("java.lang.RuntimeException: my server is in its nightly rest\n"),
     ],
 )
-def test_no_row_is_to_blame_for_what_concerns_all_of_them(error: Exception) -> None:
-    """What fails in analysis, what Wherry raises on purpose, a file, a full disk or memory, a server, missing code, and
-    what the definition calls transient."""
+def test_an_error_that_concerns_all_rows_belongs_to_no_row(error: Exception) -> None:
+    """Examples are errors of analysis, marks of Wherry, files, disks, memory, servers and missing code.
+
+    Errors that the definition calls transient belong to no row either.
+    """
     assert not classify(error, ["nightly rest"]).is_row
 
 
-def test_what_a_destination_says_of_its_write_is_no_rows_fault() -> None:
-    """Though a task had failed before."""
+def test_an_error_of_a_destination_about_its_write_belongs_to_no_row() -> None:
+    """A task may have failed before it."""
     error = DestinationError("no")
     error.__cause__ = aborted(PATTERN)
     assert not classify(error).is_row
@@ -390,8 +394,8 @@ def test_what_a_destination_says_of_its_write_is_no_rows_fault() -> None:
         (RuntimeError("WHERRY_REFUSED"), False),
     ],
 )
-def test_refusals_are_told_by_their_own_errors(error: Exception, refusal: bool) -> None:
-    """And by nothing that a row says."""
+def test_refusals_are_recognized_by_their_error(error: Exception, refusal: bool) -> None:
+    """No text of a row is mistaken for a refusal."""
     assert (classify(error).is_refusal, is_refusal(error)) == (refusal, refusal)
 
 
@@ -418,8 +422,8 @@ def test_refusals_are_told_by_their_own_errors(error: Exception, refusal: bool) 
         (RuntimeError("something else. SQLSTATE: 22000"), "EXPRESSION", ""),
     ],
 )
-def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code: str, words: str) -> None:
-    """Under `EXPRESSION` where Spark has none, and then with Java's name in the message."""
+def test_a_row_is_refused_under_the_spark_condition_of_its_error(error: Exception, code: str, words: str) -> None:
+    """Without a condition the code is `EXPRESSION`, and the message has the name of the Java class."""
     assert explain_row_error(error) == (code, words)
 
 
@@ -439,19 +443,19 @@ def test_a_row_is_refused_under_sparks_name_for_its_error(error: Exception, code
         (wrapped(aborted("java.lang.NoSuchMethodError: a.B.c()\n")), True),
     ],
 )
-def test_what_an_executor_lacks_is_told_by_what_its_task_raised(error: Exception, unfit: bool) -> None:
-    """The driver may lack a class too, of which no executor knows."""
+def test_an_unfit_executor_is_recognized_by_the_error_of_its_task(error: Exception, unfit: bool) -> None:
+    """The driver may lack a class too, but that is no fault of an executor."""
     assert is_executor_unfit(error) == unfit
 
 
-def test_a_head_is_read_where_java_writes_one() -> None:
-    """At the beginning of the text, behind `Caused by: ` and behind Spark's `Lost task`, and nowhere else."""
+def test_the_head_of_an_error_is_read_where_java_writes_it() -> None:
+    """It is at the beginning of the text, after `Caused by: ` and after `Lost task` of Spark."""
     text = f"{ROOT}: {LOST}: a.b.C: [X.Y] one (d.E: [Z] two) SQLSTATE: 22012\n{TASK}Caused by: d.E$F: three\n\tat g.H"
     found = [(each.name, each.condition, each.state, each.message, each.in_task) for each in parse_heads(text)]
     assert found[1:] == [("C", "X.Y", "22012", "one (d.E: [Z] two)", True), ("E$F", "", "", "three", False)]
 
 
-def test_more_rows_than_spark_gives_back_are_told_by_how_the_job_was_aborted() -> None:
+def test_a_result_that_is_too_large_is_recognized_by_the_abort_of_its_job() -> None:
     """Spark has no condition for it."""
     said = "Job aborted due to stage failure: Total size of serialized results of 2 tasks (9 MiB) is bigger than x"
     assert is_too_large(spark_error(said=said))
@@ -491,27 +495,27 @@ PROVOKED: dict[str, tuple[Callable[[SparkSession], Any], str, set[str]]] = {
 
 
 def rows(spark: SparkSession, sql: str) -> Any:
-    """Three rows with this expression over `id`."""
+    """Return three rows with this expression over `id`."""
     frame = spark.range(3).select(F.expr(sql).alias("x"))
     frame.schema  # noqa: B018 -- analyses, on Connect too
     return frame
 
 
 def throw(number):  # type: ignore[no-untyped-def]
-    """A function that raises, without types, which pyspark would go by."""
+    """Raise an error. The function has no types, because pyspark would use them."""
     raise ValueError(f"{number}\nCaused by: java.net.ConnectException: no")
 
 
 def facts(error: Exception) -> set[str]:
-    """All that holds of the error."""
+    """Return all properties that are true of the error."""
     return {name for name, value in vars(classify(error)).items() if value}
 
 
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.parametrize("case", PROVOKED)
-def test_a_real_session_provokes_each_kind(spark: SparkSession, case: str) -> None:
-    """On classic Spark by the JVM's objects, on Spark Connect by the server's answer."""
+def test_a_real_session_raises_each_kind_of_error(spark: SparkSession, case: str) -> None:
+    """On classic Spark the objects of the JVM are classified, on Spark Connect the server's answer."""
     provoke, condition, holds = PROVOKED[case]
     with pytest.raises(Exception, match=r"(?s).*") as raised:
         provoke(spark)
@@ -521,8 +525,8 @@ def test_a_real_session_provokes_each_kind(spark: SparkSession, case: str) -> No
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_delta_provokes_wrong_values_and_rows_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
-    """A constraint and NOT NULL are the row's fault; another column is nobody's."""
+def test_delta_raises_errors_for_wrong_values_and_for_rows_that_do_not_fit(spark: SparkSession, tmp_path: Path) -> None:
+    """A violated constraint or NOT NULL belongs to a row. An additional column belongs to no row."""
     table = f"delta.`{tmp_path}/t`"
     spark.sql(f"create table {table} (id long not null, n long) using delta")
     spark.sql(f"alter table {table} add constraint small check (n < 3)")
@@ -536,8 +540,8 @@ def test_delta_provokes_wrong_values_and_rows_that_do_not_fit(spark: SparkSessio
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_value_that_a_write_stumbles_over_is_found_behind_it(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark says that the task failed, and the cause beneath it says why."""
+def test_the_wrong_value_behind_a_failed_write_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reports that the task failed, and the cause below names the value."""
     frame = spark.range(3).select(F.expr("1 div id as id"))
     with pytest.raises(Exception, match=r"(?s).*") as raised:
         frame.write.format("delta").save(f"{tmp_path}/t")
@@ -547,8 +551,8 @@ def test_a_value_that_a_write_stumbles_over_is_found_behind_it(spark: SparkSessi
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_file_that_vanished_is_told_from_one_that_cannot_be_read(spark: SparkSession, tmp_path: Path) -> None:
-    """The first was there when the rows were described."""
+def test_a_file_that_disappeared_is_distinguished_from_an_unreadable_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The file existed when the rows were described."""
     spark.range(3).write.parquet(f"{tmp_path}/p")
     frame = spark.read.parquet(f"{tmp_path}/p")
     frame.schema  # noqa: B018 -- describes the files, on Connect too
@@ -562,8 +566,8 @@ def test_a_file_that_vanished_is_told_from_one_that_cannot_be_read(spark: SparkS
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_commit_that_came_between_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
-    """Somebody else replaces the table while Spark computes the rows that are to replace it."""
+def test_a_commit_by_another_writer_is_a_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    """Another writer replaces the table while Spark computes the rows that are to replace it."""
     place = f"{tmp_path}/t"
     spark.range(1).write.format("delta").save(place)
 
@@ -583,8 +587,8 @@ def test_a_commit_that_came_between_is_a_conflict(spark: SparkSession, tmp_path:
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_cancelled_work_says_that_it_was_cancelled(spark: SparkSession) -> None:
-    """It is transient: the same work can be done again."""
+def test_cancelled_work_is_recognized(spark: SparkSession) -> None:
+    """It is transient, because the same work can be done again."""
     work = spark.sql("select sum(a.id * b.id) from range(10000000) a join range(10000000) b on a.id < b.id")
     ended, timer = threading.Event(), threading.Thread(target=lambda: interrupt(spark, ended))
     timer.start()
@@ -592,13 +596,13 @@ def test_cancelled_work_says_that_it_was_cancelled(spark: SparkSession) -> None:
         work.collect()
     ended.set()
     timer.join()
-    with tag_work(spark, "behind"):  # on classic Spark nothing more begins in a group that was cancelled
+    with tag_work(spark, "behind"):  # on classic Spark no more work begins in a group that was cancelled
         pass
     assert facts(raised.value) == {"transient", "is_cancelled"}
 
 
 def interrupt(spark: SparkSession, ended: threading.Event) -> None:
-    """Cancel the work, however late it begins, until it has ended."""
+    """Cancel the work until it has ended, even if it begins late."""
     while not ended.wait(0.2):
         cancel(spark, "endless")
 
@@ -616,6 +620,6 @@ def interrupt(spark: SparkSession, ended: threading.Event) -> None:
         (user_raised("No space left on device"), False),
     ],
 )
-def test_a_full_disk_is_told_by_number_and_else_by_the_systems_words(error: Exception, full: bool) -> None:
-    """Of an error about files, and never of a value or of what a stage says."""
+def test_a_full_disk_is_recognized_by_its_number_or_the_message_of_the_system(error: Exception, full: bool) -> None:
+    """Only errors about files count. Values and messages of stages do not."""
     assert (is_disk_full(error), is_disk_full(wrapped(error))) == (full, full)

@@ -12,23 +12,23 @@ from runners.model.run_report import RunError
 from tests.small_disk import SmallDisk
 
 
-def test_the_full_disk_is_named_with_what_lies_there(small_disk: SmallDisk, tmp_path: Path) -> None:
-    """By its mount point, with its free and its whole size; a disk with room is left out."""
+def test_the_full_disk_is_named_with_the_data_on_it(small_disk: SmallDisk, tmp_path: Path) -> None:
+    """It is named by its mount point, with its free space and its size. A disk with room is omitted."""
     small_disk.fill()
     table = str(small_disk.folder / "tables" / "orders")
     said = describe_full_disks({"'orders'": table, "the state": "/"})
     assert said == f"The disk at {small_disk.folder} is full: 0 bytes of 4.0 MiB are free. It holds 'orders' ({table})."
 
 
-def test_where_no_disk_is_full_any_more_each_says_its_room(small_disk: SmallDisk) -> None:
-    """What was written may be gone meanwhile."""
+def test_if_no_disk_is_full_any_more_the_room_of_each_is_shown(small_disk: SmallDisk) -> None:
+    """The written data may have been deleted meanwhile."""
     said = describe_full_disks({"'orders'": str(small_disk.folder)})
     assert said.startswith("A disk was full, and has room again or is on another machine. The disk at ")
     assert f"It holds 'orders' ({small_disk.folder})." in said
 
 
-def test_an_error_of_a_run_names_the_disk_and_what_to_do(small_disk: SmallDisk) -> None:
-    """Behind its own words; what to do about the batch follows."""
+def test_an_error_of_a_run_names_the_disk_and_a_remedy(small_disk: SmallDisk) -> None:
+    """The hint begins with the disk, and ends with the hint about the batch."""
     small_disk.fill()
     failed = CarryFailed("batch 1 of lane 0: no", hint="Its offset stays.")
     failed.__cause__ = OSError(errno.ENOSPC, "No space left on device")
@@ -38,7 +38,7 @@ def test_an_error_of_a_run_names_the_disk_and_what_to_do(small_disk: SmallDisk) 
 
 
 def test_an_error_about_a_file_names_its_disk_once(small_disk: SmallDisk) -> None:
-    """Also where the run would name others."""
+    """It names no other disk of the run."""
     small_disk.fill()
     given = OSError(errno.ENOSPC, "No space left on device", str(small_disk.folder / "lock"))
     error = RunError.of(given, places={"the state": "/"})
@@ -48,8 +48,8 @@ def test_an_error_about_a_file_names_its_disk_once(small_disk: SmallDisk) -> Non
     assert told.hint == error.hint
 
 
-def test_a_place_that_is_not_on_this_machine_has_no_disk_here() -> None:
-    """And a path that is not there yet has that of the folder above."""
+def test_a_remote_place_has_no_local_disk() -> None:
+    """A missing local path has the disk of its parent folder."""
     assert Disk.of("s3://shop/orders") is None
     assert Disk.of("file:/nowhere/at/all") == Disk.of("/nowhere")
 
@@ -57,6 +57,6 @@ def test_a_place_that_is_not_on_this_machine_has_no_disk_here() -> None:
 @pytest.mark.parametrize(
     ("count", "said"), [(0, "0 bytes"), (1023, "1023 bytes"), (4 << 20, "4.0 MiB"), (3 << 40, "3.0 TiB")]
 )
-def test_a_size_is_short(count: int, said: str) -> None:
-    """In the unit that fits."""
+def test_a_size_is_shown_in_a_fitting_unit(count: int, said: str) -> None:
+    """It has at most one decimal place."""
     assert format_bytes(count) == said

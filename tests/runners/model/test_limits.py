@@ -1,4 +1,4 @@
-"""When too much of a batch was refused, and what happens then, with numbers alone."""
+"""When too many rows of a batch are refused, and what follows. These tests need no Spark."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from tests.runners.engine.test_batch_machine import TWO, counts
 CODES = [(1, "CAST"), (3, "PARSE"), (4, "CAST"), (9, "CAST")]
 NACKS = [place for place, _ in CODES]
 HALF = RowWeights(weighed=10, total=1_000.0, refused_weighed=4, refused=500.0)
-"""Four of ten rows are refused, which have half of the weight."""
+"""Four of ten rows are refused, with half of the weight."""
 
 
 def judge(dlq: Dlq, weights: RowWeights | None = HALF, *, read: int = 10) -> Judgement:
-    """The judgement on ten rows, four of them refused."""
+    """Return the judgement on ten rows, four of them refused."""
     return judge_limits(NackWindow(), dlq, read, NACKS, CODES, weights)
 
 
 def limited(limits: Mapping[str, str], **options: Any) -> Dlq:
-    """A DLQ whose window never stops the run."""
+    """Return a DLQ whose window never stops the run."""
     return Dlq(limits=limits, weigh="amount" if "weight" in limits else None, **{"window": 0, **options})
 
 
@@ -58,10 +58,10 @@ def limited(limits: Mapping[str, str], **options: Any) -> Dlq:
         ({"OTHER": "off"}, (100, 4), (9, "", 0)),
     ],
 )
-def test_a_code_with_a_limit_of_its_own_is_not_counted_in_the_window(
+def test_a_code_with_a_separate_limit_is_not_counted_in_the_window(
     limits: dict[str, str], window: tuple[int, int], tripped: tuple[int, str, int] | None
 ) -> None:
-    """Ten rows, four refused; the earliest row that is one too many is the one that is told."""
+    """Four of ten rows are refused. The reported row is the first one beyond a limit or the window."""
     found = judge(Dlq(window=window[0], threshold=window[1], limits=limits), None).tripped
     assert (found and (found.place, found.limit.of if found.limit else "", found.rows)) == tripped
 
@@ -91,25 +91,28 @@ def test_a_code_with_a_limit_of_its_own_is_not_counted_in_the_window(
         ({"CAST": "off", "rows": "30%"}, ("rows", "stop", 9), []),
     ],
 )
-def test_a_batch_beyond_a_limit_meets_what_the_limit_says(
+def test_the_action_of_a_limit_follows_when_a_batch_exceeds_it(
     limits: dict[str, str], ending: tuple[str, LimitAction, int] | None, told: Sequence[tuple[str, int]]
 ) -> None:
-    """What stops goes before what pauses; then the earliest row. Who delivers nothing tells of nothing else."""
+    """A stop precedes a pause, then the earliest row counts.
+
+    A batch that delivers nothing notifies of no other limit.
+    """
     found = judge(limited(limits))
     tripped = found.tripped
     assert (tripped and tripped.limit and (tripped.limit.of, get_action(tripped), tripped.place)) == ending
     assert [(each.limit.of, each.place) for each in found.exceeded if each.limit] == list(told)
 
 
-def test_the_window_stops_the_run_also_where_a_limit_only_pauses_it() -> None:
-    """Though the limit's row came first."""
+def test_the_window_stops_the_run_even_if_a_limit_only_pauses_it() -> None:
+    """The row of the limit may come first."""
     found = judge(limited({"rows": "0% pause"}, window=10, threshold=3)).tripped
     assert found == TrippedLimit(place=4)
     assert get_action(found) == "stop"
 
 
-def test_the_share_that_is_told_is_the_share_that_was_refused() -> None:
-    """With the limit as it is written."""
+def test_the_reported_share_is_the_refused_share() -> None:
+    """The limit is shown as it is written in the definition."""
     (told,) = judge(limited({"weight": "1% notify"})).exceeded
     assert told.limit == Limit(of="weight", share=0.01, text="1%", action="notify")
     assert (told.share, told.rows) == (0.5, 4)
@@ -129,12 +132,12 @@ def test_the_share_that_is_told_is_the_share_that_was_refused() -> None:
     ],
 )
 def test_a_row_without_a_number_weighs_as_much_as_the_average_row(weights: RowWeights, share: float) -> None:
-    """Ten rows, two refused; where no row weighs anything all weigh the same."""
+    """Two of ten rows are refused. If no row has a weight, all rows weigh the same."""
     assert weights.compute_share(read=10, nacked=2) == pytest.approx(share)
 
 
-def test_a_column_that_turns_into_nonsense_does_not_hide_the_refused_rows() -> None:
-    """All 90 refused rows have text in it, and the ten good ones small numbers."""
+def test_a_column_with_invalid_weights_does_not_hide_the_refused_rows() -> None:
+    """All 90 refused rows have text in the column, and the ten good rows have small numbers."""
     weights = RowWeights(weighed=10, total=10.0, refused_weighed=0, refused=0.0)
     assert weights.compute_share(read=100, nacked=90) == pytest.approx(0.9)
 
@@ -143,7 +146,7 @@ def test_a_column_that_turns_into_nonsense_does_not_hide_the_refused_rows() -> N
     st.lists(st.tuples(st.booleans(), st.none() | st.floats(0, 1e12)), min_size=1, max_size=50),
 )
 def test_the_refused_share_of_the_weight_is_a_share(rows: Sequence[tuple[bool, float | None]]) -> None:
-    """Nothing refused is 0, everything is 1, and all else lies between."""
+    """It is 0 if no row is refused, 1 if all rows are, and otherwise between."""
     known = [size for _, size in rows if size is not None]
     lost = [size for refused, size in rows if refused and size is not None]
     weights = RowWeights(weighed=len(known), total=sum(known), refused_weighed=len(lost), refused=sum(lost))
@@ -154,23 +157,23 @@ def test_the_refused_share_of_the_weight_is_a_share(rows: Sequence[tuple[bool, f
     assert share == pytest.approx(1) if nacked == len(rows) else True
 
 
-def test_the_window_goes_on_with_the_others() -> None:
-    """Of rows that it does not count the next batch knows nothing; rows and weight leave nothing out."""
+def test_the_window_continues_with_the_rows_that_it_counts() -> None:
+    """The next batch knows nothing of the other rows. Limits on rows and weight leave no row out."""
     assert judge(Dlq(window=100, threshold=5, limits={"CAST": "off"})).window == NackWindow(rows=10, nacks=(3,))
     both = limited({"rows": "off", "weight": "off"}, window=100, threshold=5)
     assert judge(both).window == NackWindow(rows=10, nacks=(1, 3, 4, 9))
 
 
-def test_two_rows_at_one_place_are_two() -> None:
-    """Behind a stage that changes rows many stand at the batch's last."""
+def test_two_refused_rows_at_one_place_count_as_two() -> None:
+    """After a stage that changes rows, many rows have the last place of the batch."""
     dlq = Dlq(window=10, threshold=2, limits={"CAST": "off"})
     codes = [(5, "CAST"), (5, "A"), (5, "B")]
     assert judge_limits(NackWindow(), dlq, 5, [5, 5, 5], codes).tripped == TrippedLimit(place=5)
     assert judge_limits(NackWindow(), dlq, 5, [5, 5], codes[:2]).tripped is None
 
 
-def test_a_batch_without_refused_rows_exceeds_nothing() -> None:
-    """Not even a limit of nothing."""
+def test_a_batch_without_refused_rows_exceeds_no_limit() -> None:
+    """This is also true of a limit of 0%."""
     dlq = limited({"rows": "0%", "weight": "0%", "CAST": "0% notify"})
     assert judge_limits(NackWindow(), dlq, 10, []) == Judgement(window=NackWindow(rows=10))
 
@@ -180,8 +183,8 @@ def test_a_batch_without_refused_rows_exceeds_nothing() -> None:
     ["on", "-1%", "101%", "1.5", "five", "", "5 percent", "5% halt", "5% stop,", "; 5%", "5%;", "notify", "off;5%"],
 )
 @pytest.mark.parametrize("name", ["CAST", "rows"])
-def test_a_limit_is_off_or_a_share_and_what_happens(name: str, limit: str) -> None:
-    """A number of rows is none: batches are not of one size."""
+def test_a_limit_is_off_or_a_share_with_an_action(name: str, limit: str) -> None:
+    """A number of rows is refused, because batches have different sizes."""
     with pytest.raises(ValueError, match=rf"limits\.{name}: expected off or a share"):
         Dlq(window=0, limits={name: limit})
 
@@ -196,13 +199,13 @@ def test_a_limit_is_off_or_a_share_and_what_happens(name: str, limit: str) -> No
     ],
 )
 def test_an_option_without_an_effect_is_refused(options: Mapping[str, Any], said: str) -> None:
-    """With what to write in its place."""
+    """The error shows what to write."""
     with pytest.raises(ValueError, match=said):
         Dlq(**{"window": 0, **options})
 
 
-def test_a_limit_on_all_rows_counts_beside_a_window_that_has_room() -> None:
-    """And where the first refused row may pass because of its code."""
+def test_a_limit_on_all_rows_has_an_effect_if_the_window_allows_refused_rows() -> None:
+    """It also has an effect if the first refused row may pass because of its code."""
     assert Dlq(window=100, threshold=2, limits={"rows": "5%"}).list_limits()
     assert Dlq(limits={"rows": "5%", "CAST": "off"}).list_limits()
 
@@ -210,8 +213,8 @@ def test_a_limit_on_all_rows_counts_beside_a_window_that_has_room() -> None:
 @pytest.mark.parametrize(
     ("share", "shown"), [(0.0, "0.0%"), (0.5, "50.0%"), (0.0004, "less than 0.1%"), (0.001, "0.1%"), (1.0, "100.0%")]
 )
-def test_a_share_that_is_not_zero_never_looks_like_zero(share: float, shown: str) -> None:
-    """A person reads it."""
+def test_a_share_above_zero_is_never_shown_as_zero(share: float, shown: str) -> None:
+    """A tiny share is shown as less than 0.1%."""
     assert format_share(share) == shown
 
 
@@ -221,7 +224,7 @@ SHOWN = Explained(nacks=[{"stage": "cast", "message": "no", "row": {"id": 1}}])
 
 
 def end(limits: Mapping[str, str]) -> Transition:
-    """How a batch ends that exceeds these limits."""
+    """Return how a batch ends that exceeds these limits."""
     rules = DeliveryRules(dlq=limited(limits))
     step = next_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert isinstance(step.flight.task, Explain)
@@ -229,8 +232,8 @@ def end(limits: Mapping[str, str]) -> Transition:
     return next_transition(step.flight, SHOWN, rules)
 
 
-def test_a_batch_beyond_a_limit_delivers_nothing_and_says_which() -> None:
-    """And how to let it pass."""
+def test_a_batch_beyond_a_limit_delivers_nothing_and_names_the_limit() -> None:
+    """The error also shows how to raise the limit."""
     ended = end({"CAST": "10%"})
     assert ([entry.kind for entry in ended.entries], type(ended.error)) == (["cancel"], LimitTripped)
     said = str(ended.error)
@@ -239,8 +242,8 @@ def test_a_batch_beyond_a_limit_delivers_nothing_and_says_which() -> None:
     assert "wherry resume" not in said
 
 
-def test_a_batch_beyond_a_limit_that_pauses_leaves_a_mark_with_its_end() -> None:
-    """In the same append as the end of the batch, so that no crash loses it."""
+def test_a_batch_beyond_a_limit_that_pauses_records_the_pause_with_its_end() -> None:
+    """Both entries are in one append, so that no crash loses the pause."""
     ended = end({"rows": "10% pause"})
     cancel, pause = ended.entries
     assert (cancel.kind, pause.kind, pause.lane, pause.plan) == ("cancel", "pause", TWO.batch.lane, "")
@@ -251,8 +254,8 @@ def test_a_batch_beyond_a_limit_that_pauses_leaves_a_mark_with_its_end() -> None
     assert 'wherry resume FILE --reason "…"' in said
 
 
-def test_a_batch_beyond_a_limit_that_only_notifies_goes_on() -> None:
-    """It is decided and delivered, and the limit is told behind the decision."""
+def test_a_batch_beyond_a_limit_that_notifies_is_delivered() -> None:
+    """It is decided and delivered, and the limit is reported after the decision."""
     rules = DeliveryRules(dlq=limited({"CAST": "10% notify"}))
     step = next_transition(begin_flight(TWO, LaneState()), DECIDED, rules)
     assert ([entry.kind for entry in step.entries], step.error) == (["prepared"], None)
@@ -260,8 +263,8 @@ def test_a_batch_beyond_a_limit_that_only_notifies_goes_on() -> None:
 
 
 @pytest.mark.parametrize("limit", ["0%", "0% pause", "0% notify"])
-def test_a_replay_knows_no_limit(limit: str) -> None:
-    """A person asked for it."""
+def test_a_replay_has_no_limits(limit: str) -> None:
+    """A user asked for it."""
     again = replace(TWO, batch=replace(TWO.batch, lane="dlq/origin"))
     step = next_transition(begin_flight(again, LaneState()), DECIDED, DeliveryRules(dlq=limited({"CAST": limit})))
     assert ([entry.kind for entry in step.entries], step.exceeded) == (["prepared"], ())

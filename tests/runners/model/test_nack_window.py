@@ -1,4 +1,4 @@
-"""The window over a lane's last rows."""
+"""The window over the last rows of a lane."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from runners.model.nack_window import NackWindow
 
 
 @pytest.mark.promise("X2", "DQ-06")
-def test_by_default_the_first_nack_trips() -> None:
-    """The default window is 1 row and the threshold 1 nack."""
+def test_by_default_the_first_refused_row_trips_the_window() -> None:
+    """The default is a window of 1 row and a threshold of 1."""
     _, tripped = NackWindow().advance(100, [42], Dlq())
     assert tripped == 42
 
@@ -26,8 +26,8 @@ def test_a_window_of_zero_never_trips() -> None:
 
 
 @pytest.mark.promise("DQ-07")
-def test_nacks_on_both_sides_of_a_batch_count_together() -> None:
-    """29 nacks at the end of one batch and 1 at the start of the next trip a window of 30 at 30."""
+def test_refused_rows_on_both_sides_of_a_batch_border_count_together() -> None:
+    """29 refused rows at the end of one batch and 1 at the start of the next trip a window of 30 at 30."""
     dlq = Dlq(window=30, threshold=30)
     window, before = NackWindow().advance(100, range(72, 101), dlq)
     _, after = window.advance(100, [1], dlq)
@@ -35,21 +35,21 @@ def test_nacks_on_both_sides_of_a_batch_count_together() -> None:
 
 
 @pytest.mark.promise("DQ-08")
-def test_nacks_that_are_spread_evenly_do_not_trip() -> None:
-    """40 nacks spread evenly over 10,000 rows do not trip a window of 100 at 30."""
+def test_refused_rows_that_are_spread_evenly_do_not_trip_the_window() -> None:
+    """40 refused rows, spread evenly over 10,000 rows, do not trip a window of 100 at 30."""
     window, tripped = NackWindow().advance(10_000, range(250, 10_001, 250), Dlq(window=100, threshold=30))
     assert tripped is None
     assert window.rows == 10_000
 
 
-def test_the_window_survives_the_ledger() -> None:
-    """What the ledger keeps gives the same window back."""
+def test_the_ledger_keeps_the_window() -> None:
+    """The JSON in the ledger gives the same window."""
     window = NackWindow(rows=7, nacks=(3, 7))
     assert NackWindow.of(window.json()) == window
 
 
 def test_a_threshold_that_can_never_be_reached_is_refused() -> None:
-    """A window smaller than its threshold would never stop anything, and says so."""
+    """A window that is smaller than its threshold would never stop a run."""
     with pytest.raises(ValueError, match="never fit into a window of 10 rows"):
         Dlq(window=10, threshold=11)
 
@@ -61,10 +61,10 @@ def test_a_threshold_that_can_never_be_reached_is_refused() -> None:
     window=st.integers(1, 20),
     threshold=st.integers(1, 20),
 )
-def test_where_it_trips_does_not_depend_on_the_batch_size(
+def test_the_row_that_trips_does_not_depend_on_the_batch_size(
     bad: list[bool], cuts: list[int], window: int, threshold: int
 ) -> None:
-    """However the rows are cut into batches, the same row trips: the first that ends `threshold` nacks in `window`."""
+    """For every division into batches it is the first row that ends `threshold` refused rows in `window`."""
     threshold = min(window, threshold)
     expected = next(
         (row for row in range(1, len(bad) + 1) if bad[row - 1] and sum(bad[max(0, row - window) : row]) >= threshold),

@@ -1,4 +1,4 @@
-"""What a person says that no state can know."""
+"""What an operator declares that no state can know."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from runners.model.errors import Refusal
 from runners.running.compatibility import OperatorOverrides
 
 
-def test_a_ruling_needs_a_reason() -> None:
-    """Which is kept in the ledger; saying nothing needs none."""
+def test_an_override_needs_a_reason() -> None:
+    """The ledger keeps the reason. Without an override, none is needed."""
     with pytest.raises(Refusal, match="needs a reason"):
         OperatorOverrides(moved=("orders",), reason=" ")
     assert not OperatorOverrides()
 
 
-def test_a_name_that_nothing_has_is_refused() -> None:
-    """With the names that there are."""
+def test_an_unknown_name_is_refused() -> None:
+    """The error lists the known names."""
     ruling = OperatorOverrides(moved=("orders",), fresh=("ordres",), reason="a new disk")
     with pytest.raises(Refusal, match="Nothing has the name 'ordres'; there are: files, orders"):
         ruling.check({"orders", "files"})

@@ -1,4 +1,4 @@
-"""The pipeline as its ledger knows it, and how a snapshot keeps it."""
+"""The state of a pipeline, and how a snapshot keeps it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LANE = LaneState(
     since="2026-01-01T00:00:00+00:00",
 )
 FULL = PipelineState(
-    seq=0,  # the number of the snapshot itself, which nobody stores in its body
+    seq=0,  # the number of the snapshot itself, which its body does not have
     epoch=5,
     pipeline="orders",
     opened={"destinations": {"table": {"place": "tables/orders", "id": "t", "version": 7}}},
@@ -54,22 +54,22 @@ FULL = PipelineState(
 )
 
 
-def test_a_snapshot_keeps_all_that_is_known() -> None:
-    """Each field, through JSON and back."""
+def test_a_snapshot_keeps_every_field() -> None:
+    """Each field is written as JSON and read back."""
     assert PipelineState.of(json.loads(json.dumps(FULL.json()))) == FULL
 
 
 @pytest.mark.parametrize(("full", "empty"), [(FULL, PipelineState()), (LANE, LaneState())], ids=["state", "lane"])
-def test_each_field_is_tried_by_the_test_of_the_snapshot(
+def test_each_field_has_a_value_in_the_test_of_the_snapshot(
     full: PipelineState | LaneState, empty: PipelineState | LaneState
 ) -> None:
-    """None has the value that it has at the beginning; the number of a snapshot is its own."""
+    """No field has its initial value, except the number of the snapshot."""
     same = {each.name for each in fields(full) if getattr(full, each.name) == getattr(empty, each.name)}
     assert same <= {"seq"}
 
 
-def test_a_snapshot_of_an_older_version_lacks_what_came_later() -> None:
-    """It is as at the beginning."""
+def test_a_snapshot_of_an_older_version_lacks_later_fields() -> None:
+    """These fields have their initial values."""
     body = json.loads(json.dumps(FULL.json()))
     for name in ("config", "jumps", "accepted", "paused", "replay", "fallen"):
         del body[name]
@@ -81,27 +81,27 @@ def test_a_snapshot_of_an_older_version_lacks_what_came_later() -> None:
     assert PipelineState.of(body) == replace(FULL, lanes={"0": lane}, **later)
 
 
-def test_a_lane_is_careful_until_enough_batches_were_clean() -> None:
-    """A new one is not."""
+def test_a_lane_is_careful_until_enough_batches_had_no_refused_row() -> None:
+    """A new lane is not careful."""
     assert [LaneState(clean=clean).careful for clean in (0, CLEAN - 1, CLEAN)] == [True, True, False]
     assert not PipelineState().get_lane("new").careful
 
 
-def test_a_batch_that_was_rewound_is_not_carried() -> None:
-    """Of its lane, and with a number in the span, whose both ends count."""
+def test_a_rewound_batch_does_not_count_as_processed() -> None:
+    """It is in the same lane, and its number is in the span. Both ends of the span count."""
     batch = Settled(lane="0", number=1, plan="p", run="r", at="", span=NOWHERE, counts={})
     others = [replace(batch, number=2), replace(batch, number=3), replace(batch, lane="1")]
     assert [FULL.is_carried(each) for each in (batch, *others)] == [False, False, True, True]
 
 
 def test_owners_are_found_with_their_lanes() -> None:
-    """The one that came first is the owner."""
+    """The first owner is the owner of the pipeline."""
     assert (FULL.owner, FULL.lanes_of("one"), FULL.lanes_of("nobody")) == (FULL.owners[0], ("0", "2"), ())
     assert (FULL.find_owner("two"), FULL.find_owner("nobody"), PipelineState().owner) == (FULL.owners[1], None, None)
 
 
-def test_destinations_are_what_they_were_when_the_last_run_opened() -> None:
-    """By this they are asked for a batch that is open."""
+def test_destinations_have_the_identities_of_the_last_opening() -> None:
+    """With these identities they are asked for an open batch."""
     assert FULL.identities == {"table": Identity(place="tables/orders", id="t", version=7)}
 
 
@@ -109,6 +109,6 @@ def test_destinations_are_what_they_were_when_the_last_run_opened() -> None:
     ("lane", "replay", "aside"),
     [("0", False, False), ("dlq/files", True, True), ("backfill-1/0", False, True), ("dlq", False, False)],
 )
-def test_lanes_beside_those_of_the_origin_are_known_by_their_names(lane: str, replay: bool, aside: bool) -> None:
-    """Those of replays and of backfills."""
+def test_lanes_of_replays_and_backfills_are_known_by_their_names(lane: str, replay: bool, aside: bool) -> None:
+    """Lanes of the origin are neither."""
     assert (is_replay(lane), is_aside(lane)) == (replay, aside)

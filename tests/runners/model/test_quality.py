@@ -1,4 +1,4 @@
-"""How rules of quality fared: in a batch, over a run, and from run to run."""
+"""Results of quality rules: in a batch, over a run, and from run to run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULES = [BETWEEN, COUNT]
 
 
 def found(unexpected: int = 1, *, rows: int = 10, observed: int = 10) -> list[dict[str, JSON]]:
-    """What both rules found of a batch with one value missing."""
+    """Return what both rules found in a batch with one missing value."""
     return [
         {
             "success": (rows - unexpected) / rows >= 0.9,
@@ -61,8 +61,8 @@ def told(*batches: list[dict[str, JSON]]) -> Quality:
     return quality
 
 
-def test_a_run_adds_up_what_its_batches_were_found_to_be() -> None:
-    """Of a rule about rows the share of rows, of one about batches that of batches."""
+def test_a_run_adds_up_the_results_of_its_batches() -> None:
+    """For a rule about rows this is the share of rows. For a rule about batches it is the share of batches."""
     rows, batches = told(found(1), found(3), found(0, observed=9)).json()
     assert (rows["rows"], rows["unexpected"], rows["batches"], rows["failed"]) == (30, 4, 3, 1)
     assert rows["share"] == pytest.approx(26 / 30)
@@ -71,22 +71,22 @@ def test_a_run_adds_up_what_its_batches_were_found_to_be() -> None:
     assert rows["rule"] == "expect_column_values_to_be_between(a) min_value 0"
 
 
-def test_what_the_definition_has_no_more_is_left_out() -> None:
-    """A batch that an earlier run judged by other rules counts nowhere."""
+def test_rules_that_the_definition_no_longer_has_are_omitted() -> None:
+    """A batch that an earlier run checked by other rules is not counted."""
     quality = Quality({"landing": {"rules": RULES[:1]}})
     quality.add(batch(), {"rules": found(), "gone": found()})
     assert (quality.json(), list(quality.validations)) == ([], [])
 
 
 def test_the_last_batches_are_kept_whole() -> None:
-    """So many of them as a report can hold."""
+    """The report keeps as many as it can hold."""
     kept = told(*[found()] * (MOST_VALIDATIONS + 5)).validations
     assert len(kept) == MOST_VALIDATIONS
     assert kept[-1]["meta"]["active_batch_definition"]["data_asset_name"] == "landing, lane 0, batch 25"
 
 
-def test_a_validation_result_is_one_of_great_expectations() -> None:
-    """Its own class reads it, with what it says of success, and its Data Docs render every expectation."""
+def test_a_validation_result_is_valid_for_great_expectations() -> None:
+    """A class of Great Expectations reads it, and Data Docs render every expectation."""
     gx.load()
     from great_expectations.core.expectation_validation_result import expectationSuiteValidationResultSchema
     from great_expectations.render.renderer import ValidationResultsPageRenderer
@@ -105,8 +105,8 @@ def test_a_validation_result_is_one_of_great_expectations() -> None:
     assert "30%" in page
 
 
-def test_the_format_is_that_of_the_pinned_version() -> None:
-    """What the report says of itself is what is installed."""
+def test_the_format_has_the_installed_version() -> None:
+    """The version that a report names is the installed version."""
     gx.load()
     from great_expectations import __version__
 
@@ -114,12 +114,12 @@ def test_the_format_is_that_of_the_pinned_version() -> None:
 
 
 def run(name: str, *batches: list[dict[str, JSON]]) -> dict[str, Any]:
-    """A run as the history has it."""
+    """Return a run as in the run history."""
     return {"run": name, "started_at": f"2026-01-{name}", "report": {"quality": told(*batches).json()}}
 
 
-def test_trends_go_from_run_to_run() -> None:
-    """The oldest first; a run that asked nothing is no point of the line."""
+def test_trends_list_the_runs_from_old_to_new() -> None:
+    """A run without checks has no point in the line."""
     rows, batches = compute_trends(
         [run("03", found(2)), {"run": "02", "started_at": "x", "report": None}, run("01", found(0))]
     )
@@ -127,8 +127,8 @@ def test_trends_go_from_run_to_run() -> None:
     assert [each["share"] for each in batches["runs"]] == [1, 1]
 
 
-def test_a_table_has_each_rule_with_its_share_in_each_run() -> None:
-    """Nothing is said to be all that is not; a run that did not ask it has none."""
+def test_a_table_shows_the_share_of_each_rule_in_each_run() -> None:
+    """A share below one is never shown as 100%. A run that did not check a rule has no share."""
     asked = [
         *compute_trends([run("02", found(1, rows=99_999)), run("01", found(0))]),
         *compute_trends([run("03", found(0))]),
@@ -144,7 +144,7 @@ def test_a_table_has_each_rule_with_its_share_in_each_run() -> None:
 
 
 def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With as many runs as the command shows, and a rule that names sixty values."""
+    """It has as many runs as the command shows, and a rule with sixty values."""
     monkeypatch.setenv("COLUMNS", "80")
     runs = [f"{number}".ljust(32, "0") for number in range(8)]
     options = {"column": "country", "value_set": [f"C{number}" for number in range(60)]}
@@ -158,8 +158,8 @@ def test_a_table_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[-1].split() == ["90.00%"] * 8
 
 
-def test_a_report_draws_how_each_rule_fared() -> None:
-    """As a line from 0 to 100%, with its figures for who cannot see it; one run is no line."""
+def test_a_report_plots_the_share_of_each_rule() -> None:
+    """The plot is a line from 0 to 100%, with its values as a label for screen readers. One run has no line."""
     shared = compute_trends([run("02", found(5)), run("01", found(0))])
     (section,) = render_quality({"quality": told(found(5)).json()}, shared)
     assert "<h2>Quality</h2>" in section
@@ -170,8 +170,8 @@ def test_a_report_draws_how_each_rule_fared() -> None:
     assert list(render_quality({}, ())) == []
 
 
-def test_a_rule_that_is_markup_stays_text() -> None:
-    """Whatever stands in a regular expression."""
+def test_a_rule_with_markup_is_shown_as_text() -> None:
+    """A regular expression may contain markup."""
     drawn = render_plot('"><script>', [{"share": 1.0}, {"share": 0.5}])
     assert "<script" not in drawn
     assert "&lt;script&gt;" in drawn
@@ -180,7 +180,7 @@ def test_a_rule_that_is_markup_stays_text() -> None:
 def test_the_command_reads_the_run_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run by run, the oldest first; with an empty history it says what is missing."""
+    """It lists the runs from old to new. With an empty history it reports what is missing."""
     (tmp_path / "orders.yaml").write_text(ORDERS)
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["quality", "orders.yaml"]) == 0

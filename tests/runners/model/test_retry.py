@@ -12,14 +12,14 @@ AWAY = TimeoutError("timed out")
 
 
 class Highest(random.Random):
-    """Dice that leave nothing to chance."""
+    """Dice that always give the longest wait."""
 
     def random(self) -> float:
         return 0.0
 
 
 def pauses(retry: RetryPolicy, times: int) -> list[float | None]:
-    """What is waited before each of so many tries, when nothing else takes time."""
+    """Return the waits before this many tries. The tries themselves take no time."""
     found: list[float | None] = []
     since = 0.0
     for tried in range(times):
@@ -30,39 +30,39 @@ def pauses(retry: RetryPolicy, times: int) -> list[float | None]:
 
 @pytest.mark.promise("SS-23")
 def test_waits_double_from_a_second_to_five_minutes() -> None:
-    """As they are by default, tried for ever and for as long as it takes."""
+    """These are the default waits, here without a limit of attempts or time."""
     retry = RetryPolicy(attempts=FOR_EVER, within=float("inf"))
     assert pauses(retry, 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     assert retry.pause(AWAY, tried=100_000, since=0, dice=Highest()) == 300
 
 
 @pytest.mark.promise("SS-23")
-def test_after_so_many_attempts_nothing_is_tried_any_more() -> None:
-    """Seven by default, which outlast a server that is away for a minute; none with 0."""
+def test_no_more_is_tried_after_the_last_attempt() -> None:
+    """The default is seven attempts, which outlast a server that is down for a minute. With 0 there are none."""
     assert pauses(RetryPolicy(), 9) == [1, 2, 4, 8, 16, 32, 64, None, None]
     assert pauses(NEVER, 1) == [None]
 
 
-def test_no_wait_ends_after_the_time_that_all_of_them_may_take() -> None:
-    """1 + 2 + 4 are 7 seconds; the next 8 would end after 15."""
+def test_no_wait_ends_after_the_total_time() -> None:
+    """The first three waits are 7 seconds. The next wait of 8 seconds would end after 15."""
     assert pauses(RetryPolicy(within=14), 5) == [1, 2, 4, None, None]
 
 
-def test_what_does_not_pass_by_itself_is_not_tried_again() -> None:
-    """However many attempts there are."""
+def test_a_lasting_error_is_not_tried_again() -> None:
+    """The number of attempts does not matter. `also` can make such an error transient."""
     assert RetryPolicy(attempts=FOR_EVER).pause(ValueError("no"), tried=0, since=0, dice=Highest()) is None
     assert RetryPolicy(also=["no"]).pause(ValueError("no"), tried=0, since=0, dice=Highest()) == 1
 
 
-def test_a_fifth_of_each_wait_is_left_to_chance() -> None:
-    """Many pipelines that failed at the same moment do not come back at the same moment."""
+def test_a_fifth_of_each_wait_is_random() -> None:
+    """Many pipelines that failed at the same moment do not all continue at the same moment."""
     dice = random.Random(7)
     found = {RetryPolicy(wait=100).pause(AWAY, tried=0, since=0, dice=dice) for _ in range(1_000)}
     assert all(80 < (pause or 0) <= 100 for pause in found)
     assert len(found) > 900
 
 
-def test_the_definitions_words_are_seconds() -> None:
-    """As everywhere."""
+def test_the_options_of_a_definition_become_seconds() -> None:
+    """Their words for durations are the same as in other options."""
     options = RetryOptions(attempts=3, wait="500ms", most="1m", within="1d", also=["ORA-1"])
     assert make_policy(options) == RetryPolicy(attempts=3, wait=0.5, most=60, within=86_400, also=["ORA-1"])

@@ -1,4 +1,4 @@
-"""What a definition says about a Spark that Wherry starts."""
+"""What a definition sets for a Spark that Wherry starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runners.model.spec import SparkOptions
 
 
 def test_a_master_is_a_setting_of_spark() -> None:
-    """Wherever it stands."""
+    """It may be an option or a part of `conf`."""
     conf = {"spark.master": "yarn"}
     assert SparkOptions(master="yarn").settings == SparkOptions(conf=conf).settings == conf
     assert SparkOptions(master="yarn", conf=conf).settings == conf
@@ -16,6 +16,6 @@ def test_a_master_is_a_setting_of_spark() -> None:
 
 
 def test_two_masters_are_refused() -> None:
-    """Nobody knows which one is meant."""
+    """Wherry cannot know which of them is right."""
     with pytest.raises(ValueError, match=r"master: 'yarn' and conf: spark\.master: 'local\[2\]' differ; remove one"):
         SparkOptions(master="yarn", conf={"spark.master": "local[2]"})

@@ -1,4 +1,4 @@
-"""What a person is told to type."""
+"""Texts for a terminal: commands to type, colours, tables and names."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from runners.model.text import (
         ("See in/FILE.csv; or --secrets FILE", "orders.yaml", "See in/FILE.csv; or --secrets FILE"),
     ],
 )  # fmt: skip
-def test_commands_name_the_definition_and_nothing_else_does(said: str, file: str, told: str) -> None:
-    """A file with spaces stands in quotes; another file that is to be given keeps its place."""
+def test_a_command_gets_the_file_of_the_definition(said: str, file: str, told: str) -> None:
+    """A file with spaces is quoted. Other placeholders stay."""
     assert with_file(said, file) == told
 
 
@@ -54,7 +54,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard output is a terminal that has colours."""
+    """Make standard output a terminal with colours."""
     monkeypatch.setattr(text, "sys", SimpleNamespace(stdout=Terminal(), stderr=None))
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -62,7 +62,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_a_command_at_a_terminal_has_colours_until_it_ends() -> None:
-    """What prints afterwards in the same process has none."""
+    """Later output of the same process has no colours."""
     with choose_colors(["status", "orders.yaml"]):
         assert paint("failed", "red") == "\x1b[31mfailed\x1b[0m"
     assert paint("failed", "red") == "failed"
@@ -79,32 +79,30 @@ def test_a_command_at_a_terminal_has_colours_until_it_ends() -> None:
         (["run", "--log-format=json"], "TERM", "xterm"),
     ],
 )
-def test_there_are_none_for_a_person_or_a_program_that_wants_none(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], name: str, value: str
-) -> None:
-    """By the environment, or by an option."""
+def test_colours_can_be_turned_off(monkeypatch: pytest.MonkeyPatch, words: list[str], name: str, value: str) -> None:
+    """The environment or an option turns them off."""
     monkeypatch.setenv(name, value)
     with choose_colors(words):
         assert paint("failed", "red") == "failed"
 
 
 @pytest.mark.usefixtures("terminal")
-def test_a_folder_may_be_called_json() -> None:
+def test_a_folder_named_json_keeps_colours() -> None:
     """Only an option asks for JSON."""
     with choose_colors(["run", "json", "--log-format", "text"]):
         assert paint("failed", "red") != "failed"
 
 
-def test_there_are_none_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a file, in a pipe, and where a stream is closed."""
+def test_output_that_is_no_terminal_has_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples are a file, a pipe and a closed stream."""
     monkeypatch.setattr(text, "sys", SimpleNamespace(stdout=io.StringIO(), stderr=None))
     with choose_colors(["status"]):
         assert paint("failed", "red") == "failed"
 
 
 @pytest.mark.usefixtures("terminal")
-def test_words_hints_and_errors_have_their_looks() -> None:
-    """A word that says how something went, what recedes behind a command, and the beginning of an error."""
+def test_words_hints_and_errors_have_colours() -> None:
+    """These are words for a result, the text before a command, and the beginning of an error."""
     with choose_colors([]):
         assert paint_word("succeeded ") == "\x1b[32msucceeded \x1b[0m"
         assert paint_word("orders") == "orders"
@@ -116,7 +114,7 @@ def test_words_hints_and_errors_have_their_looks() -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_colours_change_no_column() -> None:
+def test_colours_do_not_change_the_width_of_columns() -> None:
     """A table and sections are as wide with colours as without."""
     rows = [["orders", "failed", "x"], ["a", "succeeded", "y"]]
     plain = [table(["pipeline", "ended", ""], rows), format_sections([("run by", ["a", "b"])])]
@@ -128,12 +126,12 @@ def test_colours_change_no_column() -> None:
 
 @pytest.fixture(autouse=True)
 def width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal of 40 columns."""
+    """Set a terminal of 40 columns."""
     monkeypatch.setenv("COLUMNS", "40")
 
 
-def test_columns_stand_below_each_other_in_the_order_in_which_they_are_first_seen() -> None:
-    """A row without a column has a gap there, and one that is no object has a column without a name."""
+def test_columns_are_aligned_in_the_order_in_which_they_first_appear() -> None:
+    """A row without a column has a gap. A row that is no object has a column without a name."""
     rows = [ShownRow(row={"id": 1, "at": None}), ShownRow(row={"id": 22, "tags": ["a"]}), ShownRow(row="{broken")]
     assert format_rows(rows) == [
         "  id  at    tags",
@@ -146,8 +144,8 @@ def test_columns_stand_below_each_other_in_the_order_in_which_they_are_first_see
     assert format_rows([]) == []
 
 
-def test_what_became_of_a_row_stands_before_it_and_why_below() -> None:
-    """The reason is wrapped, never cut."""
+def test_the_fate_of_a_row_is_before_it_and_the_reason_below() -> None:
+    """The reason is wrapped and never cut."""
     rows = [ShownRow(row={"id": 1}, lead="kept"), ShownRow(row={"id": 2}, lead="refused", note="not a number " * 4)]
     assert format_rows(rows) == [
         "           id",
@@ -158,15 +156,15 @@ def test_what_became_of_a_row_stands_before_it_and_why_below() -> None:
     ]
 
 
-def test_long_values_are_cut_so_that_the_table_fits() -> None:
-    """The longest columns lose most, and a short one stays whole."""
+def test_long_values_are_cut_to_fit_the_table() -> None:
+    """The longest columns are cut most, and a short one is whole."""
     lines = format_rows([ShownRow(row={"id": 4711, "note": "x" * 90, "more": "y" * 90})])
     assert lines == ["  id    note             more", f"  4711  {'x' * 14}…  {'y' * 14}…"]
     assert max(map(measure_width, lines)) == 40
 
 
-def test_columns_for_which_there_is_no_room_are_counted() -> None:
-    """No value is cut below twelve columns of the terminal for one more."""
+def test_columns_that_do_not_fit_are_counted() -> None:
+    """No value is cut below twelve characters to make room for another column."""
     row = {f"column_{number}": "value " * 9 for number in range(9)}
     lines = format_rows([ShownRow(row=row)])
     assert lines[0].endswith("+8 columns")
@@ -174,8 +172,8 @@ def test_columns_for_which_there_is_no_room_are_counted() -> None:
     assert max(map(measure_width, lines)) <= 40
 
 
-def test_wide_rows_are_whole() -> None:
-    """Every column, every value, and the reason in one line."""
+def test_wide_output_shows_whole_rows() -> None:
+    """It shows every column, every value, and the reason in one line."""
     row = {f"column_{number}": "value " * 9 + str(number) for number in range(9)}
     lines = format_rows([ShownRow(row=row, note="why " * 20 + "not")], wide=True)
     assert len(lines) == 3
@@ -184,21 +182,21 @@ def test_wide_rows_are_whole() -> None:
     assert lines[2].endswith("why not")
 
 
-def test_wide_letters_take_two_columns() -> None:
-    """Tables of data and of figures align in Japanese, too; a mark on a letter takes none."""
+def test_wide_characters_take_two_columns() -> None:
+    """Tables of rows and of counts are aligned in Japanese too. A combining mark takes no column."""
     lines = format_rows([ShownRow(row={"名前": "日本", "n": 1}), ShownRow(row={"名前": "abc", "n": 2})])
     assert lines == ["  名前  n", "  日本  1", "  abc   2"]
     assert table(["to", "rows"], [["日本", "1"], ["a", "2"]]).splitlines() == ["to    rows", "日本  1", "a     2"]
     assert (measure_width("e\u0301"), fit_text("日本語", 5), fit_text("日本語", 4)) == (1, "日本…", "日…")
 
 
-def test_a_text_that_would_be_mistaken_stands_in_quotes() -> None:
-    """Blanks at an end, nothing at all, and the word for no value."""
+def test_an_ambiguous_text_is_quoted() -> None:
+    """Examples are spaces at an end, an empty text, and the word for a missing value."""
     assert format_rows([ShownRow(row={"a": " 12", "b": "", "c": "null", "d": None})])[1] == '  " 12"  ""  "null"  null'
 
 
-def test_data_moves_no_cursor() -> None:
-    """In names, values and reasons."""
+def test_values_cannot_control_the_terminal() -> None:
+    """This is true of names, values and reasons."""
     hostile = "a\x1b[2J\nb\u202e"
     lines = format_rows([ShownRow(row={hostile: hostile}, note=hostile)])
     assert len(lines) == 3
@@ -216,7 +214,7 @@ def test_data_moves_no_cursor() -> None:
     ],
 )
 def test_an_offset_is_shown_in_words(offset: Json, shown: str) -> None:
-    """A file with its time, or a version; one that an origin of another package made as it is."""
+    """It is a file with its time, or a version. An unknown offset of another package is shown as JSON."""
     assert show_offset(offset) == shown
 
 
@@ -229,13 +227,13 @@ def test_an_offset_is_shown_in_words(offset: Json, shown: str) -> None:
         ("s3://bucket/a..b/../c", "s3://bucket/c"),
     ],
 )
-def test_a_path_has_no_detours(path: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is relative to the working directory, as one would type it."""
+def test_a_path_is_shortened(path: str, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no detours, and is relative to the working directory as a user would type it."""
     monkeypatch.chdir(tmp_path)
     assert shorten_paths(path.format(tmp_path, tmp_path)) == shown
 
 
-def test_a_batch_is_named_with_its_lane_where_there_are_others() -> None:
-    """The only lane says nothing."""
+def test_a_batch_is_named_with_its_lane_if_there_are_several() -> None:
+    """The name of the only lane is omitted."""
     assert name_batch(3, "0", ["0"]) == name_batch(3, "0", []) == "batch 3"
     assert name_batch(3, "0", ["0", "1"]) == "batch 3 of lane 0"

@@ -1,4 +1,4 @@
-"""When a schedule is due: across changes of clocks, years and pauses, against a clock that is read minute by minute."""
+"""When a schedule is due, across clock changes, years and pauses. A clock that is read each minute is the reference."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ def times(**options: str) -> Timetable:
 
 
 def in_berlin(cron: str, start: str, count: int) -> list[str]:
-    """The next times of a line as a clock in Berlin shows them."""
+    """Return the next times of a cron line, as a clock in Berlin shows them."""
     due = times(cron=cron, time_zone="Europe/Berlin").list_following(utc(start), count)
     return [moment.astimezone(BERLIN).strftime("%d %H:%M%z") for moment in due]
 
 
 def test_a_job_at_half_past_two_runs_once_in_autumn() -> None:
-    """At the first of the two moments that are called so."""
+    """It runs at the first of the two moments with this time."""
     assert in_berlin("30 2 * * *", "2026-10-24T12:00", 2) == ["25 02:30+0200", "26 02:30+0100"]
 
 
 def test_a_job_at_half_past_two_runs_in_spring() -> None:
-    """At the end of the hour that is left out."""
+    """It runs at the end of the skipped hour."""
     assert in_berlin("30 2 * * *", "2026-03-28T12:00", 2) == ["29 03:00+0200", "30 02:30+0200"]
 
 
-def test_several_times_in_the_hour_that_is_left_out_are_one() -> None:
-    """All of them are due at its end."""
+def test_several_times_in_a_skipped_hour_are_one_run() -> None:
+    """The run is due at the end of that hour."""
     assert in_berlin("*/20 2,3 * * *", "2026-03-28T12:00", 4) == [
         "29 03:00+0200", "29 03:20+0200", "29 03:40+0200", "30 02:00+0200",
     ]  # fmt: skip
 
 
-def test_a_job_of_every_hour_goes_by_the_hours_that_there_are() -> None:
-    """An hour after the other, whatever they are called."""
+def test_an_hourly_job_runs_in_every_real_hour() -> None:
+    """Real hours count, not their names on the clock."""
     assert in_berlin("30 * * * *", "2026-03-29T00:00", 2) == ["29 01:30+0100", "29 03:30+0200"]
     assert in_berlin("30 * * * *", "2026-10-25T00:00", 3) == ["25 02:30+0200", "25 02:30+0100", "25 03:30+0100"]
 
 
-def test_a_day_that_is_left_out_altogether_has_its_run() -> None:
-    """Samoa had no 30th of December in 2011."""
+def test_a_skipped_day_still_has_its_run() -> None:
+    """Samoa skipped the 30th of December in 2011."""
     due = times(cron="30 2 30 * *", time_zone="Pacific/Apia").list_following(utc("2011-12-01T00:00"), 2)
     assert [moment.astimezone(ZoneInfo("Pacific/Apia")).strftime("%m-%d %H:%M") for moment in due] == [
         "12-31 00:00", "01-30 02:30",
@@ -66,7 +66,7 @@ def test_a_day_that_is_left_out_altogether_has_its_run() -> None:
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a line, with the numbers that it stands for."""
+    """A field of a cron line, with the numbers that it matches."""
 
     text: str
     numbers: frozenset[int]
@@ -118,7 +118,7 @@ class Line:
 
 
 def watched(zone: str, start: datetime, minutes: int) -> Iterator[tuple[datetime, datetime, list[datetime]]]:
-    """For each minute after `start` what a clock of the zone shows, and what of that is new or was left out."""
+    """Yield for each minute after `start` what a clock of the zone shows, and which times are new or were skipped."""
     latest = (start - timedelta(days=2)).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
     for number in range(-2 * 1440 + 1, minutes):
         moment = start + number * MINUTE
@@ -147,10 +147,11 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
-def test_it_is_due_when_somebody_who_watches_the_clock_would_say_so(zone: str, start: str) -> None:
-    """He fires what the clock shows for the first time or was made to leave out; a line of every hour what it shows.
+def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) -> None:
+    """A daily line fires for times that the clock shows first or skips. An hourly line fires for each time that it
+    shows.
 
-    50 lines in each place, over the two days around a change of its clocks.
+    Each zone has 50 lines over the two days around a clock change.
     """
     dice, began = random.Random(f"{zone} {start}"), utc(start)
     minutes = list(watched(zone, began, 2880))
@@ -166,8 +167,8 @@ def test_it_is_due_when_somebody_who_watches_the_clock_would_say_so(zone: str, s
 
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
-def test_the_next_one_is_the_same_from_wherever_one_asks(zone: str, start: str) -> None:
-    """What is due after a moment is the first of all that is due and later; between, before and behind agree."""
+def test_the_next_time_does_not_depend_on_the_moment_of_the_question(zone: str, start: str) -> None:
+    """The next time is the first of all later times. `list_between`, `list_following` and `find_last` agree."""
     dice = random.Random(f"{start} {zone}")
     for _ in range(20):
         timetable, began = times(cron=Line.roll(dice).text, time_zone=zone), utc(start)
@@ -179,13 +180,13 @@ def test_the_next_one_is_the_same_from_wherever_one_asks(zone: str, start: str) 
             assert timetable.find_last(began, asked) == max((moment for moment in due if moment <= asked), default=None)
 
 
-def test_a_leap_day_is_found_where_a_century_leaves_one_out() -> None:
+def test_a_leap_day_is_found_across_a_century_without_one() -> None:
     """After 2096 comes 2104."""
     assert times(cron="0 0 29 2 *").find_next(utc("2096-03-01T00:00")) == utc("2104-02-29T00:00")
 
 
-def test_every_counts_from_1970_and_not_from_when_it_was_asked() -> None:
-    """So a restart does not move it, and two schedulers agree."""
+def test_every_counts_from_1970_and_not_from_the_moment_of_the_question() -> None:
+    """A restart does not change the times, and two schedulers agree."""
     due = times(every="7m")
     first = due.find_next(utc("2026-01-01T00:00"))
     assert first is not None
@@ -194,14 +195,14 @@ def test_every_counts_from_1970_and_not_from_when_it_was_asked() -> None:
     assert due.find_next(first) == first + timedelta(minutes=7)
 
 
-def test_what_was_due_and_many_times_is_told_from_its_end() -> None:
-    """The last so many of a month of minutes."""
+def test_many_past_times_are_listed_from_the_end() -> None:
+    """The list has the last two minutes of a month."""
     due = times(every="1m").list_between(utc("2026-01-01T00:00"), utc("2026-02-01T00:00"), most=2)
     assert list(due) == [utc("2026-01-31T23:59"), utc("2026-02-01T00:00")]
 
 
-def test_a_year_of_seconds_is_looked_at_from_its_end() -> None:
-    """The last of them, without counting the others."""
+def test_a_year_of_seconds_is_listed_from_the_end() -> None:
+    """The last seconds are found without counting the others."""
     due = times(every="1s").list_between(utc("2026-01-01T00:00"), utc("2027-01-01T00:00"), most=1_000)
     assert (len(due), due[-1]) == (1_000, utc("2027-01-01T00:00"))
     assert due[0] == utc("2027-01-01T00:00") - timedelta(seconds=999)
@@ -209,15 +210,15 @@ def test_a_year_of_seconds_is_looked_at_from_its_end() -> None:
     assert list(few) == [utc(f"2026-01-01T0{hour}:00") for hour in (1, 2, 3)]
 
 
-def test_a_time_of_day_is_what_it_is_in_summer_and_in_winter() -> None:
-    """Four years of half past two: one a day, each on a day of its own."""
+def test_a_time_of_day_is_the_same_in_summer_and_in_winter() -> None:
+    """Four years of half past two have one run on each day."""
     due = times(cron="30 2 * * *", time_zone="Europe/Berlin").list_following(utc("2026-01-01T00:00"), 4 * 365)
     days = [moment.astimezone(BERLIN).date() for moment in due]
     assert days == [date(2026, 1, 1) + timedelta(days=number) for number in range(4 * 365)]
 
 
-def test_one_that_waits_for_another_has_no_times() -> None:
-    """It is due when the other has ended."""
+def test_a_schedule_after_another_pipeline_has_no_times() -> None:
+    """It is due when the other pipeline has ended."""
     assert make_timetable(ScheduleOptions(after="orders")) is None
 
 
@@ -231,8 +232,10 @@ def test_one_that_waits_for_another_has_no_times() -> None:
         ({"cron": "@daily", "time_zone": "../../etc/passwd"}, "time_zone: expected a time zone such as UTC"),
     ],
 )
-def test_what_says_no_time_is_refused_by_the_name_of_its_option(options: dict[str, str], said: str) -> None:
-    """With what was expected in its place."""
+def test_a_schedule_without_a_valid_time_is_refused_with_the_name_of_its_option(
+    options: dict[str, str], said: str
+) -> None:
+    """The error says what was expected."""
     with pytest.raises(ValueError) as raised:  # noqa: PT011  (the sentence is what is looked at)
         times(**options)
     assert said in str(raised.value)
