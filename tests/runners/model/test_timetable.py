@@ -89,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of crontab, and which minutes of which days it names."""
+    """A cron line, and the minutes and days that it matches."""
 
     minute: Field
     hour: Field
@@ -148,10 +148,10 @@ CHANGES = [
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) -> None:
-    """A daily line fires for times that the clock shows first or skips. An hourly line fires for each time that it
-    shows.
+    """A daily line fires for times that the clock shows first or skips.
 
-    Each zone has 50 lines over the two days around a clock change.
+    An hourly line fires for each time that the clock shows. Each zone has 50 lines over the two days around a clock
+    change.
     """
     dice, began = random.Random(f"{zone} {start}"), utc(start)
     minutes = list(watched(zone, began, 2880))

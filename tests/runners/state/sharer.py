@@ -1,7 +1,7 @@
 """A process that shares six lanes of numbers, without Spark: `python -m tests.runners.state.sharer FOLDER`.
 
-The ledger, the locks, the dispatcher and the company are the real ones. A batch is delivered by a file that is called
-by its plan; each event is told in a line.
+The ledger, the locks, the dispatcher and the lane coordination are the real ones. A file with the name of its plan
+stands for a delivered batch. Each event is printed as one line.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from runners.state.process_locks import StateLock, identify_host
 
 LANES = ("0", "1", "2", "3", "4", "5")
 ROWS = 300
-"""In each lane."""
+"""The number of rows in each lane."""
 MOST = 5
-"""Rows in a batch."""
+"""The largest number of rows in a batch."""
 HASH = "definition"
 
 
 class Numbers(Backlog):
-    """Each lane has the numbers up to `ROWS`; its offset is the last one."""
+    """Each lane has the numbers up to `ROWS`. Its offset is the last number."""
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         first = int(start or 0)
@@ -48,12 +48,12 @@ class Numbers(Backlog):
 
 
 def place_in(folder: Path) -> StateLocation:
-    """Where the state lies."""
+    """Return the location of the state."""
     return StateLocation(directory=folder / "state", schema="", name="numbers")
 
 
 def main(folder: Path) -> None:
-    """Carry with the others until all is carried."""
+    """Process rows with the other runs until no rows are left."""
     place, landed = place_in(folder), folder / "landed"
     place.make()
     landed.mkdir(exist_ok=True)

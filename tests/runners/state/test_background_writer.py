@@ -1,4 +1,4 @@
-"""What is written beside is never waited for, and what is lost is counted."""
+"""Nothing waits for the background writer, and lost items are counted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from runners.state.background_writer import BackgroundWriter
 
 
-def test_what_is_put_is_written_in_its_order() -> None:
-    """And the flush says when all of it is."""
+def test_items_are_written_in_their_order() -> None:
+    """The flush returns whether all items are written."""
     written: list[int] = []
     scribe: BackgroundWriter[int] = BackgroundWriter(written.extend)
     for number in range(100):
@@ -19,8 +19,8 @@ def test_what_is_put_is_written_in_its_order() -> None:
     assert (scribe.dropped, scribe.error) == (0, "")
 
 
-def test_one_that_hangs_takes_what_fits_and_drops_the_rest() -> None:
-    """`put` comes back each time; all but the one being written and those in the room are counted as lost."""
+def test_a_writer_that_hangs_takes_what_fits_and_drops_the_rest() -> None:
+    """`put` always returns. Items that are neither being written nor in the queue are counted as lost."""
     hanging, go = threading.Event(), threading.Event()
     written: list[int] = []
 
@@ -42,8 +42,8 @@ def test_one_that_hangs_takes_what_fits_and_drops_the_rest() -> None:
     assert written == [0, 1, 2, 3]
 
 
-def test_one_that_fails_loses_what_it_had_and_goes_on() -> None:
-    """The next items are tried again."""
+def test_a_writer_that_fails_loses_its_items_and_continues() -> None:
+    """The next items are tried."""
     written: list[int] = []
 
     def write(items: Sequence[int]) -> None:
@@ -59,8 +59,8 @@ def test_one_that_fails_loses_what_it_had_and_goes_on() -> None:
     assert (scribe.dropped, scribe.error) == (1, "No space left on device")
 
 
-def test_its_thread_ends_when_there_is_nothing_to_write_and_begins_again() -> None:
-    """Many histories cost no thread each."""
+def test_the_thread_ends_when_the_queue_is_empty_and_starts_again_later() -> None:
+    """Many histories do not keep one thread each."""
     written: list[int] = []
     threads: set[threading.Thread] = set()
 
@@ -79,8 +79,8 @@ def test_its_thread_ends_when_there_is_nothing_to_write_and_begins_again() -> No
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_nothing_is_started_before_there_is_something_to_write() -> None:
-    """And a flush of nothing does not wait."""
+def test_no_thread_starts_before_the_first_item() -> None:
+    """A flush of an empty queue does not wait."""
     before = threading.active_count()
     assert BackgroundWriter(lambda items: None).flush(0)
     assert threading.active_count() == before

@@ -1,4 +1,4 @@
-"""The rows of a decided batch, read in this process out of the files in which they lie."""
+"""The rows of a decided batch, read by this process from their files."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ STATE = StructField("state", IntegerType())
 
 
 def lie(folder: Path, columns: Sequence[StructField], *rows: Mapping[str, Any]) -> FolderStore:
-    """Rows as they were decided, the first section of a batch."""
+    """Store rows of a decided batch as its first section."""
     store = FolderStore(folder)
     store.put("p-0", rows, StructType(list(columns)))
     return store
 
 
 def decided(*branches: str, nacked: int = 0, **more: Any) -> DecidedBatch:
-    """A batch of one section for these destinations."""
+    """Return a decision of one section for these destinations."""
     counts = Counts(read=9, nacked=nacked, branches={name: BranchCounts(expected=1) for name in branches})
     return DecidedBatch(path="p", counts=counts, window=NackWindow(), **{"sections": 1, "bases": {}, **more})
 
@@ -42,15 +42,15 @@ def ids(rows: BatchRows) -> list[int]:
     return [row["id"] for row in table.to_pylist()]
 
 
-def test_a_destination_gets_the_rows_that_no_stage_took_away(tmp_path: Path) -> None:
-    """Those that were filtered or refused stay behind."""
+def test_a_destination_gets_the_rows_that_no_stage_removed(tmp_path: Path) -> None:
+    """Filtered and refused rows are left out."""
     rows = [{"state": state, "live": {"id": at} if state == 0 else None} for at, state in enumerate((0, 1, -1, 0))]
     store = lie(tmp_path, [STATE, StructField("live", ROW)], *rows)
     assert ids(select_rows_for(NO_SPARK, store, decided("a", "b"), "b")) == [0, 3]
 
 
-def test_a_destination_with_stages_of_its_own_gets_its_own_rows(tmp_path: Path) -> None:
-    """What it filtered is in the others."""
+def test_a_destination_with_separate_stages_gets_the_rows_of_these_stages(tmp_path: Path) -> None:
+    """Rows that its stages filtered are left out."""
     columns = [STATE, StructField("live", ROW), StructField("b1", ROW), StructField("f1", IntegerType())]
     rows = [{"state": 0, "live": {"id": at}, "b1": {"id": 10 + at}, "f1": at % 2} for at in range(4)]
     store = lie(tmp_path, columns, *rows)
@@ -59,8 +59,8 @@ def test_a_destination_with_stages_of_its_own_gets_its_own_rows(tmp_path: Path) 
     assert ids(select_rows_for(NO_SPARK, store, decision, "b")) == [10, 12]
 
 
-def test_rows_that_lie_by_themselves_come_with_their_files(tmp_path: Path) -> None:
-    """All of them are live."""
+def test_rows_in_separate_files_come_with_these_files(tmp_path: Path) -> None:
+    """All rows in these files are live."""
     store = lie(tmp_path, [STATE], {"state": -1})
     store.put(f"p{LIVE}-0", [{"id": 7}, {"id": 8}], ROW)
     rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
@@ -68,15 +68,15 @@ def test_rows_that_lie_by_themselves_come_with_their_files(tmp_path: Path) -> No
     assert [*(rows.files() or {}).values()] == [*(tmp_path / f"p{LIVE}-0").iterdir()]
 
 
-def test_rows_that_lie_among_others_have_no_files_of_their_own(tmp_path: Path) -> None:
-    """A file with more than these rows is none of them."""
+def test_rows_in_mixed_files_have_no_files(tmp_path: Path) -> None:
+    """A file with other rows cannot be used for these rows."""
     store = lie(tmp_path, [STATE, StructField("live", ROW)], {"state": 0, "live": {"id": 1}})
     rows = select_rows_for(NO_SPARK, store, decided("a"), "a")
     assert (rows.files(), rows.count()) == (None, 1)
 
 
-def test_a_refused_row_says_where_it_stood_in_the_batch(tmp_path: Path) -> None:
-    """Its block's place, and its number there."""
+def test_a_refused_row_has_its_position_in_the_batch(tmp_path: Path) -> None:
+    """The position is computed from its block and its number in the block."""
     nack = StructType([StructField("code", StringType())])
     rows = [
         {"part": "x", "block": 0, "row": 0, "state": 0, NACKED: None},
@@ -94,22 +94,22 @@ def test_a_refused_row_says_where_it_stood_in_the_batch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{"nacked": 10_001}, {"sections": 2}, {"again": True}])
-def test_many_refused_rows_and_scattered_ones_are_sparks(tmp_path: Path, more: Mapping[str, Any]) -> None:
+def test_many_or_scattered_refused_rows_are_left_to_spark(tmp_path: Path, more: Mapping[str, Any]) -> None:
     """This process does not read them."""
     store = lie(tmp_path, [*PLACE, STATE, StructField(NACKED, ROW)])
     assert RefusedRows(NO_SPARK, store, decided(**more)).table() is None
 
 
-def test_the_refused_rows_are_as_many_as_were_counted(tmp_path: Path) -> None:
-    """Whether they are read or not."""
+def test_the_number_of_refused_rows_is_the_counted_number(tmp_path: Path) -> None:
+    """It does not matter whether they are read."""
     rows = RefusedRows(NO_SPARK, FolderStore(tmp_path), decided(nacked=3))
     assert rows.count() == replace(rows).count() == 3
 
 
-def test_a_spark_that_has_yet_to_start_is_asked_for_refused_rows_first(
+def test_refused_rows_are_read_before_a_column_needs_a_spark_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A column needs a Spark that is up, and reading starts it."""
+    """A column needs a running Spark, and reading the rows starts it."""
 
     class Unread(FolderStore):
         def read(self, spark: SparkSession, name: str) -> DataFrame:

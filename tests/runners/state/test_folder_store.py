@@ -1,4 +1,7 @@
-"""Decided rows pass through this process; what lies there, and what is read of it, is what Spark would have."""
+"""Decided rows that pass through this process.
+
+The files, and the rows that are read back, are the same as with Spark.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +38,17 @@ EVERYTHING = """
 
 
 def texts(frame: DataFrame) -> list[str]:
-    """The rows as text, for NaN is not equal to itself and Python knows no year 10000."""
+    """Return the rows as texts, because NaN is not equal to itself and Python has no year 10000."""
     return sorted(row[0] for row in frame.selectExpr("to_json(struct(*))").collect())
 
 
 def shown(table: Any) -> str:
-    """The same."""
+    """Return the table as text, because NaN is not equal to itself."""
     return str(table.to_string(preview_cols=99))
 
 
-def test_what_passes_through_this_process_is_what_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
-    """Every type, at its ends, to the process that wrote it and to the next one."""
+def test_rows_that_pass_through_this_process_equal_those_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    """Every type is compared at its limits, in the process that wrote the rows and in the next one."""
     frame = spark.sql(EVERYTHING)
     store, other = FolderStore(tmp_path / "few"), FolderStore(tmp_path / "spark")
     assert store.write_few("batch-0", frame).num_rows == 3
@@ -57,8 +60,8 @@ def test_what_passes_through_this_process_is_what_spark_writes(spark: SparkSessi
         assert texts(found) == texts(expected)
 
 
-def test_what_stands_beside_a_column_is_kept(spark: SparkSession, tmp_path: Path) -> None:
-    """Such as the length that a text may have: parquet knows no such thing."""
+def test_the_metadata_of_a_column_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """An example is the maximum length of a text, which parquet does not have."""
     frame = spark.range(1).select(F.lit("x").alias("name", metadata={"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}))
     FolderStore(tmp_path).write_few("batch-0", frame)
     found = FolderStore(tmp_path).read(spark, "batch-0").schema
@@ -66,15 +69,17 @@ def test_what_stands_beside_a_column_is_kept(spark: SparkSession, tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["interval '1' day", "parse_json('1')", "NULL"])
-def test_types_that_arrow_has_otherwise_go_through_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Nothing is written then, and nothing computed."""
+def test_types_that_arrow_represents_differently_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    """Then nothing is written and nothing is computed."""
     store = FolderStore(tmp_path)
     assert store.write_few("batch-0", spark.sql(f"SELECT {kind} as x")) is None
     assert not (tmp_path / "batch-0").exists()
 
 
-def test_rows_that_do_not_fit_go_through_spark() -> None:
-    """Where they are more than Spark was told may come back."""
+def test_a_result_that_is_too_large_is_left_to_spark() -> None:
+    """Spark limits the size of a result."""
 
     def too_large() -> None:
         said = "Total size of serialized results of 2 tasks (9 MiB) is bigger than spark.driver.maxResultSize"
@@ -85,10 +90,10 @@ def test_rows_that_do_not_fit_go_through_spark() -> None:
 
 
 @pytest.mark.parametrize("write", [FolderStore.write, FolderStore.write_few])
-def test_what_lies_there_is_read_here_as_spark_reads_it(
+def test_stored_rows_are_read_here_as_spark_reads_them(
     spark: SparkSession, tmp_path: Path, write: Callable[[FolderStore, str, DataFrame], Any]
 ) -> None:
-    """Every type, at its ends, beside others and inside a column."""
+    """Every type is compared at its limits, as a column and inside a column."""
     frame = spark.sql(EVERYTHING)
     inside = frame.select("id", F.struct("*").alias("live"))
     store = FolderStore(tmp_path)
@@ -101,8 +106,8 @@ def test_what_lies_there_is_read_here_as_spark_reads_it(
         assert shown(table) == shown(expected.sort_by("id"))
 
 
-def test_only_the_wanted_columns_are_read_here(spark: SparkSession, tmp_path: Path) -> None:
-    """In the order in which they lie there, of all files."""
+def test_only_the_wanted_columns_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """They keep their order, and come from all files."""
     store = FolderStore(tmp_path)
     store.write("spark-0", spark.range(0, 40_000, 1, 3).selectExpr("id", "'x' as other", "id + 1 as next"))
     found = store.scan("spark-0", lambda name: name != "other")
@@ -112,8 +117,8 @@ def test_only_the_wanted_columns_are_read_here(spark: SparkSession, tmp_path: Pa
     assert rows["next"].to_pylist() == [*range(1, 40_001)]
 
 
-def test_what_is_large_or_elsewhere_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Where nothing lies here, Spark has written it somewhere else. How large it is unpacked counts."""
+def test_rows_that_are_large_or_elsewhere_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """If this machine has no files, Spark has written them elsewhere. The unpacked size counts."""
     store = FolderStore(tmp_path, read_bytes=500_000)
     assert store.scan("batch-0", lambda _: True) is None
     store.write("batch-0", spark.range(1_000).selectExpr("id", "concat(id, repeat('x', 1000)) as long"))
@@ -122,7 +127,7 @@ def test_what_is_large_or_elsewhere_is_left_to_spark(spark: SparkSession, tmp_pa
 
 
 def test_long_rows_are_read_few_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
-    """So that a piece takes about as much memory whatever its rows are."""
+    """Each piece takes about the same memory."""
     store = FolderStore(tmp_path, piece_bytes=100_000)
     store.write("batch-0", spark.range(0, 1_000, 1, 1).selectExpr("concat(id, repeat('x', 1000)) as long"))
     found = store.scan("batch-0", lambda _: True)
@@ -131,7 +136,7 @@ def test_long_rows_are_read_few_at_a_time(spark: SparkSession, tmp_path: Path) -
 
 
 def test_days_of_another_calendar_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark notes beside such files that it wrote them so, and goes by that when it reads them."""
+    """Spark records the calendar in such files, and uses that when it reads them."""
     store, name = FolderStore(tmp_path), "spark.sql.parquet.datetimeRebaseModeInWrite"
     before = spark.conf.get(name)
     spark.conf.set(name, "LEGACY")

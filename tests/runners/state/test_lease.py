@@ -1,4 +1,4 @@
-"""What an owner knows of its own lease, and how it keeps it."""
+"""What an owner knows of its lease, and how it keeps the lease."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEASE = 60.0
 
 
 class Slow(MemoryLedger):
-    """Takes five seconds for each append."""
+    """A ledger that takes five seconds for each append."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Slow(MemoryLedger):
 
 
 def owning(bench: Bench) -> Bench:
-    """The same run, with a lease."""
+    """Return the same run with a lease."""
     clock = bench.dispatcher.clock
     journal = Journal(bench.ledger, Lease(clock, LEASE))
     journal.acquire({"pipeline": "orders"})
@@ -45,7 +45,7 @@ def owning(bench: Bench) -> Bench:
 
 
 def moved(bench: Bench, seconds: float) -> Bench:
-    """The same, so much later."""
+    """Return the same run after so many seconds."""
     clock = bench.dispatcher.clock
     assert isinstance(clock, ManualClock)
     clock.move(seconds)
@@ -53,24 +53,24 @@ def moved(bench: Bench, seconds: float) -> Bench:
 
 
 def kinds(bench: Bench, behind: int) -> list[str]:
-    """What was recorded since."""
+    """Return the kinds of the entries since then."""
     return [entry.kind for entry in bench.ledger.read(behind)]
 
 
 def tenure_of(bench: Bench) -> Lease:
-    """Its lease."""
+    """Return the lease of the run."""
     assert bench.journal.tenure is not None
     return bench.journal.tenure
 
 
-def test_a_clock_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux has one that does, and it is the one that is read."""
+def test_the_clock_runs_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the Linux clock that includes the time of sleep."""
     monkeypatch.setattr(time, "clock_gettime", {time.CLOCK_BOOTTIME: 7.0}.__getitem__)
     assert Clock().elapsed() == 7.0
 
 
 def test_a_lease_counts_from_before_the_append() -> None:
-    """Others may have seen the entry as soon as it was written, and nobody earlier."""
+    """Other processes may see the entry as soon as it is written, but not earlier."""
     clock = ManualClock(seconds=100)
     journal = Journal(Slow(clock), Lease(clock, LEASE))
     journal.acquire({"pipeline": "orders"})
@@ -82,7 +82,7 @@ def test_a_lease_counts_from_before_the_append() -> None:
 
 @pytest.mark.promise("HP-06")
 def test_a_long_batch_keeps_its_lease_alive() -> None:
-    """While a runner works for an hour the dispatcher wakes up each third of a lease, and says that it is there."""
+    """A runner works for an hour. The dispatcher wakes up after each third of a lease and renews it."""
     bench = owning(Bench())
     bench.turn()
     behind = bench.journal.state.seq
@@ -96,8 +96,8 @@ def test_a_long_batch_keeps_its_lease_alive() -> None:
     assert kinds(bench, behind) == ["renew"] * 180
 
 
-def test_every_entry_renews_it() -> None:
-    """Who settles a batch now and then has nothing else to say."""
+def test_every_entry_renews_the_lease() -> None:
+    """A run that settles batches often enough records no other entries."""
     bench = owning(Bench(rows=3))
     bench.turn()
     behind = bench.journal.state.seq
@@ -109,7 +109,7 @@ def test_every_entry_renews_it() -> None:
 
 
 def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -> None:
-    """A run that goes on and has nothing to do says so every 200 seconds; with the plan no append more is made."""
+    """An idle run that follows renews it every 200 seconds. The plan needs no additional append."""
     run = Going()
     owning(run)
     run.after(0, rows=3)
@@ -129,8 +129,8 @@ def test_an_idle_owner_takes_a_long_lease_and_a_short_one_with_its_next_plan() -
     assert run.journal.state.owner["lease"] == LEASE
 
 
-def test_a_stop_is_heard_with_a_word_in_a_long_batch() -> None:
-    """Nothing more is planned then."""
+def test_a_stop_is_noticed_when_the_lease_is_renewed_in_a_long_batch() -> None:
+    """No other batch is planned then."""
     bench = owning(Bench())
     bench.turn()
     bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
@@ -139,8 +139,8 @@ def test_a_stop_is_heard_with_a_word_in_a_long_batch() -> None:
     assert bench.dispatcher.stopping == "the night"
 
 
-def test_nothing_is_said_while_spark_does_not_answer() -> None:
-    """An owner whose work stands still loses its pipeline, and is told so when it goes on."""
+def test_no_lease_is_renewed_while_spark_does_not_answer() -> None:
+    """An owner whose work is blocked loses its pipeline, and gets an error when it continues."""
     bench = owning(Bench())
     bench.turn()
     behind = bench.journal.state.seq
@@ -156,8 +156,8 @@ def test_nothing_is_said_while_spark_does_not_answer() -> None:
     assert kinds(bench, behind) == ["acquire"]
 
 
-def test_what_goes_wrong_in_a_run_that_lost_its_pipeline_is_that_it_did() -> None:
-    """Its write fails because the next owner has fenced it, and that is not what a person is told."""
+def test_a_run_that_lost_its_pipeline_reports_only_that_loss() -> None:
+    """Its write fails because the next owner fenced it, but that is not the error that the user sees."""
     bench = owning(Bench())
     bench.turn()
     Journal(bench.ledger).acquire({"pipeline": "orders", "host": "elsewhere", "pid": 7})
@@ -169,8 +169,8 @@ def test_what_goes_wrong_in_a_run_that_lost_its_pipeline_is_that_it_did() -> Non
         tenure_of(bench).secure()
 
 
-def test_a_runner_begins_nothing_until_a_lease_that_was_slept_through_is_renewed() -> None:
-    """It wakes the dispatcher, whose next turn renews the lease; the pipeline is still this run's."""
+def test_a_runner_begins_no_work_before_an_expired_lease_is_renewed() -> None:
+    """It wakes the dispatcher, which renews the lease at its next turn. The run still has the pipeline."""
     bench = owning(Bench())
     bench.turn()
     tenure = tenure_of(bench)
@@ -191,8 +191,8 @@ def test_a_runner_begins_nothing_until_a_lease_that_was_slept_through_is_renewed
     runner.join()
 
 
-def test_a_runner_begins_nothing_once_somebody_else_has_the_pipeline() -> None:
-    """Whether that was known before, or is heard while it waits."""
+def test_a_runner_begins_no_work_after_another_run_took_the_pipeline() -> None:
+    """The loss may be known before, or be noticed while the runner waits."""
     clock = ManualClock()
     tenure = Lease(clock, LEASE)
     tenure.wake = tenure.lose
@@ -204,8 +204,8 @@ def test_a_runner_begins_nothing_once_somebody_else_has_the_pipeline() -> None:
         tenure.secure()
 
 
-def test_a_runner_whose_lease_is_fresh_waits_for_nobody() -> None:
-    """Until a quarter of it is left."""
+def test_a_runner_with_a_fresh_lease_does_not_wait() -> None:
+    """The lease is fresh while at least a quarter of it is left."""
     clock = ManualClock()
     tenure = Lease(clock, LEASE)
     tenure.wake = lambda: pytest.fail("nobody is to be woken")
@@ -216,8 +216,8 @@ def test_a_runner_whose_lease_is_fresh_waits_for_nobody() -> None:
     tenure.secure()
 
 
-def test_where_a_scheduler_is_the_lock_nothing_is_renewed() -> None:
-    """No lease, no words."""
+def test_without_a_lease_nothing_is_renewed() -> None:
+    """This is the case if a scheduler keeps a second run away."""
     bench = Bench()
     bench.turn()
     assert bench.dispatcher.patience() is None

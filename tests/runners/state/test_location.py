@@ -1,4 +1,4 @@
-"""Where a state lies."""
+"""The location of a state."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from runners.state.location import StateLocation
 
 
 def made(directory: Path) -> int:
-    """The mode of a state's directory once a run has made it."""
+    """Return the mode of a state's directory after a run has made it."""
     StateLocation(directory=directory, schema="", name="orders").make()
     return directory.stat().st_mode & 0o7777
 
 
-def test_a_state_is_its_owners_alone(tmp_path: Path) -> None:
-    """Rows are kept in it."""
+def test_only_its_owner_can_read_a_new_state(tmp_path: Path) -> None:
+    """It contains rows."""
     before = os.umask(0)
     try:
         assert made(tmp_path / ".wherry" / "orders") == 0o700
@@ -28,10 +28,10 @@ def test_a_state_is_its_owners_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "warned"), [(0o770, False), (0o2770, False), (0o750, False), (0o755, True), (0o701, True)]
 )
-def test_a_state_that_is_there_keeps_its_mode(
+def test_an_existing_state_keeps_its_mode(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, warned: bool
 ) -> None:
-    """A group may share it; that every user of the machine can look into it is said."""
+    """A group may share it. Wherry warns if every user of the machine can read it."""
     tmp_path.chmod(mode)
     assert made(tmp_path) == mode
     said = [

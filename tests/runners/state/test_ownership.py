@@ -1,4 +1,4 @@
-"""Who may take a pipeline, and when: nobody's, a dead one's, or after a whole lease without a word."""
+"""When a run may take a pipeline: it has no owner, its owner is dead, or its owner was silent for a whole lease."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MINUTES = timedelta(minutes=1)
 
 
 class Waiting(ManualClock):
-    """A clock on which something happens while somebody waits: at the second, or not at all."""
+    """A clock that calls a function at a given second of a wait."""
 
     def __init__(self, ahead: timedelta = timedelta()) -> None:
         super().__init__(time=datetime.now(timezone.utc) + ahead)
@@ -68,7 +68,7 @@ class Waiting(ManualClock):
 
 
 class Shop:
-    """A ledger with an owner, and others who want the pipeline."""
+    """A ledger with an owner, and other runs that want the pipeline."""
 
     def __init__(self, folder: Path, *, schema: str = "") -> None:
         self.ledger = MemoryLedger()
@@ -77,7 +77,7 @@ class Shop:
         self.locks: list[StateLock] = []
 
     def owner(self, lease: float = 60, **who: JSON) -> Journal:
-        """Somebody who has the pipeline, with a lease of so many seconds for what is in flight."""
+        """Return the journal of an owner, with a lease of so many seconds for work in flight."""
         clock = ManualClock(seconds=123)
         journal = Journal(self.ledger, Lease(clock, lease))
         journal.acquire({"pipeline": "orders", **ELSEWHERE, **who})
@@ -85,19 +85,19 @@ class Shop:
         return journal
 
     def locked(self, name: str = "lock") -> StateLock:
-        """A lock that somebody has."""
+        """Return a lock that is held."""
         lock = StateLock(self.place.lock.with_name(name))
         assert lock.acquire()
         return lock
 
     def taker(self, name: str = "lock", take_over: str = "") -> Takeover:
-        """A run that wants it, with this lock."""
+        """Return the takeover of a run that wants the pipeline, with this lock."""
         lock = StateLock(self.place.lock.with_name(name))
         lock.acquire()
         return Takeover(pipeline="orders", place=self.place, lock=lock, clock=self.clock, take_over=take_over)
 
     def takes(self, taking: Takeover | None = None) -> Journal:
-        """Take it, or be refused."""
+        """Take the pipeline, or raise."""
         journal = Journal(self.ledger, Lease(ManualClock(), 60))
         journal.acquire({"pipeline": "orders", **ELSEWHERE, "host": "here", "pid": 8}, may=(taking or self.taker()).may)
         return journal
@@ -105,18 +105,18 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
-    """A state in a directory."""
+    """Return a shop with a state in a directory."""
     return Shop(tmp_path)
 
 
 def long_ago(shop: Shop) -> None:
-    """It is an hour later, by all clocks."""
+    """Move the clock to an hour later."""
     shop.clock.time += 60 * MINUTES
 
 
 @pytest.mark.promise("CN-20")
-def test_a_second_run_is_told_who_has_it_and_since_when(shop: Shop) -> None:
-    """At once, while the lease is not over by the time of day; nothing is recorded."""
+def test_a_second_run_is_refused_with_the_owner_and_its_start(shop: Shop) -> None:
+    """It is refused at once while the lease is not over by the time of day. It records nothing."""
     owner = shop.owner()
     with pytest.raises(Owned) as refused:
         shop.takes()
@@ -129,8 +129,8 @@ def test_a_second_run_is_told_who_has_it_and_since_when(shop: Shop) -> None:
 
 
 @pytest.mark.promise("CN-20", "CN-23")
-def test_after_a_whole_lease_without_a_word_it_is_taken(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
-    """The lease passes on the taker's own clock, though the time of day says that it was over long ago."""
+def test_a_pipeline_is_taken_after_a_whole_lease_of_silence(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    """The taker waits by its clock, even if the lease ended long ago by the time of day."""
     owner = shop.owner(lease=60)
     long_ago(shop)
     with caplog.at_level(logging.WARNING, "wherry"):
@@ -142,8 +142,8 @@ def test_after_a_whole_lease_without_a_word_it_is_taken(shop: Shop, caplog: pyte
 
 
 @pytest.mark.parametrize("second", [1, 59, 60])
-def test_one_word_of_the_owner_is_enough_to_be_refused(shop: Shop, second: int) -> None:
-    """Up to the last moment of the lease."""
+def test_one_entry_of_the_owner_is_enough_to_refuse_a_taker(shop: Shop, second: int) -> None:
+    """This is true up to the last moment of the lease."""
     owner = shop.owner(lease=60)
     long_ago(shop)
     shop.clock.happens[second] = lambda: owner.renew(busy=True)
@@ -152,8 +152,8 @@ def test_one_word_of_the_owner_is_enough_to_be_refused(shop: Shop, second: int) 
     assert shop.clock.seconds == second
 
 
-def test_what_others_say_is_no_word_of_the_owner(shop: Shop) -> None:
-    """Somebody may ask a dead run to stop as often as he likes."""
+def test_entries_of_other_processes_do_not_count_for_the_owner(shop: Shop) -> None:
+    """Any process may ask a dead run to stop."""
     owner = shop.owner(lease=60)
     long_ago(shop)
     stop = Entry(kind="stop", body={"reason": "please"})
@@ -162,7 +162,7 @@ def test_what_others_say_is_no_word_of_the_owner(shop: Shop) -> None:
     assert shop.clock.seconds == 60
 
 
-def test_an_idle_owner_is_waited_for_as_long_as_it_said(shop: Shop) -> None:
+def test_an_idle_owner_has_a_longer_lease(shop: Shop) -> None:
     """Its lease is ten times as long."""
     owner = shop.owner(lease=60)
     owner.renew(busy=False)
@@ -172,8 +172,8 @@ def test_an_idle_owner_is_waited_for_as_long_as_it_said(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("minutes", [-10, 10])
-def test_clocks_that_differ_by_minutes_take_nothing_from_one_who_lives(tmp_path: Path, minutes: int) -> None:
-    """A clock that is fast sees a lease that seems to be over, waits, and hears a word; one that is slow refuses."""
+def test_clocks_that_differ_by_minutes_take_nothing_from_a_live_owner(tmp_path: Path, minutes: int) -> None:
+    """A fast clock sees a lease that seems over, waits, and then reads an entry. A slow clock refuses."""
     shop = Shop(tmp_path)
     shop.clock = Waiting(ahead=minutes * MINUTES)
     owner = shop.owner()
@@ -183,8 +183,8 @@ def test_clocks_that_differ_by_minutes_take_nothing_from_one_who_lives(tmp_path:
     owner.renew(busy=True)
 
 
-def test_of_two_who_wait_one_takes_it(shop: Shop) -> None:
-    """The other one finds a new owner, who lives."""
+def test_one_of_two_waiting_runs_takes_the_pipeline(shop: Shop) -> None:
+    """The other run finds a new live owner."""
     shop.owner()
     long_ago(shop)
     other = Takeover(pipeline="orders", place=shop.place, lock=StateLock(shop.place.lock), clock=Waiting(60 * MINUTES))
@@ -194,8 +194,8 @@ def test_of_two_who_wait_one_takes_it(shop: Shop) -> None:
 
 
 @pytest.mark.promise("CN-24")
-def test_an_owner_that_speaks_after_all_is_not_robbed(shop: Shop) -> None:
-    """Its word comes behind the wait, while Spark is being started; the append of the taker meets it."""
+def test_an_owner_that_records_an_entry_after_the_wait_keeps_the_pipeline(shop: Shop) -> None:
+    """The entry comes after the wait, while Spark starts. The append of the taker meets it."""
     owner = shop.owner()
     long_ago(shop)
     taking, journal = shop.taker(), Journal(shop.ledger)
@@ -206,8 +206,8 @@ def test_an_owner_that_speaks_after_all_is_not_robbed(shop: Shop) -> None:
     owner.renew(busy=True)
 
 
-def test_one_is_not_waited_for_twice(shop: Shop) -> None:
-    """What was waited for before Spark was started counts when the pipeline is taken."""
+def test_a_taker_waits_only_once(shop: Shop) -> None:
+    """A wait before the start of Spark counts when the pipeline is taken."""
     shop.owner()
     long_ago(shop)
     taking, journal = shop.taker(), Journal(shop.ledger)
@@ -217,15 +217,15 @@ def test_one_is_not_waited_for_twice(shop: Shop) -> None:
 
 
 @pytest.mark.promise("CN-20")
-def test_one_that_died_on_this_host_is_not_waited_for(shop: Shop) -> None:
-    """Its lock is free, which is proof; however fresh its last word is."""
+def test_a_dead_owner_on_this_host_is_replaced_at_once(shop: Shop) -> None:
+    """Its free lock proves that it is dead, even if its last entry is recent."""
     shop.owner(**identify_host())
     shop.takes()
     assert shop.clock.seconds == 0
 
 
-def test_one_that_is_frozen_on_this_host_is_waited_for(shop: Shop) -> None:
-    """It has its lock still; who takes over has another one, and by that one is judged in turn."""
+def test_a_taker_waits_for_a_frozen_owner_on_this_host(shop: Shop) -> None:
+    """The owner still has its lock. The taker has another lock, which later proves whether the taker is dead."""
     held, me = shop.locked(), identify_host()
     shop.owner(**me)
     second = shop.taker("lock-2")
@@ -242,7 +242,7 @@ def test_one_that_is_frozen_on_this_host_is_waited_for(shop: Shop) -> None:
     assert shop.clock.seconds == 60
 
 
-def test_one_that_dies_while_it_is_waited_for_is_waited_for_no_longer(shop: Shop) -> None:
+def test_the_wait_ends_when_the_owner_dies(shop: Shop) -> None:
     """Its lock is free then."""
     held = shop.locked()
     shop.owner(**identify_host())
@@ -252,16 +252,16 @@ def test_one_that_dies_while_it_is_waited_for_is_waited_for_no_longer(shop: Shop
     assert shop.clock.seconds == 5
 
 
-def test_one_that_is_about_to_begin_on_this_host_has_it(shop: Shop) -> None:
-    """Somebody has the lock, and nobody owns the pipeline yet."""
+def test_a_run_that_is_starting_on_this_host_keeps_the_pipeline(shop: Shop) -> None:
+    """The lock is held, but the pipeline has no owner yet."""
     shop.locked()
     with pytest.raises(Owned, match="already on this host"):
         shop.takes(shop.taker("lock-2"))
     assert shop.ledger.read() == []
 
 
-def test_who_is_told_to_takes_it_from_another_host_at_once(shop: Shop) -> None:
-    """Nobody waits; from a run on this host, which lives, it is not taken."""
+def test_a_forced_takeover_takes_the_pipeline_from_another_host_at_once(shop: Shop) -> None:
+    """It does not wait. It does not take the pipeline from a live run on this host."""
     shop.owner()
     shop.takes(shop.taker(take_over="the house burned down"))
     assert shop.clock.seconds == 0
@@ -272,22 +272,22 @@ def test_who_is_told_to_takes_it_from_another_host_at_once(shop: Shop) -> None:
     held.release()
 
 
-def test_a_name_that_two_hosts_have_proves_nothing(tmp_path: Path) -> None:
-    """Of a state in a catalog each host has a lock of its own; that ours is free says nothing of the other's."""
+def test_a_lock_name_that_two_hosts_have_proves_nothing(tmp_path: Path) -> None:
+    """With a state in a catalog each host has a separate lock. A free lock here says nothing about the other host."""
     shop = Shop(tmp_path, schema="main.wherry")
     path = lock_path(str(shop.place))
     path.unlink(missing_ok=True)
     here: dict[str, Any] = {**identify_host(), "boot": "another", "lock": path.name}
     shop.owner(**here)
-    for _ in range(2):  # at first the file is missing, and then it is ours
+    for _ in range(2):  # at first the file is missing, and then this test has it
         with pytest.raises(Owned):
             shop.takes(shop.taker(path.name))
 
 
-def test_a_living_owner_with_another_folder_for_temporary_files_is_waited_for(
+def test_a_live_owner_with_another_temporary_folder_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock has the name that the taker's has, and is another file, be that taken by the taker or free."""
+    """Its lock is another file with the same name. It does not matter whether the taker holds its lock."""
     first = use_temporary(tmp_path / "first", monkeypatch)
     shop = Shop(tmp_path, schema="main.wherry")
     held = shop.locked(lock_path(str(shop.place)).name)
@@ -302,10 +302,10 @@ def test_a_living_owner_with_another_folder_for_temporary_files_is_waited_for(
     held.release()
 
 
-def test_one_that_died_on_this_host_is_not_waited_for_without_a_directory(
+def test_a_dead_owner_of_a_catalog_state_on_this_host_is_replaced_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its very lock file is free, or the taker's own."""
+    """Its lock file is free, or held by the taker."""
     use_temporary(tmp_path / "temporary", monkeypatch)
     shop = Shop(tmp_path, schema="main.wherry")
     name = lock_path(str(shop.place)).name
@@ -317,10 +317,10 @@ def test_one_that_died_on_this_host_is_not_waited_for_without_a_directory(
     assert shop.clock.seconds == 0
 
 
-def test_an_owner_without_a_directory_that_recorded_no_lock_file_is_waited_for(
+def test_an_owner_of_a_catalog_state_without_a_recorded_lock_file_is_not_replaced_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock is known by its name alone, which proves nothing."""
+    """Its lock is known only by its name, which proves nothing."""
     use_temporary(tmp_path / "temporary", monkeypatch)
     shop = Shop(tmp_path, schema="main.wherry")
     name = lock_path(str(shop.place)).name
@@ -331,21 +331,21 @@ def test_an_owner_without_a_directory_that_recorded_no_lock_file_is_waited_for(
 
 
 def use_temporary(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """From now on temporary files are in this folder."""
+    """Put temporary files into this folder from now on."""
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
-def test_a_lock_that_was_cleaned_away_proves_nothing(tmp_path: Path) -> None:
-    """Folders for temporary files are cleaned, also while a run is under way."""
+def test_a_deleted_lock_file_proves_nothing(tmp_path: Path) -> None:
+    """Temporary folders are cleaned, even during a run."""
     shop = Shop(tmp_path, schema="main.wherry")
     journal = shop.owner(**identify_host(), lock="wherry-that-was-cleaned.lock", lock_file="1:2")
     assert is_run(journal.state, shop.place, shop.clock)
 
 
-def test_an_owner_of_an_older_version_is_left_alone(shop: Shop) -> None:
-    """It says nothing of a lease, so none can be waited for."""
+def test_an_owner_of_an_older_version_is_never_replaced(shop: Shop) -> None:
+    """It recorded no lease, so no wait can be long enough."""
     journal = Journal(shop.ledger)
     journal.acquire({"pipeline": "orders", **ELSEWHERE})
     long_ago(shop)
@@ -355,8 +355,8 @@ def test_an_owner_of_an_older_version_is_left_alone(shop: Shop) -> None:
 
 
 @pytest.mark.promise("CN-22")
-def test_one_whose_scheduler_is_the_lock_is_nobodys_to_wait_for(shop: Shop) -> None:
-    """It has no lease and no lock; two of them are for the scheduler to keep apart."""
+def test_an_owner_that_leaves_ownership_to_its_scheduler_is_replaced_at_once(shop: Shop) -> None:
+    """It has no lease and no lock. The scheduler must prevent a second run."""
     journal = Journal(shop.ledger)
     journal.acquire({"pipeline": "orders", **ELSEWHERE, "ownership": "off", "lock": None})
     shop.takes()
@@ -364,8 +364,8 @@ def test_one_whose_scheduler_is_the_lock_is_nobodys_to_wait_for(shop: Shop) -> N
 
 
 @pytest.mark.promise("CN-20", "CN-21")
-def test_a_frozen_process_loses_its_lease_to_another_one_and_can_record_nothing(tmp_path: Path) -> None:
-    """With a real process, a real ledger and this machine's clock: it has its lock still, and a lease of a second."""
+def test_a_frozen_process_loses_its_lease_and_can_record_nothing(tmp_path: Path) -> None:
+    """The process, the ledger and the clock are real. The process still has its lock, and a lease of one second."""
     place, ledger = StateLocation(directory=tmp_path, schema="", name="orders"), DeltaLedger(tmp_path / "ledger")
     command = [sys.executable, "-c", OWNER, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
@@ -399,10 +399,10 @@ def test_a_frozen_process_loses_its_lease_to_another_one_and_can_record_nothing(
         ({**identify_host(), "ownership": "off"}, 10_000, True),
     ],
 )
-def test_whether_somebody_runs_it_can_be_told_without_waiting(
+def test_whether_a_pipeline_runs_is_known_without_a_wait(
     shop: Shop, who: dict[str, JSON], silent: float, alive: bool
 ) -> None:
-    """By its lock, its process or its last word; that is for people to read, and not to take anything by."""
+    """Its lock, its process or its last entry show it. The result is only shown, and never decides a takeover."""
     journal = shop.owner(**who)
     shop.place.lock.touch()
     shop.clock.move(silent)

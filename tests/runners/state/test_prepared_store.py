@@ -1,4 +1,4 @@
-"""What was prepared, and what is swept of it."""
+"""Prepared rows, and which of them are swept."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPARK: Any = None
-"""Nobody asks it where the rows lie in folders."""
+"""No session is needed for rows in folders."""
 
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> FolderStore:
-    """Two batches that were prepared."""
+    """Return a store with two prepared batches."""
     for name in ("open-1-rows", "left-1-rows"):
         (tmp_path / name).mkdir()
     return FolderStore(tmp_path)
 
 
-def test_what_an_open_batch_needs_is_kept_and_the_rest_is_swept(prepared: FolderStore) -> None:
-    """By the names under which they were prepared."""
+def test_rows_of_an_open_batch_are_kept_and_other_rows_are_swept(prepared: FolderStore) -> None:
+    """They are known by the names under which they were prepared."""
     prepared.sweep(SPARK, lambda: ["open-1"])
     assert [folder.name for folder in prepared.root.iterdir()] == ["open-1-rows"]
 
 
-def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(prepared: FolderStore) -> None:
-    """A process that slept between its look and the sweep has another one's folders before it by then."""
+def test_rows_of_a_process_that_took_over_are_not_swept(prepared: FolderStore) -> None:
+    """Another process may have prepared rows between the listing and the sweep."""
 
     def taken_over() -> list[str]:
         (prepared.root / "theirs-1-rows").mkdir()
@@ -41,8 +41,8 @@ def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(prepared: 
     assert [folder.name for folder in prepared.root.iterdir()] == ["theirs-1-rows"]
 
 
-def test_nothing_is_swept_where_somebody_else_has_the_pipeline(prepared: FolderStore) -> None:
-    """Who asks what to keep is told so."""
+def test_nothing_is_swept_after_another_process_took_the_pipeline(prepared: FolderStore) -> None:
+    """The question which rows to keep raises an error then."""
 
     def fenced() -> list[str]:
         raise PermissionError("not yours")
@@ -54,8 +54,8 @@ def test_nothing_is_swept_where_somebody_else_has_the_pipeline(prepared: FolderS
 
 @pytest.mark.spark
 @pytest.mark.promise("CD-22")
-def test_what_an_open_batch_needs_is_kept_in_a_catalog_too(spark: SparkSession) -> None:
-    """Names of tables have no dash, and what was prepared has; what is removed is gone at once."""
+def test_rows_of_an_open_batch_are_kept_in_a_catalog_too(spark: SparkSession) -> None:
+    """Names of tables have no dash, but names of prepared rows do. Removed rows are gone at once."""
     spark.sql("create schema if not exists wherry_store")
     store = TableStore("wherry_store", "orders_prepared_")
     for name in ("a1-open-0", "a1-left-0"):

@@ -1,4 +1,4 @@
-"""One run at a time on this host: the lock ends with its process, and a process is known by more than its number."""
+"""One run at a time on this host. The lock ends with its process, and a process is known by its number and start."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing for as long as it is left alone."""
+    """Return a process that only sleeps."""
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()
@@ -72,7 +72,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def holder(path: Path, how: str = "") -> subprocess.Popen[str]:
-    """Another process that has the lock, and waits."""
+    """Start another process that has the lock, and waits."""
     return subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path), how],
         stdin=subprocess.PIPE,
@@ -87,8 +87,8 @@ def said_by(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_one_of_two_gets_the_lock(path: Path) -> None:
-    """The other is told so at once, and gets it when the first lets go."""
+def test_only_one_of_two_gets_the_lock(path: Path) -> None:
+    """The other is refused at once, and gets the lock when the first releases it."""
     first, second = StateLock(path), StateLock(path)
     assert first.acquire()
     assert not second.acquire()
@@ -97,8 +97,8 @@ def test_one_of_two_gets_the_lock(path: Path) -> None:
     second.release()
 
 
-def test_who_has_it_may_ask_again_and_let_go_twice(path: Path) -> None:
-    """Twice is once, both ways."""
+def test_a_lock_may_be_acquired_and_released_twice(path: Path) -> None:
+    """The second call has no effect."""
     lock = StateLock(path)
     assert lock.acquire()
     assert lock.acquire()
@@ -108,8 +108,8 @@ def test_who_has_it_may_ask_again_and_let_go_twice(path: Path) -> None:
 
 
 @pytest.mark.promise("CN-20")
-def test_a_killed_process_has_the_lock_no_more(path: Path) -> None:
-    """SIGKILL is enough; nobody has to clean up."""
+def test_a_killed_process_no_longer_has_the_lock(path: Path) -> None:
+    """SIGKILL is enough, and no cleanup is needed."""
     process = holder(path)
     said_by(process)
     assert not StateLock(path).acquire()
@@ -121,7 +121,7 @@ def test_a_killed_process_has_the_lock_no_more(path: Path) -> None:
 
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path: Path) -> None:
-    """A JVM that was started by a run may live on when the run is gone."""
+    """A JVM that a run started may outlive the run."""
     process = holder(path, "with a child")
     child = int(said_by(process))
     process.kill()
@@ -134,13 +134,13 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_lock(path: Path) -> 
 
 
 def test_a_forked_child_neither_keeps_nor_has_the_lock(path: Path) -> None:
-    """It has its parent's memory and files, and yet is another process."""
+    """It has the memory and files of its parent, but is another process."""
     process = subprocess.run([sys.executable, "-c", FORKING, str(path)], capture_output=True, text=True, cwd=ROOT)
     assert process.stdout.split() == ["child", "False", "False", "parent", "True"]
 
 
-def test_asking_whether_it_is_held_changes_nothing(path: Path) -> None:
-    """No lock is taken and no file is made."""
+def test_a_check_of_the_lock_changes_nothing(path: Path) -> None:
+    """It takes no lock and makes no file."""
     assert not StateLock(path).is_held()
     assert not path.parent.exists()
     lock = StateLock(path)
@@ -151,8 +151,8 @@ def test_asking_whether_it_is_held_changes_nothing(path: Path) -> None:
     assert not StateLock(path).is_held()
 
 
-def test_who_asks_is_not_taken_for_one_who_has_it(path: Path) -> None:
-    """Two may ask at the same moment."""
+def test_a_process_that_checks_the_lock_does_not_count_as_its_holder(path: Path) -> None:
+    """Two processes may check at the same moment."""
     lock = StateLock(path)
     assert lock.acquire()
     lock.release()
@@ -161,8 +161,8 @@ def test_who_asks_is_not_taken_for_one_who_has_it(path: Path) -> None:
         assert not lock.is_held()
 
 
-def test_nobody_is_refused_because_somebody_asks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that starts at the moment in which `status` asks gets the lock all the same."""
+def test_a_check_of_the_lock_keeps_no_run_out(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that starts while `status` checks the lock gets it."""
     path.parent.mkdir()
     path.touch()
     askers, flock = [path.open()], fcntl.flock
@@ -178,8 +178,10 @@ def test_nobody_is_refused_because_somebody_asks(path: Path, monkeypatch: pytest
     lock.release()
 
 
-def test_a_lock_file_that_is_cleaned_away_in_between_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock on a file that no path leads to would keep nobody out."""
+def test_a_lock_file_that_is_deleted_during_the_acquisition_is_made_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock on a deleted file would keep no process out."""
     cleanings, flock = [path.unlink], fcntl.flock
 
     def after_cleaning(file: int, how: int) -> None:
@@ -195,24 +197,24 @@ def test_a_lock_file_that_is_cleaned_away_in_between_is_made_again(path: Path, m
     first.release()
 
 
-def test_a_lock_that_cannot_be_had_here_is_said_in_plain_words(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
+def test_a_lock_that_cannot_be_opened_is_reported_plainly(tmp_path: Path) -> None:
+    """A file is where the folder should be."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LockError, match=r"file/lock cannot be opened: Not a directory\.") as caught:
         StateLock(tmp_path / "file" / "lock").acquire()
     assert "Make its folder writable" in caught.value.hint
 
 
-def test_a_lock_file_is_not_followed_elsewhere(tmp_path: Path) -> None:
-    """In a folder that all may write to, somebody else's link leads nowhere."""
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """In a folder that all users may write to, another user may have made the link."""
     (tmp_path / "theirs").write_text("")
     (tmp_path / "lock").symlink_to(tmp_path / "theirs")
     with pytest.raises(LockError, match="lock cannot be opened"):
         StateLock(tmp_path / "lock").acquire()
 
 
-def test_what_dead_runs_left_beside_a_lock_is_swept(tmp_path: Path) -> None:
-    """Files of their own that nobody has locked, after an hour; but for those that owners are known by."""
+def test_lock_files_of_dead_runs_are_swept(tmp_path: Path) -> None:
+    """These are unlocked files that are at least an hour old. Files that belong to an owner are kept."""
     for name in ("lock", "lock-dead", "lock-lives", "lock-owner", "lock-new", "ledger"):
         (tmp_path / name).touch()
         if name != "lock-new":
@@ -225,21 +227,21 @@ def test_what_dead_runs_left_beside_a_lock_is_swept(tmp_path: Path) -> None:
     lives.release()
 
 
-def test_a_lock_file_that_is_not_there_says_nothing(tmp_path: Path) -> None:
-    """It is not made by looking."""
+def test_a_missing_lock_file_gives_no_answer(tmp_path: Path) -> None:
+    """The check does not make the file."""
     assert StateLock(tmp_path / "lock").is_held() is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_states_of_other_names_have_other_lock_files() -> None:
-    """The same place always has the same one, whatever stands in its name."""
+def test_states_with_other_names_have_other_lock_files() -> None:
+    """One place always has the same file, for any characters in its name."""
     assert lock_path("main.shop.orders") == lock_path("main.shop.orders")
     assert lock_path("main.shop.orders") != lock_path("main.shop.order")
     assert lock_path("../../größe / it's").parent == lock_path("main.shop.orders").parent
 
 
-def test_this_process_knows_itself() -> None:
-    """By host, boot, number and beginning."""
+def test_this_process_is_identified() -> None:
+    """The identity has the host, the boot, the number and the start."""
     identity = identify_host()
     assert identity["host"] == socket.gethostname()
     assert identity["boot"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -248,7 +250,7 @@ def test_this_process_knows_itself() -> None:
 
 
 def test_a_process_is_alive_until_it_is_gone(sleeper: subprocess.Popen[bytes]) -> None:
-    """One that was killed is gone, also while its parent has not noticed yet."""
+    """A killed process counts as gone even before its parent collects it."""
     identity = identify_process(sleeper.pid)
     assert is_process_alive(**identity)
     sleeper.kill()
@@ -259,8 +261,8 @@ def test_a_process_is_alive_until_it_is_gone(sleeper: subprocess.Popen[bytes]) -
     assert not is_process_alive(sleeper.pid, "")
 
 
-def test_a_number_that_was_given_away_is_another_process(sleeper: subprocess.Popen[bytes]) -> None:
-    """It is not taken for the one that had it, and is not killed in its place."""
+def test_a_reused_process_number_is_another_process(sleeper: subprocess.Popen[bytes]) -> None:
+    """It is not mistaken for the earlier process, and is not killed in its place."""
     assert not is_process_alive(sleeper.pid, "1")
     assert not is_process_alive(sleeper.pid, "")
     assert end_process(sleeper.pid, "1")
@@ -268,8 +270,8 @@ def test_a_number_that_was_given_away_is_another_process(sleeper: subprocess.Pop
     assert sleeper.poll() is None
 
 
-def test_a_process_is_ended_and_gone(sleeper: subprocess.Popen[bytes]) -> None:
-    """When the call returns nothing of it runs any more."""
+def test_a_process_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
+    """When the call returns, the process no longer runs."""
     identity = identify_process(sleeper.pid)
     assert end_process(**identity)
     assert not is_process_alive(**identity)
@@ -277,16 +279,16 @@ def test_a_process_is_ended_and_gone(sleeper: subprocess.Popen[bytes]) -> None:
     assert end_process(**identity)
 
 
-def test_a_process_that_does_not_go_is_said_to_be_there(
+def test_a_process_that_does_not_end_is_reported(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wait is bounded, and its end is not taken for the process's."""
+    """The wait is limited, and its end does not count as the end of the process."""
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
     assert not end_process(**identify_process(sleeper.pid), seconds=0.01)
 
 
-def test_a_name_with_brackets_and_spaces_hides_nothing(tmp_path: Path) -> None:
-    """A program may be called anything; when it began is still found."""
+def test_a_program_name_with_brackets_and_spaces_is_read_correctly(tmp_path: Path) -> None:
+    """A program may have any name, and its start is still found."""
     program = tmp_path / "a) Z 1 (b"
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "60"])
@@ -301,7 +303,7 @@ DEAD: OwnerBody = {**HERE, "started": "1"}
 
 
 def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """It may still be writing what the owner began."""
+    """The JVM may still be writing for its owner."""
     end_orphan({**DEAD, "jvm": identify_process(sleeper.pid)}, tmp_path / "lock")
     assert sleeper.wait() == -signal.SIGKILL
 
@@ -309,15 +311,15 @@ def test_a_jvm_is_ended_when_its_owner_is_gone(sleeper: subprocess.Popen[bytes],
 def test_a_jvm_that_started_late_is_ended_when_its_owner_is_gone(
     sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
-    """The ledger does not know it. A note beside the lock does."""
+    """The ledger does not know this JVM, but a note beside the lock does."""
     note_jvm(tmp_path / "lock", "7f", sleeper.pid)
     end_orphan(DEAD, tmp_path / "lock")
     assert sleeper.wait() == -signal.SIGKILL
     assert [*tmp_path.iterdir()] == []
 
 
-def test_the_jvm_of_a_process_that_lives_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """Its run is over, but others may be under way there; in this process it may be our own."""
+def test_the_jvm_of_a_live_process_is_left_alone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """Its run is over, but other runs may use the process. It may also be this process."""
     lock, jvm = tmp_path / "lock", identify_process(sleeper.pid)
     note_jvm(lock, "7f", sleeper.pid)
     end_orphan({**HERE, "jvm": jvm}, lock)
@@ -327,8 +329,8 @@ def test_the_jvm_of_a_process_that_lives_is_left_alone(sleeper: subprocess.Popen
     assert sleeper.poll() is None
 
 
-def test_a_note_of_a_jvm_that_is_not_whole_ends_nothing(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """The disk was full, for example."""
+def test_an_incomplete_note_of_a_jvm_ends_nothing(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """A full disk may cut a note."""
     note_jvm(tmp_path / "lock", "7f", sleeper.pid)
     (note,) = tmp_path.iterdir()
     note.write_bytes(note.read_bytes()[:5])
@@ -336,8 +338,8 @@ def test_a_note_of_a_jvm_that_is_not_whole_ends_nothing(sleeper: subprocess.Pope
     assert sleeper.poll() is None
 
 
-def test_the_note_of_a_jvm_is_swept_once_the_jvm_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
-    """A run may take longer than any file is left alone for."""
+def test_the_note_of_a_jvm_is_swept_when_the_jvm_is_gone(sleeper: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    """A run may take longer than the age at which files are swept."""
     note_jvm(tmp_path / "lock", "7f", sleeper.pid)
     sweep_locks(tmp_path / "lock", older=0)
     assert [*tmp_path.iterdir()] != []

@@ -1,4 +1,4 @@
-"""Which runs there were, as a table that SQL can read, and what becomes of it when it cannot be written."""
+"""The runs of a pipeline as a table that SQL can read, and what happens when the table cannot be written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def over(row: RunRow, status: str = "succeeded") -> RunRow:
 
 @pytest.fixture
 def history(tmp_path: Path) -> RunHistory:
-    """Four runs: one ended well, one failed, one goes on or was killed, one is younger and went well."""
+    """Return a history of four runs: two succeeded, one failed, and one is still running or was killed."""
     made = RunHistory(tmp_path / ".wherry" / "orders" / "runs", timedelta(days=90))
     first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
     made.write([first])
@@ -63,8 +63,8 @@ def names(found: list[dict[str, Any]]) -> str:
     return "".join(each["run"][0] for each in found)
 
 
-def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
-    """As it ended, or as it began where nobody knows of an end."""
+def test_runs_are_listed_once_with_the_newest_first(history: RunHistory) -> None:
+    """A run is shown with its end, or with its beginning if no end is recorded."""
     found = history.list_runs()
     assert names(found) == "dcba"
     assert [each["status"] for each in found] == ["succeeded", "running", "failed", "succeeded"]
@@ -84,8 +84,8 @@ def test_the_newest_runs_come_first_each_once(history: RunHistory) -> None:
         ({"status": "succeeded", "since": NOON + timedelta(minutes=1)}, "d"),
     ],
 )
-def test_filters_say_which(history: RunHistory, filters: dict[str, Any], found: str) -> None:
-    """All of them hold, and a quote is no way around them."""
+def test_filters_select_runs(history: RunHistory, filters: dict[str, Any], found: str) -> None:
+    """All filters apply, and a quote in a value does not change the query."""
     assert names(history.list_runs(WantedRuns(**filters))) == found
 
 
@@ -99,7 +99,7 @@ OWNER: OwnerBody = {
 
 
 def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
-    """It began when it said so, and ended with its last word; but what it says itself of its end counts more."""
+    """Its times are its first and its last entry. A report of the run itself counts more."""
     history.write([RunRow.make_killed(OWNER, "orders", "e-run")])
     (found,) = history.list_runs(WantedRuns(status="killed"))
     assert (found["run"], found["reason"]) == ("c-run", "its process ended without a report; run e-run took over")
@@ -109,8 +109,8 @@ def test_a_run_that_was_taken_over_was_killed(history: RunHistory) -> None:
     assert [each["status"] for each in history.list_runs()] == ["succeeded", "stopped", "failed", "succeeded"]
 
 
-def test_a_run_of_which_only_the_beginning_is_kept_goes_by_what_is_known_of_it(history: RunHistory) -> None:
-    """Also where it is looked for by its status; a run that said how it ended is left as it is."""
+def test_a_run_without_a_recorded_end_has_the_known_fate(history: RunHistory) -> None:
+    """A filter by status uses the fate too. A run with a recorded end is not changed."""
     known = {"c-run": "killed", "d-run": "killed"}
     assert [each["status"] for each in history.list_runs(WantedRuns(fates=known))][:2] == ["succeeded", "killed"]
     assert names(history.list_runs(WantedRuns(status="killed", fates=known))) == "c"
@@ -128,24 +128,24 @@ def test_a_run_of_which_only_the_beginning_is_kept_goes_by_what_is_known_of_it(h
     ],
     ids=["gone", "ended", "alive", "lease over", "another"],
 )
-def test_the_ledger_knows_how_a_run_went(
+def test_the_ledger_knows_how_a_run_ended(
     tmp_path: Path, owners: tuple[OwnerBody, ...], ended: EndedBody | None, status: str | None
 ) -> None:
-    """Who owns the pipeline no more, or has said nothing for a whole lease, was killed unless it is who ended last."""
+    """A run was killed if it is not the last that ended, and no longer owns the pipeline or was silent for a lease."""
     state = PipelineState(owners=owners, ended=ended)
     place = StateLocation(directory=tmp_path, schema="", name="orders")
     assert find_fates([{"run": "c-run"}], state, place).get("c-run") == status
 
 
-def test_one_run_has_its_report(history: RunHistory) -> None:
-    """Whole, as `wherry run --json` printed it."""
+def test_the_history_has_the_report_of_a_run(history: RunHistory) -> None:
+    """The report is whole, as `wherry run --json` printed it."""
     (found,) = history.list_runs(WantedRuns(run="b-run", report=True))
     assert found["report"]["destinations"]["orders"]["delivered"] == 997
     assert found["error"] == "it's <b>full</b>"
 
 
-def test_any_sql_reads_the_table(history: RunHistory) -> None:
-    """Times are times, and numbers numbers."""
+def test_sql_can_read_the_table(history: RunHistory) -> None:
+    """Times and numbers have their types."""
     table = QueryBuilder().register("runs", DeltaTable(str(history.path)))
     query = "SELECT sum(read) AS n, max(ended_at) AS last FROM runs WHERE status <> 'running'"
     (row,) = pa.table(table.execute(query).read_all()).to_pylist()
@@ -153,8 +153,8 @@ def test_any_sql_reads_the_table(history: RunHistory) -> None:
 
 
 @pytest.mark.promise("CN-17")
-def test_old_runs_are_archived_when_files_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once and without its report; and the table keeps few files, and a short log."""
+def test_old_runs_are_archived_when_files_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run is archived once and without its report. The table keeps few files and a short log."""
     monkeypatch.setattr(run_history, "FILES", 4)
     history = RunHistory(tmp_path / "runs", timedelta(minutes=10))
     for at in range(20):
@@ -171,10 +171,10 @@ def test_old_runs_are_archived_when_files_are_put_together(tmp_path: Path, monke
     assert history.list_runs(WantedRuns(run="00", archived=True, report=True))[0]["report"] is None
 
 
-def test_a_history_that_cannot_be_written_is_said_and_nothing_else(
+def test_a_history_that_cannot_be_written_causes_only_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A folder that is a file, for example."""
+    """The folder may be a file."""
     (tmp_path / "runs").write_text("")
     scribe: BackgroundWriter[RunRow] = BackgroundWriter(RunHistory(tmp_path / "runs", timedelta(days=1)).write)
     scribe.put(began("a"))
@@ -184,10 +184,10 @@ def test_a_history_that_cannot_be_written_is_said_and_nothing_else(
     assert "The run history of orders is not whole, 1 entries were dropped" in caplog.text
 
 
-def test_a_history_that_takes_too_long_is_left_behind(
+def test_a_history_that_takes_too_long_is_abandoned(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And said."""
+    """Wherry warns about it."""
     monkeypatch.setattr(run_history, "PATIENCE", 0.0)
     go = threading.Event()
 
@@ -202,8 +202,10 @@ def test_a_history_that_takes_too_long_is_left_behind(
     assert "it takes too long to write" in caplog.text
 
 
-def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """For a person and for a program; a name that fits none or several is refused."""
+def test_the_commands_list_and_show_runs(
+    history: RunHistory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They print texts and JSON. A name that matches no run or several runs is refused."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     assert cli.execute(["runs", "list", str(file), "--status", "failed", "--json"]) == 0
@@ -226,7 +228,7 @@ def test_the_commands_list_and_show(history: RunHistory, tmp_path: Path, capsys:
 
 
 def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is made by looking; one that keeps none says so."""
+    """The command makes no folder. A pipeline that keeps no history reports that."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS)
     assert cli.execute(["runs", "list", str(file)]) == 0
@@ -236,7 +238,7 @@ def test_a_pipeline_that_never_ran_has_no_runs(tmp_path: Path, capsys: pytest.Ca
     assert "keeps no run history" in capsys.readouterr().err
 
 
-def test_a_run_that_goes_on_has_empty_cells() -> None:
-    """Nothing is known of its rows yet."""
+def test_a_running_run_has_empty_cells() -> None:
+    """Its rows are not known yet."""
     row = {**vars(began("abcdefghijkl")), "started_at": "2026-06-01T12:00:00.000+00:00"}
     assert printing.format_runs([row]).splitlines()[1].split() == ["abcdefgh", "running", "2026-06-01", "12:00:00"]

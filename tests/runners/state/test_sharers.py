@@ -1,4 +1,4 @@
-"""Three processes on one ledger of this disk, of which some are killed; no Spark."""
+"""Three processes on one ledger of this disk, some of which are killed, without Spark."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ KILLS = 4
 
 
 class Sharers:
-    """Three of them, always."""
+    """Three processes that share the lanes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.alive = [self.started() for _ in range(3)]
 
     def started(self) -> subprocess.Popen[str]:
-        """One more."""
+        """Start one more process."""
         command = [sys.executable, "-m", "tests.runners.state.sharer", str(self.folder)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
     def kill_one(self, dice: random.Random) -> None:
-        """Behind some of its events; another one comes."""
+        """Kill a process after some of its events, and start another one."""
         process = self.alive.pop(dice.randrange(3))
         assert process.stdout is not None
         for _ in range(dice.randint(1, 30)):
@@ -40,7 +40,7 @@ class Sharers:
         self.alive.append(self.started())
 
     def finish(self) -> list[int]:
-        """Let all of them end; how they did."""
+        """Let all processes end. Return their exit codes."""
         for process in self.alive:
             process.communicate(timeout=300)
         return [process.returncode for process in self.alive]
@@ -57,8 +57,8 @@ def sharers(tmp_path: Path) -> Iterator[Sharers]:
 
 
 @pytest.mark.promise("CN-20", "CN-26", "CN-27")
-def test_processes_that_share_lanes_deliver_each_row_once_though_some_are_killed(sharers: Sharers, seed: int) -> None:
-    """By dice that begin with `--seed`. Each lane's spans follow one another."""
+def test_processes_that_share_lanes_deliver_each_row_once_if_some_are_killed(sharers: Sharers, seed: int) -> None:
+    """The dice begin with `--seed`. The spans of each lane have no gap and no overlap."""
     dice = random.Random(seed)
     for _ in range(KILLS):
         sharers.kill_one(dice)

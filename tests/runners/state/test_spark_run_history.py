@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def history(spark: SparkSession) -> Iterator[SparkRunHistory]:
-    """One in a schema of its own, which keeps ten minutes."""
+    """Return a history in a separate schema, which keeps ten minutes."""
     spark.sql("CREATE SCHEMA IF NOT EXISTS run_histories")
     yield SparkRunHistory(lambda: spark, "run_histories.orders_runs", timedelta(minutes=10))
     spark.sql("DROP SCHEMA run_histories CASCADE")
@@ -31,7 +31,7 @@ def history(spark: SparkSession) -> Iterator[SparkRunHistory]:
 def test_runs_are_kept_found_and_archived(
     history: SparkRunHistory, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a folder: the newest first, each once, by status, time and name; old ones go into the archive."""
+    """Runs are listed and filtered as in a folder. Old runs go into the archive."""
     assert history.list_runs() == []
     first, second, third, fourth = (began(f"{name}-run", minutes=at) for at, name in enumerate("abcd"))
     history.write([first])

@@ -1,4 +1,4 @@
-"""What a run asks of a store that is away is asked again, by a clock that is moved by hand."""
+"""A run repeats its requests to an unavailable store. The tests use a manual clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_away() -> StoreError:
 
 
 class Store:
-    """A store that is away until a moment of the clock."""
+    """A store that is unavailable until a moment of the clock."""
 
     def __init__(self, clock: ManualClock, until: float) -> None:
         self.clock, self.until, self.asked = clock, until, 0
@@ -37,21 +37,21 @@ class Store:
 
 
 def make_patience(clock: ManualClock, is_forced: Callable[[], bool] = lambda: False) -> StorePatience:
-    """With the default of `run.retry`."""
+    """Return a patience with the default of `run.retry`."""
     return StorePatience(RetryPolicy(), clock, is_forced=is_forced, dice=random.Random(1))
 
 
 @pytest.mark.promise("CD-27")
-def test_a_store_may_be_away_for_a_minute() -> None:
-    """It is asked seldom."""
+def test_a_store_may_be_unavailable_for_a_minute() -> None:
+    """It gets few requests."""
     clock = ManualClock()
     store = Store(clock, 60.0)
     assert make_patience(clock).outlast(store.ask) == "here"
     assert (store.asked, 60 <= clock.elapsed() < 120) == (8, True) or store.asked < 8
 
 
-def test_a_store_that_stays_away_is_an_error_after_a_few_minutes() -> None:
-    """And nothing waits for it then, until it has answered."""
+def test_a_store_that_stays_unavailable_is_an_error_after_a_few_minutes() -> None:
+    """After that, no request waits for the store until it has answered."""
     clock = ManualClock()
     patience, store = make_patience(clock), Store(clock, 1_000.0)
     with pytest.raises(StoreError, match="does not answer"):
@@ -67,8 +67,8 @@ def test_a_store_that_stays_away_is_an_error_after_a_few_minutes() -> None:
     assert patience.outlast(store.ask) == "here"
 
 
-def test_a_run_that_must_end_at_once_waits_no_longer() -> None:
-    """A second signal came in the middle of a wait."""
+def test_a_run_that_must_end_at_once_stops_waiting() -> None:
+    """A second signal comes in the middle of a wait."""
     clock = ManualClock()
     store = Store(clock, 1_000.0)
     with pytest.raises(StoreError):
@@ -78,7 +78,7 @@ def test_a_run_that_must_end_at_once_waits_no_longer() -> None:
 
 @pytest.mark.parametrize("error", [Conflict("The ledger's last entry is 2."), LedgerError("It is damaged.")])
 def test_any_other_error_is_raised_at_once(error: Exception) -> None:
-    """It does not pass by itself."""
+    """It does not pass without a user."""
     clock = ManualClock()
 
     def ask() -> None:
@@ -90,7 +90,7 @@ def test_any_other_error_is_raised_at_once(error: Exception) -> None:
 
 
 class FarLedger(DeltaLedger):
-    """A ledger whose store loses the answer to a commit, and then is away for a while."""
+    """A ledger whose store loses the answer to a commit, and then is unavailable for a while."""
 
     def __init__(self, path: Path, clock: ManualClock, *, lands: bool) -> None:
         super().__init__(path)
@@ -116,8 +116,8 @@ class FarLedger(DeltaLedger):
 
 @pytest.mark.parametrize("lands", [True, False])
 @pytest.mark.promise("CD-27")
-def test_an_append_whose_answer_was_lost_is_there_once(tmp_path: Path, *, lands: bool) -> None:
-    """Whether it had landed or not."""
+def test_an_append_with_a_lost_answer_lands_once(tmp_path: Path, *, lands: bool) -> None:
+    """The lost append may or may not have landed."""
     clock = ManualClock()
     ledger = PatientLedger(FarLedger(tmp_path / "ledger", clock, lands=lands), make_patience(clock))
     landed = ledger.append([Entry(kind="plan", id="a"), Entry(kind="plan", id="b")], after=0)
@@ -125,8 +125,8 @@ def test_an_append_whose_answer_was_lost_is_there_once(tmp_path: Path, *, lands:
     assert [entry.id for entry in DeltaLedger(tmp_path / "ledger").read()] == ["a", "b"]
 
 
-def test_an_append_that_another_process_passed_meanwhile_is_a_conflict(tmp_path: Path) -> None:
-    """The run that took over wrote while the store was away for this one."""
+def test_an_append_is_a_conflict_if_another_process_appended_meanwhile(tmp_path: Path) -> None:
+    """The run that took over wrote while the store was unavailable for this run."""
     clock = ManualClock()
 
     class Other(FarLedger):

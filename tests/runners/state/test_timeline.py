@@ -1,4 +1,4 @@
-"""Work of each lane over time, in a bounded number of parts."""
+"""The work of each lane over time, in a limited number of parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.runners.command_line.test_progress_bar import settled
 
 
 def test_a_part_is_a_batch_from_its_plan_to_its_settle() -> None:
-    """It ends now, and began as long ago as its time says; one that is still owed is not over."""
+    """It ends now, and its length is the time of the batch. A batch that is still owed has no part yet."""
     clock = ManualClock()
     timeline = Timeline(clock)
     clock.move(10)
@@ -25,7 +25,7 @@ def test_a_part_is_a_batch_from_its_plan_to_its_settle() -> None:
 
 @pytest.mark.parametrize("batches", [MOST_PARTS, MOST_PARTS + 1, 10_000])
 def test_many_batches_share_few_parts(batches: int) -> None:
-    """No batch and no second is lost, and parts stay in order."""
+    """No batch and no second is lost, and the parts stay in order."""
     clock = ManualClock()
     timeline = Timeline(clock)
     for _ in range(batches):
@@ -39,8 +39,8 @@ def test_many_batches_share_few_parts(batches: int) -> None:
     assert all(before["end"] <= after["start"] for before, after in itertools.pairwise(parts))
 
 
-def test_the_first_lanes_have_one() -> None:
-    """A run with thousands of lanes is no reason to keep thousands of timelines."""
+def test_only_the_first_lanes_have_a_timeline() -> None:
+    """A run with thousands of lanes does not keep thousands of timelines."""
     timeline = Timeline(ManualClock())
     for lane in range(1_000):
         timeline(settled(read=1, lane=str(lane)))

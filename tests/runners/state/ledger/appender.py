@@ -1,4 +1,4 @@
-"""A process that appends to a ledger and says what it was told: `python appender.py PATH NAME TURNS COMPACT_EVERY`."""
+"""A process that appends to a ledger and prints what landed: `python appender.py PATH NAME TURNS COMPACT_EVERY`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.runners.state.ledger.conformance import NOWHERE
 
 
 def main(path: str, name: str, turns: int, compact_every: int) -> None:
-    """Append entries `<name>0`, `<name>1` …, each once, and print each once it has landed."""
+    """Append entries `<name>0`, `<name>1` and so on, each once. Print each after it has landed."""
     ledger, end, turn = DeltaLedger(path), 0, 0
     while turn < turns:
         try:

@@ -1,4 +1,4 @@
-"""What every ledger must do, as tests: inherit `LedgerConformance`, say how yours is made, and run pytest."""
+"""What every ledger must do, as tests. Inherit `LedgerConformance`, define how your ledger is made, and run pytest."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ BODY: dict[str, Json] = {
     "": {},
 }
 NOWHERE: SpanBody = {"start": None, "end": None, "parts": [], "label": ""}
-"""The span of a batch of which only its number matters."""
+"""The span of a batch of which only the number matters."""
 """A body with all that JSON can hold and a table might spoil."""
 
 
 class LedgerConformance(ABC):
-    """The promises of `runners.state.ledger.Ledger`. Every test gets a ledger of its own."""
+    """The contract of `runners.state.ledger.Ledger`. Every test gets a new ledger."""
 
     @abstractmethod
     def ledger(self) -> Ledger:
-        """A handle on this test's ledger, which does not exist before the first append; each call gives another."""
+        """Return a new handle on this test's ledger, which does not exist before the first append."""
 
     def test_a_ledger_that_does_not_exist_is_empty(self) -> None:
-        """Before the first append there is nothing to read, neither entries nor history."""
+        """Before the first append it has neither entries nor history."""
         ledger = self.ledger()
         assert ledger.read() == []
         assert list(ledger.history()) == []
 
     def test_it_says_where_it_lies(self) -> None:
-        """Its place is text for a person."""
+        """Its place is a text for users."""
         assert self.ledger().place
 
     def test_entries_come_back_as_they_went_in(self) -> None:
@@ -46,7 +46,7 @@ class LedgerConformance(ABC):
         assert written == Entry(**{**vars(entry), "seq": 1})
 
     def test_a_large_body_comes_back_whole(self) -> None:
-        """However large it is, in an entry, in one of several of an append, and in a snapshot."""
+        """The body may be in an entry, in one of several entries of an append, or in a snapshot."""
         large = {"parts": list(range(30_000))}
         ledger = self.ledger()
         ledger.append([Entry(kind="plan", id="a", body=large), *_make_entries("b")], after=0)
@@ -56,28 +56,28 @@ class LedgerConformance(ABC):
         assert self.ledger().read(after=3)[-1].body == large
 
     def test_numbers_count_up_from_one(self) -> None:
-        """An entry's number is one more than that of the entry before, within an append and across appends."""
+        """The number of an entry is one more than that of the entry before, within an append and across appends."""
         ledger = self.ledger()
         first = ledger.append(_make_entries("a", "b", "c"), after=0)
         second = ledger.append(_make_entries("d"), after=3)
         assert [(entry.seq, entry.id) for entry in first + second] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
     def test_entries_are_read_in_order(self) -> None:
-        """By their number, however many appends they came in."""
+        """They are ordered by their number, for any number of appends."""
         ledger = self.ledger()
         for end in (0, 3, 6, 9):
             ledger.append(_make_entries(*"xyz"), after=end)
         assert [entry.seq for entry in ledger.read()] == list(range(1, 13))
 
     def test_reading_after_a_number_leaves_out_what_is_known(self) -> None:
-        """The entry with that number is not among them."""
+        """The entry with that number is left out too."""
         ledger = self.ledger()
         ledger.append(_make_entries("a", "b", "c"), after=0)
         assert _list_ids(ledger.read(after=2)) == ["c"]
         assert ledger.read(after=3) == []
 
     def test_an_append_by_one_who_has_not_read_the_end_is_refused(self) -> None:
-        """Somebody else was quicker: nothing of it lands, and once that is read the next append does."""
+        """Another handle was faster. None of the entries lands, and the next append succeeds after a read."""
         quick, slow = self.ledger(), self.ledger()
         quick.append(_make_entries("a"), after=0)
         slow.read()
@@ -88,21 +88,21 @@ class LedgerConformance(ABC):
         assert _list_ids(quick.read()) == ["a", "b", "e"]
 
     def test_an_append_behind_a_number_that_is_not_there_is_refused(self) -> None:
-        """There may be no gap."""
+        """The ledger must have no gap."""
         ledger = self.ledger()
         ledger.append(_make_entries("a"), after=0)
         assert _catch_message(Conflict, lambda: ledger.append(_make_entries("b"), after=5))
         assert _list_ids(ledger.read()) == ["a"]
 
     def test_an_entry_of_a_newer_format_is_not_read(self) -> None:
-        """What a later version wrote is not guessed at; the error names the format."""
+        """Wherry does not guess at an entry of a later version. The error names the format."""
         ledger = self.ledger()
         ledger.append([Entry(kind="new", format=FORMAT + 1)], after=0)
         said = _catch_message(LedgerError, self.ledger().read)
         assert f"format {FORMAT + 1}" in said
 
     def test_several_at_once_leave_no_gap_and_nothing_twice(self) -> None:
-        """Each of three threads gets its four entries in, one by one, whoever is refused on the way."""
+        """Each of three threads appends four entries one by one, and repeats those that were refused."""
         threads = [threading.Thread(target=_append_persistently, args=(self.ledger(), name, 4)) for name in "abc"]
         for thread in threads:
             thread.start()
@@ -113,7 +113,7 @@ class LedgerConformance(ABC):
         assert sorted(_list_ids(entries)) == sorted(f"{name}{turn}" for name in "abc" for turn in range(4))
 
     def test_a_snapshot_stands_for_all_entries_before_it(self) -> None:
-        """It is all that is read then, also by one who had read half of them, and it has the next number."""
+        """A read then gives only the snapshot, even after a part of the entries was read. It has the next number."""
         ledger, other = self.ledger(), self.ledger()
         ledger.append(_make_entries("a", "b", "c"), after=0)
         other.read()
@@ -122,7 +122,7 @@ class LedgerConformance(ABC):
         assert ledger.read() == other.read(after=1) == [landed]
 
     def test_entries_go_on_behind_a_snapshot(self) -> None:
-        """Numbers never start over."""
+        """Numbers never start again."""
         ledger = self.ledger()
         ledger.append(_make_entries("a"), after=0)
         ledger.compact(Entry(kind="snapshot", id="s"), [], after=1)
@@ -130,7 +130,7 @@ class LedgerConformance(ABC):
         assert [(entry.seq, entry.id) for entry in self.ledger().read(after=1)] == [(2, "s"), (3, "b")]
 
     def test_a_compaction_by_one_who_has_not_read_the_end_is_refused(self) -> None:
-        """A snapshot may not stand for an entry that it does not know."""
+        """A snapshot must not replace an entry that it does not include."""
         ledger, other = self.ledger(), self.ledger()
         ledger.append(_make_entries("a"), after=0)
         other.read()
@@ -139,7 +139,7 @@ class LedgerConformance(ABC):
         assert _list_ids(ledger.read()) == ["a", "b"]
 
     def test_settled_batches_come_back_as_they_went_in(self) -> None:
-        """The history keeps every field, of all compactions."""
+        """The history keeps every field, for all compactions."""
         ledger = self.ledger()
         first, second = [_make_settled("p1", 1), _make_settled("p2", 2)], [_make_settled("p3", 3)]
         ledger.append(_make_entries("a"), after=0)
@@ -148,7 +148,7 @@ class LedgerConformance(ABC):
         assert sorted(self.ledger().history(), key=lambda settled: settled.number) == first + second
 
     def test_a_batch_is_in_the_history_once(self) -> None:
-        """However often it is given; another batch that has its number in another lane is another batch."""
+        """It may be given several times. A batch with the same number in another lane is another batch."""
         ledger = self.ledger()
         ledger.append(_make_entries("a"), after=0)
         ledger.compact(Entry(kind="snapshot"), [_make_settled("p1", 1), _make_settled("p1", 1)], after=1)
@@ -177,7 +177,7 @@ def _list_ids(entries: Sequence[Entry]) -> list[str]:
 
 
 def _append_persistently(ledger: Ledger, name: str, turns: int) -> None:
-    """Append one entry after the other, reading the end again whenever somebody else was quicker."""
+    """Append the entries one by one. After each conflict, read the end again."""
     end, turn = 0, 0
     while turn < turns:
         try:
@@ -188,7 +188,7 @@ def _append_persistently(ledger: Ledger, name: str, turns: int) -> None:
 
 
 def _catch_message(kind: type[LedgerError | Conflict], call: Callable[[], object]) -> str:
-    """What the error says; empty when there was none."""
+    """Return the message of the error, or an empty text if none was raised."""
     try:
         call()
     except kind as error:

@@ -1,4 +1,4 @@
-"""A ledger in memory: for tests, and for pipelines that need to remember nothing."""
+"""A ledger in memory, for tests and for pipelines that keep no state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runners.state.ledger import Conflict, Ledger, Row, to_entries, to_row, to_s
 
 
 class MemoryLedger(Ledger):
-    """Holds for all threads of this process, and ends with it. Whoever shares the object shares the ledger."""
+    """A ledger for all threads of this process that share the object. It ends with the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

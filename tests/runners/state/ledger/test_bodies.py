@@ -1,4 +1,4 @@
-"""Bodies that lie beside the ledger in a folder."""
+"""Bodies of entries that are stored beside the ledger in a folder."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ FILES = 100_000
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a ledger may be."""
+    """Return the path of a ledger."""
     return tmp_path / "ledger"
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """What a table holds."""
+    """Return the rows of a table."""
     found: list[dict[str, Any]] = pa.table(DeltaTable(str(path)).to_pyarrow_table()).to_pylist()
     return found
 
 
 def largest(path: Path) -> int:
-    """How many bytes the largest row of a ledger has, as JSON."""
+    """Return the size of the largest row of a ledger, in characters of JSON."""
     return max(len(json.dumps(row)) for row in rows_of(path))
 
 
@@ -52,8 +52,8 @@ def carry(journal: Journal, number: int, span: Span) -> None:
     journal.record(Entry(kind="settle", lane="0", plan=planned.batch.plan, body=settled))
 
 
-def test_no_entry_is_larger_than_16_kib_with_100_000_files_carried(path: Path) -> None:
-    """Neither the plans, with all files in one or a thousand in each, nor the snapshot; and all files are known."""
+def test_no_entry_is_larger_than_16_kib_after_100_000_files(path: Path) -> None:
+    """The plans have many files or a thousand each, and the snapshot is small too. All files are known."""
     journal = Journal(DeltaLedger(path))
     journal.acquire({"pipeline": "orders"})
     parts: tuple[Json, ...] = tuple(
@@ -74,7 +74,7 @@ def test_no_entry_is_larger_than_16_kib_with_100_000_files_carried(path: Path) -
 
 
 def make_plan(span: Span) -> Mapping[str, Any]:
-    """The body of a plan with this span."""
+    """Return the body of a plan with this span."""
     planned = plan(1)
     return {**replace(planned, batch=replace(planned.batch, span=span)).json()}
 
@@ -96,8 +96,8 @@ GROWING: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("kind", "body"), GROWING.values(), ids=GROWING)
-def test_whatever_grows_an_entry_stays_below_16_kib(path: Path, kind: str, body: Mapping[str, Any]) -> None:
-    """It is read again whole."""
+def test_a_growing_entry_stays_below_16_kib(path: Path, kind: str, body: Mapping[str, Any]) -> None:
+    """Its body is read back whole."""
     DeltaLedger(path).append([Entry(kind=kind, lane="0", body=body)], after=0)
     (row,) = rows_of(path)
     assert sum(len(str(value).encode()) for value in row.values()) < 16 * 1024
@@ -105,8 +105,8 @@ def test_whatever_grows_an_entry_stays_below_16_kib(path: Path, kind: str, body:
     assert json.dumps(entry.body) == json.dumps(body)
 
 
-def test_a_small_body_costs_no_second_commit(path: Path) -> None:
-    """A clean batch of few files pays nothing."""
+def test_a_small_body_needs_no_second_commit(path: Path) -> None:
+    """A batch of few files without refused rows costs nothing more."""
     ledger = DeltaLedger(path)
     fits = {"text": "x" * (LARGEST - len('{"text":""}'))}
     ledger.append([Entry(kind="plan", body=fits)], after=0)
@@ -115,8 +115,8 @@ def test_a_small_body_costs_no_second_commit(path: Path) -> None:
     assert len(rows_of(path.with_name("ledger_bodies"))) == 1
 
 
-def test_a_body_goes_with_its_entry(path: Path) -> None:
-    """Compaction removes what nobody names any more, and leaves what stands behind the snapshot or in it."""
+def test_a_body_is_removed_with_its_entry(path: Path) -> None:
+    """Compaction removes bodies without an entry. It keeps bodies of the snapshot and of entries after it."""
     ledger = DeltaLedger(path)
     ledger.append([Entry(kind="plan", id="a", body=LARGE)], after=0)
     ledger.compact(Entry(kind="snapshot", id="s", body=LARGE), [], after=1)
@@ -124,10 +124,8 @@ def test_a_body_goes_with_its_entry(path: Path) -> None:
     assert sorted(row["id"] for row in rows_of(path.with_name("ledger_bodies"))) == ["b", "s"]
 
 
-def test_a_ledger_that_was_compacted_while_it_was_read_is_read_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its reader has seen an entry of which the body is gone by then."""
+def test_a_ledger_that_is_compacted_during_a_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader has read an entry whose body was removed meanwhile."""
     writer, reader = DeltaLedger(path), DeltaLedger(path)
     writer.append([Entry(kind="plan", id="a", body=LARGE)], after=0)
     rows = LocalTable.rows
@@ -142,8 +140,8 @@ def test_a_ledger_that_was_compacted_while_it_was_read_is_read_again(
     assert [entry.id for entry in reader.read()] == ["s"]
 
 
-def test_a_body_that_is_lost_is_an_error(path: Path) -> None:
-    """The ledger is not guessed at, and the message says what to put back."""
+def test_a_lost_body_is_an_error(path: Path) -> None:
+    """Wherry does not guess the body, and the hint names the table to restore."""
     DeltaLedger(path).append([Entry(kind="plan", body=LARGE)], after=0)
     shutil.rmtree(path.with_name("ledger_bodies"))
     with pytest.raises(LedgerError, match="has lost the body of entry 1") as error:
@@ -152,7 +150,7 @@ def test_a_body_that_is_lost_is_an_error(path: Path) -> None:
 
 
 def test_one_lost_body_of_several_is_an_error(path: Path) -> None:
-    """Those that are there do not hide it."""
+    """The other bodies do not hide it."""
     ledger = DeltaLedger(path)
     ledger.append([Entry(kind="plan", id="a", body=LARGE), Entry(kind="plan", id="b", body=LARGE)], after=0)
     DeltaTable(str(path.with_name("ledger_bodies"))).delete("id = 'b'")

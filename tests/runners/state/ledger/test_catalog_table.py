@@ -1,4 +1,4 @@
-"""A table of a catalog whose server was started anew; nothing but words stands for Spark."""
+"""A table of a catalog whose server was restarted. Doubles stand in for Spark."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def reconnected(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The sessions that were given another one's place."""
+    """Return the list of sessions that were replaced."""
     sessions: list[object] = []
     monkeypatch.setattr("runners.state.spark_ledger.reconnect", sessions.append)
     return sessions
 
 
 def table() -> CatalogTable:
-    """One of a server that has forgotten the session when it is first asked, and that has no such table."""
+    """Return a table of a server that has lost the session at the first request. The table does not exist."""
     answers = iter([spark_error("NO_ACTIVE_SESSION", "No active Spark session found."), None])
 
     def exists(_: str) -> bool:
@@ -37,14 +37,14 @@ def table() -> CatalogTable:
     return CatalogTable(spark, "main.ledger", ENTRIES)
 
 
-def test_what_is_read_is_read_once_more_in_another_session(reconnected: list[object]) -> None:
-    """Reading twice is reading once."""
+def test_a_read_is_repeated_in_a_new_session(reconnected: list[object]) -> None:
+    """A second read has no effect on the table."""
     assert table().rows() == []
     assert len(reconnected) == 1
 
 
-def test_what_was_written_is_asked_for_in_another_session(reconnected: list[object]) -> None:
-    """Nobody knows whether it landed, so it is told as an error, behind which the ledger looks."""
+def test_a_write_is_not_repeated_in_a_new_session(reconnected: list[object]) -> None:
+    """It may have landed, so it raises an error and the ledger checks."""
     with pytest.raises(LedgerError, match="cannot be written"):
         table().commit([], "true")
     assert len(reconnected) == 1

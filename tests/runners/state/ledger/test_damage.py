@@ -1,4 +1,7 @@
-"""A ledger that is damaged, full or read-only: a clear error, nothing lost, and it goes on when mended."""
+"""A ledger that is damaged, full or read-only.
+
+The error is clear, nothing is lost, and a repaired ledger works again.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +25,22 @@ from tests.small_disk import SmallDisk
 
 
 def opened(carried: Carried) -> Journal:
-    """The ledger as another process finds it."""
+    """Return the ledger as another process finds it."""
     return Journal(DeltaLedger(carried.folder / "state" / "ledger"))
 
 
 def last(folder: Path, pattern: str) -> Path:
-    """The newest file of this kind."""
+    """Return the newest file that matches the pattern."""
     return max(folder.glob(pattern), key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def gone(file: Path) -> None:
-    """Take it away."""
+    """Delete the file."""
     file.unlink()
 
 
 def cut(file: Path) -> None:
-    """Leave half of it."""
+    """Keep only half of the file."""
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
@@ -46,10 +49,10 @@ def cut(file: Path) -> None:
     ("which", "newest"),
     [("ledger", "*.parquet"), ("ledger/_delta_log", "*00003.json"), ("ledger_history", "*.parquet")],
 )
-def test_a_file_that_is_missing_or_cut_off(
+def test_a_missing_or_cut_file_is_reported(
     tmp_path: Path, which: str, newest: str, harm: Callable[[Path], None]
 ) -> None:
-    """The error names the ledger and says what to do; with the file put back all is as it was."""
+    """The error names the ledger and has a hint. With the file restored, everything works again."""
     carried = Carried(tmp_path)
     carried.carry(1)
     carried.compacted()
@@ -68,8 +71,8 @@ def test_a_file_that_is_missing_or_cut_off(
 
 
 @pytest.mark.parametrize("what", ["ledger_history", "ledger_history/_delta_log"])
-def test_a_history_that_is_gone(tmp_path: Path, what: str) -> None:
-    """Else files that were carried before would be carried again; put back, all is as it was."""
+def test_a_missing_history_is_reported(tmp_path: Path, what: str) -> None:
+    """Otherwise files would be processed again. A restored history works again."""
     carried = Carried(tmp_path)
     carried.carry(1)
     carried.compacted()
@@ -81,8 +84,8 @@ def test_a_history_that_is_gone(tmp_path: Path, what: str) -> None:
     assert [each.number for each in opened(carried).list_settled()] == [1]
 
 
-def test_a_full_disk(small_disk: SmallDisk) -> None:
-    """What was recorded is whole, what was not is not, and the same entry lands once there is room."""
+def test_a_full_disk_loses_no_entry(small_disk: SmallDisk) -> None:
+    """Recorded entries are whole, and failed ones are absent. An entry lands when the disk has room again."""
     carried = Carried(small_disk.folder)
     carried.carry(1)
     small_disk.fill()
@@ -96,8 +99,10 @@ def test_a_full_disk(small_disk: SmallDisk) -> None:
     assert carried.codes() == []
 
 
-def test_a_ledger_that_may_not_be_read_is_not_taken_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else everything would be carried again, and who runs it could not be asked to stop."""
+def test_an_unreadable_ledger_is_not_mistaken_for_a_missing_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise everything would be processed again, and a running run could not be asked to stop."""
     carried = Carried(tmp_path)
     carried.carry(1)
 
@@ -112,8 +117,8 @@ def test_a_ledger_that_may_not_be_read_is_not_taken_for_none(tmp_path: Path, mon
     assert opened(carried).state.get_lane("0").committed == 1
 
 
-def test_a_folder_that_became_read_only(small_disk: SmallDisk) -> None:
-    """It can still be looked at and audited; a run begins by saying that it cannot write."""
+def test_a_read_only_ledger_can_be_read_and_audited(small_disk: SmallDisk) -> None:
+    """A run that begins reports that it cannot write."""
     carried = Carried(small_disk.folder)
     carried.carry(1)
     small_disk.read_only()
@@ -128,8 +133,8 @@ def test_a_folder_that_became_read_only(small_disk: SmallDisk) -> None:
 
 
 @pytest.mark.parametrize("harm", [gone, cut])
-def test_a_damaged_queue(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    """It is said which table cannot be read, also by an audit."""
+def test_a_damaged_dlq_is_reported(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """The error of a read and the finding of an audit name the table."""
     carried = Carried(tmp_path)
     carried.carry(1, nacked=1)
     harm(last(tmp_path / "state" / "dlq", "*.parquet"))

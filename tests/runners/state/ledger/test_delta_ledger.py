@@ -1,4 +1,4 @@
-"""The ledger in a folder keeps the contract, whatever happens around a commit and whoever else writes."""
+"""The ledger in a folder keeps its contract despite failures around a commit and other writers."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class TestDeltaLedger(LedgerConformance):
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a ledger may be."""
+    """Return the path of a ledger."""
     return tmp_path / "ledger"
 
 
 @pytest.fixture
 def writing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Write], None]:
-    """Put something in the place of the library's write."""
+    """Return a function that replaces the library's write."""
     return lambda instead: monkeypatch.setattr(delta_ledger, "write_deltalake", instead)
 
 
@@ -64,14 +64,14 @@ def settled(plan: str, number: int) -> Settled:
     return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
 
 
-def test_reading_makes_nothing(path: Path) -> None:
-    """Who asks for the status of a pipeline that never ran leaves no trace."""
+def test_reading_creates_nothing(path: Path) -> None:
+    """A status of a pipeline that never ran leaves no trace."""
     assert DeltaLedger(path).read() == []
     assert list(path.parent.iterdir()) == []
 
 
-def test_an_append_that_raised_and_yet_landed_has_landed(path: Path, writing: Callable[[Write], None]) -> None:
-    """A checkpoint that fails after its commit, say, is not taken for a failed commit."""
+def test_an_append_that_landed_and_then_raised_counts_as_landed(path: Path, writing: Callable[[Write], None]) -> None:
+    """A checkpoint that fails after its commit is not mistaken for a failed commit."""
 
     def lands_and_raises(*args: Any, **options: Any) -> None:
         write_deltalake(*args, **options)
@@ -84,8 +84,10 @@ def test_an_append_that_raised_and_yet_landed_has_landed(path: Path, writing: Ca
     assert ids(DeltaLedger(path)) == ["a", "b", "c"]
 
 
-def test_a_compaction_that_raised_and_yet_landed_has_landed(path: Path, writing: Callable[[Write], None]) -> None:
-    """Neither the snapshot nor a settled batch is there twice."""
+def test_a_compaction_that_landed_and_then_raised_counts_as_landed(
+    path: Path, writing: Callable[[Write], None]
+) -> None:
+    """Neither the snapshot nor a settled batch is stored twice."""
 
     def lands_and_raises(*args: Any, **options: Any) -> None:
         write_deltalake(*args, **options)
@@ -100,7 +102,7 @@ def test_a_compaction_that_raised_and_yet_landed_has_landed(path: Path, writing:
 
 
 def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callable[[Write], None]) -> None:
-    """A write that fails once costs nothing but time."""
+    """A write that fails once only takes more time."""
     faults = [OSError("busy"), OSError("busy")]
 
     def raises_twice(*args: Any, **options: Any) -> None:
@@ -113,8 +115,8 @@ def test_an_append_that_did_not_land_is_tried_again(path: Path, writing: Callabl
     assert ids(DeltaLedger(path)) == ["a"]
 
 
-def test_an_append_that_never_lands_says_why(path: Path, writing: Callable[[Write], None]) -> None:
-    """In the system's own words, and nothing is left of it."""
+def test_an_append_that_never_lands_reports_the_cause(path: Path, writing: Callable[[Write], None]) -> None:
+    """The error has the message of the system, and no entry is stored."""
 
     def raises(*args: Any, **options: Any) -> None:
         raise OSError(
@@ -130,8 +132,8 @@ def test_an_append_that_never_lands_says_why(path: Path, writing: Callable[[Writ
     assert ids(DeltaLedger(path)) == ["a"]
 
 
-def test_an_interrupt_behind_a_commit_leaves_no_false_memory(path: Path, writing: Callable[[Write], None]) -> None:
-    """The handle does not take the number before the interrupt for the last one."""
+def test_an_interrupt_after_a_commit_leaves_the_handle_correct(path: Path, writing: Callable[[Write], None]) -> None:
+    """The handle does not assume that its last append failed."""
 
     def lands_and_is_interrupted(*args: Any, **options: Any) -> None:
         write_deltalake(*args, **options)
@@ -148,8 +150,8 @@ def test_an_interrupt_behind_a_commit_leaves_no_false_memory(path: Path, writing
     assert ids(ledger) == ["a", "b"]
 
 
-def test_a_crash_between_history_and_snapshot_is_made_up_for(path: Path, writing: Callable[[Write], None]) -> None:
-    """The entries are still there, and the next compaction does not put the batches into the history again."""
+def test_a_crash_between_history_and_snapshot_is_repaired(path: Path, writing: Callable[[Write], None]) -> None:
+    """The entries are still stored. The next compaction does not add the batches to the history again."""
 
     def dies_before_the_snapshot(*args: Any, **options: Any) -> None:
         if options["mode"] == "overwrite":
@@ -170,8 +172,8 @@ def test_a_crash_between_history_and_snapshot_is_made_up_for(path: Path, writing
     assert sorted(each.plan for each in later.history()) == ["p", "q"]
 
 
-def test_a_commit_without_an_entry_is_in_nobodys_way(path: Path) -> None:
-    """Somebody sets a property of the table or sweeps its folder: the last number is still the last."""
+def test_a_commit_without_an_entry_does_no_harm(path: Path) -> None:
+    """Another program may set a property of the table or vacuum it. The last number stays the last."""
     ledger = DeltaLedger(path)
     ledger.append(entries("a"), after=0)
     DeltaTable(str(path)).alter.set_table_properties({"delta.checkpointInterval": "10"})
@@ -186,15 +188,15 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def go_on(path: Path, *, after: int) -> None:
-    """Another process appends until the log has been cleaned up behind it."""
+    """Append by another process until the log is cleaned up behind it."""
     other = DeltaLedger(path)
     for end in range(after, after + CHECKPOINT_EVERY):
         other.append(entries(f"other{end}"), after=end)
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_handle_that_was_left_behind_reads_on(path: Path) -> None:
-    """Also when the log that would have brought it forward is gone."""
+def test_a_handle_behind_a_cleaned_log_reads_on(path: Path) -> None:
+    """The part of the log that the handle has not read is gone."""
     behind = DeltaLedger(path)
     behind.append(entries("a"), after=0)
     go_on(path, after=1)
@@ -202,8 +204,8 @@ def test_a_handle_that_was_left_behind_reads_on(path: Path) -> None:
     assert [entry.seq for entry in behind.read(1)] == list(range(2, CHECKPOINT_EVERY + 2))
 
 
-def test_a_log_that_is_cleaned_up_while_it_is_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that was listed may be gone when it is opened; what took its place says the same."""
+def test_a_log_that_is_cleaned_during_a_read_is_read_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listed file may be gone when it is opened. Its checkpoint has the same content."""
     faults = [DeltaError("File not found: 00000000000000000007.json"), OSError("File not found")]
 
     class Vanishing(DeltaTable):
@@ -218,7 +220,7 @@ def test_a_log_that_is_cleaned_up_while_it_is_read_is_read_again(path: Path, mon
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_a_handle_that_was_left_behind_cannot_append(path: Path) -> None:
+def test_a_handle_behind_a_cleaned_log_cannot_append(path: Path) -> None:
     """It is refused, though the place in the log that it would take is free again."""
     behind = DeltaLedger(path)
     behind.append(entries("a"), after=0)
@@ -229,10 +231,10 @@ def test_a_handle_that_was_left_behind_cannot_append(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("forgetful")
-def test_one_that_sleeps_in_the_middle_of_its_commit_is_told_the_truth(
+def test_a_writer_that_sleeps_in_the_middle_of_its_commit_gets_a_conflict(
     path: Path, tmp_path: Path, writing: Callable[[Write], None]
 ) -> None:
-    """It saw that its place in the log was free, slept while others went on and cleaned up, and then took it."""
+    """It saw a free version and slept. Other processes went on and cleaned the log, and then it took the version."""
     log, aside = path / "_delta_log", tmp_path / "aside"
 
     def sleeps(*args: Any, **options: Any) -> None:
@@ -257,7 +259,7 @@ def test_one_that_sleeps_in_the_middle_of_its_commit_is_told_the_truth(
 
 @pytest.mark.usefixtures("forgetful")
 def test_the_log_stays_short(path: Path) -> None:
-    """Every commit lists it, so it may not grow with what was ever appended."""
+    """Every commit lists the log, so its length must not depend on the number of appends."""
     ledger = DeltaLedger(path)
     for end in range(4 * CHECKPOINT_EVERY):
         ledger.append(entries(f"{end}"), after=end)
@@ -265,13 +267,13 @@ def test_the_log_stays_short(path: Path) -> None:
 
 
 def compact_often(ledger: Ledger, *, after: int) -> None:
-    """Until the ledger is tidied, whatever it was like before."""
+    """Compact until the ledger is tidied."""
     for end in range(after, after + 2 * FILES):
         ledger.compact(Entry(kind="snapshot"), [settled(f"p{end}", end)], after=end)
 
 
-def test_the_history_stays_in_few_files(path: Path) -> None:
-    """Small ones are put together, however many compactions there were."""
+def test_the_history_keeps_few_files(path: Path) -> None:
+    """Small files are merged, for any number of compactions."""
     ledger = DeltaLedger(path)
     ledger.append(entries("a"), after=0)
     compact_often(ledger, after=1)
@@ -279,8 +281,8 @@ def test_the_history_stays_in_few_files(path: Path) -> None:
     assert sorted(each.number for each in ledger.history()) == list(range(1, 2 * FILES + 1))
 
 
-def test_files_stay_for_seven_days(path: Path) -> None:
-    """What writes that died left behind a week ago is swept up, and nothing that is younger."""
+def test_files_are_kept_for_seven_days(path: Path) -> None:
+    """Only older files that failed writes left behind are deleted."""
     ledger = DeltaLedger(path)
     ledger.append(entries("a"), after=0)
     replaced = set(path.glob("*.parquet"))
@@ -295,8 +297,8 @@ def test_files_stay_for_seven_days(path: Path) -> None:
     assert DeltaTable(str(path)).metadata().configuration["delta.deletedFileRetentionDuration"] == "interval 7 days"
 
 
-def test_what_goes_wrong_in_tidying_up_stops_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compaction has landed by then."""
+def test_an_error_of_the_tidying_has_no_effect(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compaction has already landed."""
 
     def raises(table: LocalTable) -> None:
         raise DeltaError("busy")
@@ -309,7 +311,7 @@ def test_what_goes_wrong_in_tidying_up_stops_nothing(path: Path, monkeypatch: py
 
 
 def test_threads_share_a_handle(path: Path, writing: Callable[[Write], None]) -> None:
-    """One handle in several hands gives each its number, and serves them one at a time."""
+    """One handle gives each thread its numbers, and serves one thread at a time."""
     busy, overlaps = threading.Lock(), []
 
     def notices(*args: Any, **options: Any) -> None:
@@ -346,8 +348,8 @@ def start(path: Path, name: str, *, turns: int, compact_every: int) -> subproces
 
 
 @pytest.mark.promise("CN-20")
-def test_processes_that_append_at_once_leave_no_gap_and_nothing_twice(path: Path) -> None:
-    """Also where each of them finds no ledger and makes it."""
+def test_processes_that_append_at_once_leave_no_gap_and_no_duplicate(path: Path) -> None:
+    """Each of them may find no ledger and make it."""
     processes = [start(path, name, turns=30, compact_every=1000) for name in "abcd"]
     assert [process.communicate()[0].count("\n") for process in processes] == [30] * 4
     found = DeltaLedger(path).read()
@@ -355,8 +357,8 @@ def test_processes_that_append_at_once_leave_no_gap_and_nothing_twice(path: Path
     assert {entry.id for entry in found} == {f"{name}{turn}" for name in "abcd" for turn in range(30)}
 
 
-def test_what_a_process_was_told_before_it_was_killed_is_there(path: Path) -> None:
-    """SIGKILL at any moment, in an append or in a compaction, leaves a whole ledger that takes the next entry."""
+def test_entries_that_a_killed_process_appended_are_kept(path: Path) -> None:
+    """A SIGKILL at any moment of an append or a compaction leaves a whole ledger that takes the next entry."""
     for life, told in enumerate((1, 25, 60)):
         process = start(path, f"life{life}-", turns=10_000, compact_every=10)
         assert process.stdout is not None
@@ -383,29 +385,29 @@ def test_a_folder_may_have_any_usual_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a%20b", "a[1]", "a\\b", "a|b", "a^b", "a\nb"])
-def test_a_folder_in_which_no_delta_table_works_is_refused_by_its_name(tmp_path: Path, name: str) -> None:
-    """Before anything is written, and the error says what in the name is meant."""
+def test_a_folder_in_which_no_delta_table_works_is_refused(tmp_path: Path, name: str) -> None:
+    """The error comes before anything is written, and names the character."""
     with pytest.raises(LedgerError, match="Delta tables do not work below a name with"):
         DeltaLedger(tmp_path / name / "ledger")
 
 
-def test_a_folder_that_cannot_be_made_is_said_in_plain_words(tmp_path: Path) -> None:
-    """A file stands where the folder should be."""
+def test_a_folder_that_cannot_be_made_is_reported_plainly(tmp_path: Path) -> None:
+    """A file is where the folder should be."""
     (tmp_path / "file").write_text("")
     with pytest.raises(LedgerError, match=r"file/ledger cannot be written: Not a directory\."):
         DeltaLedger(tmp_path / "file" / "ledger").append(entries("a"), after=0)
 
 
-def test_a_folder_that_keeps_no_two_writers_apart_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a second file may take the name of a first one, no append is conditional."""
+def test_a_folder_that_cannot_keep_two_writers_apart_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No append is conditional if a second file may replace the first one of that name."""
     monkeypatch.setattr(os, "link", shutil.copyfile)
     with pytest.raises(LedgerError, match="Wherry cannot keep two writers apart"):
         DeltaLedger(path).append(entries("a"), after=0)
     assert DeltaLedger(path).read() == []
 
 
-def test_a_broken_ledger_is_not_taken_for_an_empty_one(path: Path) -> None:
-    """Whoever took it for empty would carry everything again."""
+def test_a_broken_ledger_is_not_mistaken_for_an_empty_one(path: Path) -> None:
+    """An empty ledger would process everything again."""
     DeltaLedger(path).append(entries("a"), after=0)
     for file in (path / "_delta_log").iterdir():
         file.write_text("broken")
@@ -413,8 +415,11 @@ def test_a_broken_ledger_is_not_taken_for_an_empty_one(path: Path) -> None:
         DeltaLedger(path).read()
 
 
-def test_another_table_in_its_place_is_refused(path: Path) -> None:
-    """Reading and appending alike; the error names the columns on both sides, and the table stays as it is."""
+def test_another_table_in_place_of_the_ledger_is_refused(path: Path) -> None:
+    """Reads and appends are refused.
+
+    The error names the expected and the found columns, and the table is not changed.
+    """
     write_deltalake(str(path), pa.table({"seq": [1], "amount": ["7"]}))
     with pytest.raises(
         LedgerError, match=r"not a ledger .* expected the columns seq long, kind .* found seq long, amount"
@@ -425,8 +430,8 @@ def test_another_table_in_its_place_is_refused(path: Path) -> None:
     assert DeltaTable(str(path)).version() == 0
 
 
-def test_a_newer_ledger_with_other_columns_is_known_as_one(path: Path) -> None:
-    """It is not taken for a stranger's table: the error names the format that is needed."""
+def test_a_newer_ledger_with_other_columns_is_recognized(path: Path) -> None:
+    """It is not mistaken for another table. The error names the format that is needed."""
     columns = {
         name: pa.array([FORMAT + 1], pa.int32()) if name == "format" else pa.array([None], pa.string())
         for name in ENTRIES

@@ -1,4 +1,4 @@
-"""What the owner of a ledger keeps of it."""
+"""What the journal of an owner keeps in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.runners.state.ledger.test_progress import PLANNED, settle
 
 
 class Counting(MemoryLedger):
-    """Counts how often its history is read."""
+    """A ledger that counts how often its history is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,8 +25,8 @@ class Counting(MemoryLedger):
         return super().history()
 
 
-def test_the_history_is_read_once_however_often_it_is_asked_for() -> None:
-    """Also when batches are settled and compacted meanwhile; each is there once."""
+def test_the_history_is_read_only_once() -> None:
+    """This is also true if batches are settled and compacted meanwhile. Each batch is listed once."""
     ledger = Counting()
     journal = Journal(ledger)
     journal.acquire({"pipeline": "orders"})
@@ -39,8 +39,8 @@ def test_the_history_is_read_once_however_often_it_is_asked_for() -> None:
     assert ledger.reads == 1
 
 
-def test_what_somebody_else_compacted_is_read_again() -> None:
-    """It is in the history by then, and no entry tells of it."""
+def test_a_history_that_another_journal_compacted_is_read_again() -> None:
+    """The batch is only in the history, and no entry mentions it."""
     ledger = Counting()
     journal = Journal(ledger)
     journal.acquire({"pipeline": "orders"})
@@ -54,8 +54,8 @@ def test_what_somebody_else_compacted_is_read_again() -> None:
     assert [each.plan for each in journal.list_settled()] == ["p1"]
 
 
-def test_an_owner_that_was_told_that_it_lost_the_pipeline_records_nothing_more() -> None:
-    """Though it has read the end since: it would let the pipeline go for the one who has it now."""
+def test_an_owner_that_was_fenced_records_nothing_more() -> None:
+    """It has read the end since, so it could otherwise release the pipeline of the new owner."""
     ledger = MemoryLedger()
     first, second = Journal(ledger), Journal(ledger)
     first.acquire({"pipeline": "orders"})

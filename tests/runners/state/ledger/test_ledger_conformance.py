@@ -1,4 +1,4 @@
-"""Every check of the ledgers' suite is needed: for each there are faults that no other check finds."""
+"""Every check of the ledgers' suite is needed: each has faults that no other check finds."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ FAULTS = {
 
 
 def failing(faulty: type[MemoryLedger]) -> list[str]:
-    """The checks that find something wrong with this kind of ledger."""
+    """Return the checks that find a fault in this kind of ledger."""
 
     class Suite(LedgerConformance):
         def __init__(self) -> None:
@@ -172,16 +172,16 @@ def failing(faulty: type[MemoryLedger]) -> list[str]:
 
 
 def test_every_check_has_a_fault_to_find() -> None:
-    """A check without one could be a check of nothing."""
+    """A check without a fault might check nothing."""
     assert list(FAULTS) == CHECKS
 
 
 @pytest.mark.parametrize(("check", "faulty"), [(check, fault) for check, all_of in FAULTS.items() for fault in all_of])
-def test_a_fault_is_found_by_its_check_and_by_no_other(check: str, faulty: type[MemoryLedger]) -> None:
-    """So whoever sees a check fail knows what is broken."""
+def test_a_fault_is_found_only_by_its_check(check: str, faulty: type[MemoryLedger]) -> None:
+    """A failed check therefore shows what is broken."""
     assert failing(faulty) == [check]
 
 
 def test_a_ledger_without_a_fault_passes() -> None:
-    """The doubles fail for their faults alone."""
+    """The faulty ledgers fail only because of their faults."""
     assert failing(MemoryLedger) == []

@@ -1,4 +1,4 @@
-"""The ledger in memory keeps the contract."""
+"""The ledger in memory keeps the contract of ledgers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 @pytest.mark.promise("CN-06", "HP-13")
 class TestMemoryLedger(LedgerConformance):
-    """Whoever shares the object shares the ledger."""
+    """Users of the same object share the ledger."""
 
     @pytest.fixture(autouse=True)
     def _ledger(self) -> None:
@@ -22,8 +22,8 @@ class TestMemoryLedger(LedgerConformance):
         return self.shared
 
 
-def test_a_body_that_changes_later_changes_nothing_in_the_ledger() -> None:
-    """What was recorded is what was said then."""
+def test_a_later_change_of_a_body_does_not_change_the_ledger() -> None:
+    """The ledger keeps the body that was appended."""
     ledger, body = MemoryLedger(), {"offset": [1]}
     ledger.append([Entry(kind="set", body=body)], after=0)
     body["offset"].append(2)

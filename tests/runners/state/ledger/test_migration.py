@@ -20,22 +20,22 @@ OPENED: Mapping[str, Any] = {
     "origin": {"name": "files", "lanes": ["0"], "place": "/landing"},
     "destinations": {},
 }
-"""What the first version noted of a definition: one origin, its schema beside it."""
+"""What the first version recorded of a definition: one origin, with the schema beside it."""
 
 
 def old(entry: Entry, *without: str) -> Entry:
-    """The entry as the first version wrote it."""
+    """Return the entry as the first version wrote it."""
     body = {name: value for name, value in entry.body.items() if name not in without}
     return Entry(**{**vars(entry), "body": body, "format": 1})
 
 
-def test_what_this_version_writes_stays_as_it_is() -> None:
-    """Nothing is touched."""
+def test_entries_of_this_version_are_not_changed() -> None:
+    """The same object is returned."""
     assert migrate_entry(PLANNED) is PLANNED
 
 
-def test_a_ledger_of_the_first_version_folds_to_the_same_state() -> None:
-    """Plans without pins, decisions without sections, one origin, in the ledger and in a snapshot of it."""
+def test_a_ledger_of_the_first_version_gives_the_same_state() -> None:
+    """It has plans without pins, decisions without sections and one origin. Its snapshot is read too."""
     entries = [
         old(Entry(kind="open", body=OPENED)),
         old(PLANNED, "pins", "first"),
@@ -56,8 +56,8 @@ def test_a_ledger_of_the_first_version_folds_to_the_same_state() -> None:
     assert (again.lanes, again.opened, again.midway) == (state.lanes, state.opened, False)
 
 
-def test_a_repaired_ledger_is_refused_by_an_older_wherry() -> None:
-    """What it does not know has a format that it does not read."""
+def test_an_older_wherry_refuses_a_repaired_ledger() -> None:
+    """A repair has a format that the older version does not read."""
     assert Entry(kind="repair", body={"accepted": []}).format == FORMAT > 1
     state = apply_entries(numbered(Entry(kind="repair", body={"accepted": ["a"]})), PipelineState())
     assert apply_entries([Entry(kind="snapshot", body=state.json(), seq=2)]).accepted == {"a"}
@@ -65,13 +65,13 @@ def test_a_repaired_ledger_is_refused_by_an_older_wherry() -> None:
 
 @pytest.mark.parametrize("kind", ["acquire", "release", "cancel", "set", "stop"])
 def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
-    """They have the format of today and nothing else."""
+    """Only their format becomes the present one."""
     entry = migrate_entry(Entry(kind=kind, body={"reason": "x"}, format=1))
     assert (entry.format, entry.body) == (FORMAT, {"reason": "x"})
 
 
-def test_the_owner_of_a_second_format_is_one_of_many() -> None:
-    """It stood by itself in a snapshot, with its last word beside it; no lanes were shared."""
+def test_the_owner_in_the_second_format_becomes_one_of_several() -> None:
+    """A snapshot had one owner, with its last entry beside it, and no shared lanes."""
     body = {**PipelineState().json(), "owner": {"owner": "a", "lease": 60}, "heard": [7, "noon"]}
     for name in ("owners", "held", "done"):
         del body[name]
@@ -90,15 +90,15 @@ def test_the_owner_of_a_second_format_is_one_of_many() -> None:
         ("plan", '{"decision": "none"}'),
     ],
 )
-def test_a_row_that_cannot_be_understood_is_refused_in_words(kind: str, text: str) -> None:
-    """Whatever is wrong with it, and also in an old format, the message names the ledger and the entry."""
+def test_an_invalid_row_is_refused_with_a_reason(kind: str, text: str) -> None:
+    """This is also true of an old format. The message names the ledger and the entry."""
     row = {**to_row(Entry(kind=kind, seq=4, format=1)), "body": text}
     with pytest.raises(LedgerError, match=rf"^Entry 4 of the ledger at here \({kind}\) cannot be understood: "):
         to_entries("here", [row])
 
 
 @pytest.mark.parametrize("harm", [{"counts": "{"}, {"counts": '{"read": "1"}'}, {"span": "{}"}])
-def test_a_settled_batch_that_cannot_be_understood_is_refused_in_words(harm: Mapping[str, str]) -> None:
+def test_an_invalid_settled_batch_is_refused_with_a_reason(harm: Mapping[str, str]) -> None:
     """The message names the ledger, the lane and the batch."""
     row = to_row(Settled(lane="a", number=3, plan="p", run="r", at="", span=NOWHERE, counts={}))
     assert to_settled("here", row).number == 3

@@ -1,4 +1,4 @@
-"""What follows from the ledger's entries."""
+"""The state that follows from the entries of a ledger."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def settle(*owed: str) -> Entry:
 
 
 def test_a_planned_batch_is_open_until_it_is_settled() -> None:
-    """Its lane's offset moves only then."""
+    """Only then does the offset of its lane move."""
     opened = apply_entries(numbered(OPENED, PLANNED))
     settled = apply_entries(numbered(OPENED, PLANNED, settle()))
     assert (opened.get_lane("0").offset, opened.open_plans) == (None, (plan(1),))
@@ -65,50 +65,50 @@ def test_a_planned_batch_is_open_until_it_is_settled() -> None:
 
 
 def test_a_prepared_batch_keeps_its_decision() -> None:
-    """It is there for whoever finishes it."""
+    """The run that finishes it reads the decision."""
     (found,) = apply_entries(numbered(OPENED, PLANNED, PREPARED)).open_plans
     assert found.decision == DECISION
 
 
 @pytest.mark.promise("SS-08")
-def test_an_owed_batch_has_its_offset_committed_and_stays_open() -> None:
-    """The others still get it, also after a crash."""
+def test_a_batch_that_is_owed_has_its_offset_committed_and_stays_open() -> None:
+    """The remaining destinations still get it, even after a crash."""
     state = apply_entries(numbered(OPENED, PLANNED, PREPARED, settle("orders")))
     assert state.get_lane("0").offset == 10
     assert [found.published for found in state.open_plans] == [True]
 
 
-def test_what_a_settled_batch_owes_goes_into_the_history_with_it() -> None:
-    """So that it is known for ever for whom it was meant."""
+def test_the_history_has_the_destinations_to_which_a_batch_is_owed() -> None:
+    """It stays known which destinations were to get the batch."""
     (found,) = list_settled_among(numbered(OPENED, PLANNED, PREPARED, settle("copy")))
     assert found.counts["owed"] == ["copy"]
 
 
-def test_the_way_of_a_settled_batch_goes_into_the_history_with_it() -> None:
-    """Of an entry of an older version there is none."""
+def test_the_history_has_the_way_of_a_settled_batch() -> None:
+    """An entry of an older version has no way."""
     entry = settle()
     for body, way in (({**entry.body, "way": "one_pass"}, "one_pass"), (entry.body, None)):
         (found,) = list_settled_among(numbered(PLANNED, replace(entry, body=body)))
         assert found.counts.get("way") == way
 
 
-def test_a_cancelled_plan_burns_its_number() -> None:
-    """No later batch of the lane is called the same."""
+def test_a_cancelled_plan_uses_up_its_number() -> None:
+    """No later batch of the lane gets the same number."""
     state = apply_entries(numbered(OPENED, PLANNED, Entry(kind="cancel", lane="0", plan="p1")))
     assert (state.open_plans, state.get_lane("0").number, state.get_lane("0").committed) == ((), 1, 0)
 
 
 @pytest.mark.promise("SS-12")
-def test_offsets_that_are_set_by_hand_move_the_lane_and_not_its_number() -> None:
-    """What comes next is a new batch, which no destination takes for one that it has."""
+def test_offsets_that_are_set_by_hand_move_the_lane_but_not_its_number() -> None:
+    """The next batch is new, so no destination mistakes it for an earlier batch."""
     moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
     state = apply_entries(numbered(OPENED, PLANNED, settle(), moved))
     assert (state.get_lane("0").offset, state.get_lane("0").number) == (None, 1)
     assert state.get_lane("0").window == NackWindow()
 
 
-def test_a_batch_that_was_rewound_does_not_count_as_carried() -> None:
-    """And one after it does."""
+def test_a_rewound_batch_does_not_count_as_processed() -> None:
+    """A later batch does."""
     moved = Entry(kind="set", body={"lanes": {"0": {"offset": None}}, "forgotten": [["0", 1, 1]], "reason": "again"})
     state = apply_entries(numbered(OPENED, PLANNED, settle(), moved))
     first = Settled(lane="0", number=1, plan="p1", run="r", at="", span=NOWHERE, counts={})
@@ -116,34 +116,34 @@ def test_a_batch_that_was_rewound_does_not_count_as_carried() -> None:
 
 
 @pytest.mark.parametrize("entries", [[OPENED, PLANNED, PREPARED], [OPENED, PLANNED, PREPARED, settle("orders")]])
-def test_a_snapshot_stands_for_all_before_it(entries: list[Entry]) -> None:
-    """The state that is folded from it, by way of JSON, is the state that it was taken of."""
+def test_a_snapshot_replaces_all_entries_before_it(entries: list[Entry]) -> None:
+    """Its state, read back from JSON, equals the state from which it was made."""
     state = apply_entries(numbered(*entries, Entry(kind="acquire", epoch=3, owner="me", body={"host": "h"})))
     body = json.loads(json.dumps(state.json()))
     again = apply_entry(PipelineState(), Entry(kind="snapshot", seq=state.seq + 1, body=body))
     assert replace(again, seq=state.seq) == state
 
 
-def test_settled_batches_are_found_with_their_spans_once() -> None:
-    """One that was owed and then paid is one batch."""
+def test_settled_batches_are_listed_once_with_their_spans() -> None:
+    """A batch that was owed and then completed is one batch."""
     found = list(list_settled_among(numbered(OPENED, PLANNED, PREPARED, settle("orders"), settle())))
     assert [(settled.plan, settled.span["parts"]) for settled in found] == [("p1", [["a.json", 3, 7]])]
 
 
 def test_an_entry_of_a_newer_format_is_refused() -> None:
-    """It says what to do."""
+    """The error has a hint."""
     with pytest.raises(LedgerError, match="Upgrade Wherry"):
         apply_entry(PipelineState(), Entry(kind="open", seq=1, format=99))
 
 
 def test_a_gap_is_an_error() -> None:
-    """A ledger that lost an entry is not guessed at."""
+    """Wherry does not continue with a ledger that lost an entry."""
     with pytest.raises(LedgerError, match="gap: entry 2 follows 0"):
         apply_entry(PipelineState(), replace(OPENED, seq=2))
 
 
 def test_an_entry_for_a_plan_that_is_not_open_is_an_error() -> None:
-    """Nobody settles what was not planned."""
+    """Only a planned batch can be settled."""
     with pytest.raises(LedgerError, match="which is not open"):
         apply_entries(numbered(OPENED, settle()))
 
@@ -159,8 +159,8 @@ def test_an_entry_for_a_plan_that_is_not_open_is_an_error() -> None:
         ([PLANNED, settle(), Entry(kind="set", body={"lanes": {}})], False),
     ],
 )
-def test_a_load_ends_when_a_run_has_carried_all_that_it_found(entries: list[Entry], midway: bool) -> None:
-    """Until then the next run goes on with it; a batch that came to nothing begins none."""
+def test_a_load_ends_when_a_run_has_processed_all_rows_that_it_found(entries: list[Entry], midway: bool) -> None:
+    """Until then the next run continues it. A batch that is only planned begins no load."""
     state = apply_entries(numbered(OPENED, *entries))
     assert state.midway is midway
     assert apply_entry(PipelineState(), Entry(kind="snapshot", seq=1, body=state.json())).midway is midway
@@ -177,8 +177,8 @@ def test_a_load_ends_when_a_run_has_carried_all_that_it_found(entries: list[Entr
         ("set", {"lanes": {"0": 7}}, "lanes.0: expected a mapping, found 7"),
     ],
 )
-def test_an_entry_that_cannot_be_understood_is_refused_in_words(kind: str, body: dict[str, Any], said: str) -> None:
-    """The message names the entry, and what in it is wrong; the hint says what to do."""
+def test_an_invalid_entry_is_refused_with_a_reason(kind: str, body: dict[str, Any], said: str) -> None:
+    """The message names the entry and what is wrong. The error has a hint."""
     entry = Entry(kind=kind, lane="0", plan="p1", body=body, seq=2)
     with pytest.raises(LedgerError, match=r"^Entry 2 of the ledger") as raised:
         apply_entry(apply_entries(numbered(PLANNED)), entry)

@@ -1,4 +1,4 @@
-"""The ledger in a catalog keeps the contract, on classic Spark and on Spark Connect."""
+"""The ledger in a catalog keeps its contract, on classic Spark and on Spark Connect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 @pytest.fixture
 def table(spark: SparkSession) -> Iterator[str]:
-    """A table's name that nobody has yet."""
+    """Return the name of a table that does not exist yet."""
     name = f"default.l{uuid.uuid4().hex}_ledger"
     yield name
     for each in (name, f"{name}_history", f"{name}_bodies"):
@@ -34,7 +34,7 @@ def table(spark: SparkSession) -> Iterator[str]:
 @pytest.mark.variant
 @pytest.mark.promise("CN-04", "CN-06")
 class TestSparkLedger(LedgerConformance):
-    """Every handle has a session of its own."""
+    """Each handle has a separate session."""
 
     @pytest.fixture(autouse=True)
     def _place(self, spark_server: SparkSession, table: str) -> None:
@@ -56,14 +56,14 @@ def settled(plan: str, number: int) -> Settled:
     return Settled(lane="0", number=number, plan=plan, run="r", at="", span=NOWHERE, counts={})
 
 
-def test_reading_makes_nothing(spark: SparkSession, table: str) -> None:
-    """Who asks for the status of a pipeline that never ran leaves no trace."""
+def test_reading_creates_nothing(spark: SparkSession, table: str) -> None:
+    """A status of a pipeline that never ran leaves no trace."""
     assert SparkLedger(spark, table).read() == []
     assert not spark.catalog.tableExists(table)
 
 
-def test_of_two_sessions_that_append_at_once_one_lands(spark_server: SparkSession, table: str) -> None:
-    """The other is told so, and nothing of its entries is there."""
+def test_only_one_of_two_simultaneous_appends_lands(spark_server: SparkSession, table: str) -> None:
+    """The other session gets a conflict, and none of its entries is stored."""
     SparkLedger(make_own_session(spark_server), table).append(entries("first"), after=0)
     ready, answers = threading.Barrier(2), []
 
@@ -86,10 +86,10 @@ def test_of_two_sessions_that_append_at_once_one_lands(spark_server: SparkSessio
     assert ids(SparkLedger(make_own_session(spark_server), table)) == ["first", landed]
 
 
-def test_a_commit_that_raised_and_yet_landed_has_landed(
+def test_a_commit_that_landed_and_then_raised_counts_as_landed(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection that is lost behind the commit, say, is not taken for a failed commit."""
+    """A connection that is lost after the commit is not mistaken for a failed commit."""
     commit, raised = CatalogTable.commit, []
 
     def lands_and_raises(self: CatalogTable, *args: object, **options: object) -> None:
@@ -104,10 +104,10 @@ def test_a_commit_that_raised_and_yet_landed_has_landed(
     assert len(raised) == 1
 
 
-def test_a_crash_between_history_and_snapshot_is_made_up_for(
+def test_a_crash_between_history_and_snapshot_is_repaired(
     spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The entries are still there, and the next compaction does not put the batches into the history again."""
+    """The entries are still stored. The next compaction does not add the batches to the history again."""
     commit = CatalogTable.commit
 
     def dies_before_the_snapshot(self: CatalogTable, *args: object, instead: bool = False) -> None:
@@ -128,30 +128,30 @@ def test_a_crash_between_history_and_snapshot_is_made_up_for(
     assert sorted(each.plan for each in later.history()) == ["p", "q"]
 
 
-def test_another_table_in_its_place_is_refused(spark: SparkSession, table: str) -> None:
-    """The error names the columns on both sides."""
+def test_another_table_in_place_of_the_ledger_is_refused(spark: SparkSession, table: str) -> None:
+    """The error names the found columns."""
     spark.sql(f"CREATE TABLE {table} (seq BIGINT, amount STRING) USING delta")
     with pytest.raises(LedgerError, match=r"not a ledger .* found seq long, amount string"):
         SparkLedger(spark, table).read()
 
 
-def test_a_newer_ledger_with_other_columns_is_known_as_one(spark: SparkSession, table: str) -> None:
-    """It is not taken for a stranger's table: the error names the format that is needed."""
+def test_a_newer_ledger_with_other_columns_is_recognized(spark: SparkSession, table: str) -> None:
+    """It is not mistaken for another table. The error names the format that is needed."""
     spark.sql(f"CREATE TABLE {table} (seq BIGINT, format INT, shiny STRING) USING delta")
     spark.sql(f"INSERT INTO {table} VALUES (1, {FORMAT + 1}, 'new')")
     with pytest.raises(LedgerError, match=f"has entries of format {FORMAT + 1}"):
         SparkLedger(spark, table).read()
 
 
-def test_a_schema_that_does_not_exist_is_said_in_plain_words(spark: SparkSession) -> None:
-    """One line, no stack."""
+def test_a_missing_schema_is_reported_plainly(spark: SparkSession) -> None:
+    """The message has one line and no stack trace."""
     with pytest.raises(LedgerError, match=r"`nowhere`\.`x_ledger` cannot be written") as caught:
         SparkLedger(spark, "nowhere.x_ledger").append(entries("a"), after=0)
     assert "\n" not in caught.value.message
 
 
-def test_files_stay_for_seven_days(spark: SparkSession, table: str) -> None:
-    """Whoever sweeps the table, and commits are serializable."""
+def test_files_are_kept_for_seven_days(spark: SparkSession, table: str) -> None:
+    """This holds for every vacuum of the table. Commits are serializable."""
     SparkLedger(spark, table).append(entries("a"), after=0)
     found = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {table}").collect()}
     assert {key: found[key] for key in spark_ledger.PROPERTIES} == spark_ledger.PROPERTIES
@@ -160,7 +160,7 @@ def test_files_stay_for_seven_days(spark: SparkSession, table: str) -> None:
 
 
 def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None:
-    """A large body lies in the table beside it, until its entry is compacted away."""
+    """A large body is stored in a separate table until its entry is compacted away."""
     ledger = SparkLedger(spark, table)
     ledger.append([Entry(kind="plan", id="a", body={"parts": list(range(10_000))})], after=0)
     sizes = spark.read.table(table).selectExpr("max(length(to_json(struct(*))))")
@@ -169,8 +169,8 @@ def test_no_entry_is_larger_than_16_kib(spark: SparkSession, table: str) -> None
     assert spark.read.table(f"{table}_bodies").count() == 0
 
 
-def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files become one, and nothing is lost."""
+def test_the_files_of_the_history_are_merged(spark: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files become one, and no batch is lost."""
     monkeypatch.setattr("runners.state.ledger.FILES", 1)
     ledger = SparkLedger(spark, table)
     ledger.append(entries("a"), after=0)
@@ -189,5 +189,5 @@ def test_the_history_is_put_together(spark: SparkSession, table: str, monkeypatc
     ],
 )
 def test_every_part_of_a_name_is_quoted(name: str, ending: str, expected: str) -> None:
-    """Nothing in it is read as SQL."""
+    """No part of a name is read as SQL."""
     assert quote_table(name, ending) == expected

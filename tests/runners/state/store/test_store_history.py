@@ -13,8 +13,8 @@ from tests.stores.s3 import S3
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 
 
-def test_its_log_is_kept_as_long_as_the_ledgers(s3: S3) -> None:
-    """A process that slept for less than a week finds no version free that was taken."""
+def test_the_log_of_the_history_is_kept_as_long_as_that_of_the_ledger(s3: S3) -> None:
+    """A process that slept for less than a week cannot take a used version again."""
     url = StoreUrl(s3.make_url("state/runs"), s3.spark_settings)
     history = RunHistory(url, timedelta(days=90))
     history.write([RunRow(run="r", pipeline="orders", status="running", started_at=NOON)])
@@ -24,7 +24,7 @@ def test_its_log_is_kept_as_long_as_the_ledgers(s3: S3) -> None:
 
 
 def test_runs_with_other_credentials_have_another_writer() -> None:
-    """Those with the same ones share a writer, also where one run follows the other."""
+    """Runs with the same credentials share a writer, even one after the other."""
 
     def find_writer(key: str) -> object:
         url = StoreUrl("s3://bucket/state/runs", {"spark.hadoop.fs.s3a.access.key": key})

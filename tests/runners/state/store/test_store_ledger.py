@@ -1,4 +1,4 @@
-"""The ledger in an object store keeps the contract that it keeps in a folder."""
+"""The ledger in an object store has the same contract as in a folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.stores.s3 import S3, make_bucket, make_client, make_spark_settings
 
 
 class TestStoreLedger(LedgerConformance):
-    """Every handle is opened anew, and nothing but the store connects two of them."""
+    """Each handle is opened separately, and only the store connects two handles."""
 
     @pytest.fixture(autouse=True)
     def _place(self, s3_server: str) -> None:
@@ -38,7 +38,7 @@ class TestStoreLedger(LedgerConformance):
 
 @pytest.fixture
 def url(s3: S3) -> StoreUrl:
-    """Where a ledger may be."""
+    """Return the URL of a ledger."""
     return StoreUrl(s3.make_url("state/ledger"), s3.spark_settings)
 
 
@@ -50,14 +50,14 @@ def list_ids(ledger: Ledger) -> list[str]:
     return [entry.id for entry in ledger.read()]
 
 
-def test_reading_makes_nothing(s3: S3, url: StoreUrl) -> None:
-    """Who asks for the status of a pipeline that never ran leaves no trace."""
+def test_reading_creates_nothing(s3: S3, url: StoreUrl) -> None:
+    """A status of a pipeline that never ran leaves no trace."""
     assert DeltaLedger(url).read() == []
     assert {request.kind for request in s3.proxy.list_requests()} <= {"LIST", "GET", "HEAD"}
 
 
 def test_an_append_is_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file, and the version that it takes. Some seconds after the last look the log is listed too."""
+    """They are its file and its version. Some seconds after the last listing, the log is listed too."""
     ledger, now = DeltaLedger(url), 100.0
     monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
     append(ledger, "a")
@@ -71,8 +71,8 @@ def test_an_append_is_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest.Mo
     assert list_ids(DeltaLedger(url)) == ["a", "b", "c", "d"]
 
 
-def test_opening_a_ledger_is_one_request_for_each_append_and_few_for_the_log(s3: S3, url: StoreUrl) -> None:
-    """A checkpoint sums up the log before it is long."""
+def test_opening_a_ledger_needs_one_request_for_each_append_and_few_for_the_log(s3: S3, url: StoreUrl) -> None:
+    """A checkpoint replaces the log before it is long."""
     ledger = DeltaLedger(url)
     for number in range(2 * STORE_CHECKPOINT_EVERY):
         append(ledger, str(number), after=number)
@@ -83,10 +83,10 @@ def test_opening_a_ledger_is_one_request_for_each_append_and_few_for_the_log(s3:
     assert (len(rows), len(log) <= 15) == (2 * STORE_CHECKPOINT_EVERY, True)
 
 
-def test_a_writer_that_slept_past_a_checkpoint_lands_nothing(
+def test_a_writer_that_slept_past_a_checkpoint_appends_nothing(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its version is free again, for the log was cleaned up, and no table has what is written there."""
+    """Its version is free again after the cleanup of the log, but a file of that version is in no table."""
     now, sleeper, other = 100.0, DeltaLedger(url), DeltaLedger(url)
     monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
     append(sleeper, "a")
@@ -101,8 +101,8 @@ def test_a_writer_that_slept_past_a_checkpoint_lands_nothing(
     assert "late" not in list_ids(DeltaLedger(url))
 
 
-def test_an_append_by_an_older_version_of_wherry_is_seen(s3: S3, url: StoreUrl) -> None:
-    """It commits by `deltalake`, and each of the two refuses what the other was quicker with."""
+def test_an_append_by_an_older_version_of_wherry_is_read(s3: S3, url: StoreUrl) -> None:
+    """The older version commits with `deltalake`. Each version refuses an append if the other was faster."""
     ledger = DeltaLedger(url)
     append(ledger, "a")
     assert list_ids(ledger) == ["a"]
@@ -119,8 +119,8 @@ def test_an_append_by_an_older_version_of_wherry_is_seen(s3: S3, url: StoreUrl) 
     assert list_ids(DeltaLedger(url)) == ["a", "b", "c"]
 
 
-def test_an_append_whose_answer_was_lost_has_landed(s3: S3, url: StoreUrl) -> None:
-    """The entries' own ids tell; nothing is there twice."""
+def test_an_append_with_a_lost_answer_has_landed(s3: S3, url: StoreUrl) -> None:
+    """The ids of the entries show it, so no entry is appended twice."""
     ledger = DeltaLedger(url)
     append(ledger, "a")
     s3.proxy.add(Fault("lose_answer", kind="PUT", key=r"/ledger/_delta_log/0+2\.json"))
@@ -128,10 +128,8 @@ def test_an_append_whose_answer_was_lost_has_landed(s3: S3, url: StoreUrl) -> No
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
-def test_a_ledger_goes_on_with_credentials_that_were_renewed(
-    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An append asks the environment for them. A table that is open asks once the store refuses the old ones."""
+def test_a_ledger_continues_with_renewed_credentials(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append reads them from the environment. An open table reads them when the store refuses the old ones."""
     given = {key: value for key, value in url.settings.items() if not key.endswith((".access.key", ".secret.key"))}
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
@@ -146,8 +144,8 @@ def test_a_ledger_goes_on_with_credentials_that_were_renewed(
     assert list_ids(ledger) == ["a", "b"]
 
 
-def test_one_of_two_that_append_at_the_same_moment_loses(s3: S3, url: StoreUrl) -> None:
-    """The second one commits between the first one's look and its commit."""
+def test_the_later_of_two_simultaneous_appends_is_refused(s3: S3, url: StoreUrl) -> None:
+    """The second writer commits between the listing and the commit of the first."""
     first, second = DeltaLedger(url), DeltaLedger(url)
     append(first, "a")
     assert list_ids(second) == ["a"]
@@ -163,8 +161,8 @@ def test_one_of_two_that_append_at_the_same_moment_loses(s3: S3, url: StoreUrl) 
 
 
 @pytest.mark.parametrize("effect", ["disregard", pytest.param("lack", marks=pytest.mark.long)])
-def test_a_store_that_lets_a_key_be_replaced_is_refused(s3: S3, url: StoreUrl, effect: Effect) -> None:
-    """Whether it takes no notice of the condition, or does not know it. The first append looks, and writes no entry."""
+def test_a_store_that_overwrites_keys_is_refused(s3: S3, url: StoreUrl, effect: Effect) -> None:
+    """Such a store ignores the condition or does not know it. The first append checks it, and writes no entry."""
     s3.proxy.add(Fault(effect, kind="PUT", times=None))
     with pytest.raises(LedgerError, match="lets a new object replace another one") as raised:
         append(DeltaLedger(url), "a")
@@ -181,10 +179,10 @@ def test_a_store_that_lets_a_key_be_replaced_is_refused(s3: S3, url: StoreUrl, e
         ("send_away", "the bucket test-.* is in eu-west-1, not in us-east-1"),
     ],
 )
-def test_what_a_store_refuses_is_said_and_nothing_is_lost(
+def test_a_refusal_of_the_store_is_reported_and_loses_nothing(
     s3: S3, url: StoreUrl, kind: Kind | None, effect: Effect, words: str
 ) -> None:
-    """Whether it refuses to write or anything at all. Once it agrees again, the ledger goes on."""
+    """The store may refuse writes or all requests. When it accepts them again, the ledger continues."""
     append(DeltaLedger(url), "a")
     s3.proxy.add(Fault(effect, kind=kind, times=None))
     with pytest.raises(LedgerError, match=words):
@@ -194,8 +192,8 @@ def test_what_a_store_refuses_is_said_and_nothing_is_lost(
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
-def test_a_version_that_is_not_seen_yet_is_not_replaced(s3: S3, url: StoreUrl) -> None:
-    """A store that answers 404 for what it has just taken hides it from another writer, whose entry does not land."""
+def test_a_version_that_is_not_visible_yet_is_not_replaced(s3: S3, url: StoreUrl) -> None:
+    """A store may answer 404 for a new version. An entry of another writer does not land then."""
     append(DeltaLedger(url), "a")
     append(DeltaLedger(url), "b", after=1)
     s3.proxy.add(Fault("hide", key=r"/ledger/_delta_log/0+2\.json", times=None))
@@ -205,8 +203,8 @@ def test_a_version_that_is_not_seen_yet_is_not_replaced(s3: S3, url: StoreUrl) -
     assert list_ids(DeltaLedger(url)) == ["a", "b"]
 
 
-def test_the_history_stays_in_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small ones are put together there too, and each batch is in it once."""
+def test_the_history_keeps_few_files(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are merged, and each batch is in the history once."""
     monkeypatch.setattr(table_ledger, "FILES", 3)
     ledger = DeltaLedger(url)
     append(ledger, "a")
@@ -218,8 +216,8 @@ def test_the_history_stays_in_few_files(s3: S3, url: StoreUrl, monkeypatch: pyte
     assert sorted(each.number for each in DeltaLedger(url).history()) == [*range(1, 8)]
 
 
-def test_a_versioned_bucket_is_a_store_like_any(s3: S3) -> None:
-    """What was removed there is gone for the ledger and for prepared rows, though the bucket keeps it."""
+def test_a_versioned_bucket_works_like_any_other(s3: S3) -> None:
+    """Removed objects are gone for the ledger and for prepared rows, though the bucket keeps them."""
     make_bucket(s3.behind, f"{s3.bucket}-kept", versioned=True)
     url = StoreUrl(f"s3://{s3.bucket}-kept/state", s3.spark_settings)
     ledger, prepared = DeltaLedger(url / "ledger"), ObjectStore(url / "prepared")
@@ -231,8 +229,8 @@ def test_a_versioned_bucket_is_a_store_like_any(s3: S3) -> None:
     assert ([*prepared.list_pages()], prepared.put_new("p/part", b"")) == ([], True)
 
 
-def test_a_writer_that_slept_past_a_checkpoint_did_not_land(url: StoreUrl) -> None:
-    """What it wrote below a newer checkpoint is in no table."""
+def test_a_commit_below_a_newer_checkpoint_did_not_land(url: StoreUrl) -> None:
+    """A file below a newer checkpoint is in no table."""
     ledger = DeltaLedger(url)
     for number in range(CHECKPOINT_EVERY + 2):
         append(ledger, str(number), after=number)
@@ -240,15 +238,15 @@ def test_a_writer_that_slept_past_a_checkpoint_did_not_land(url: StoreUrl) -> No
     assert ledger._entries._has_checkpoint_above(1)
 
 
-def test_a_bucket_that_does_not_exist_is_named(s3: S3) -> None:
-    """In words, before anything is written."""
+def test_a_missing_bucket_is_named(s3: S3) -> None:
+    """The error comes before anything is written."""
     with pytest.raises(LedgerError, match="the bucket nowhere-there does not exist") as raised:
         DeltaLedger(StoreUrl("s3://nowhere-there/x/ledger", s3.spark_settings)).read()
     assert "Create it" in raised.value.hint
 
 
-def test_a_ledger_is_kept_on_azure_too(azure: Azure) -> None:
-    """Its conditional write holds there as well."""
+def test_a_ledger_works_on_azure(azure: Azure) -> None:
+    """Its conditional write works there too."""
     url = StoreUrl(azure.make_url("state/ledger"), azure.spark_settings)
     append(DeltaLedger(url), "a")
     stale = DeltaLedger(url)

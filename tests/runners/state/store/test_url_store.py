@@ -1,4 +1,4 @@
-"""Prepared rows in an object store: few pass through this process; what is removed, and what is swept."""
+"""Prepared rows in an object store: what passes through this process, what is removed, and what is swept."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ROWS: Sequence[Mapping[str, Json]] = [
     {"id": 2, "name": None, "nested": {"at": None}},
 ]
 SPARK: Any = None
-"""Nobody asks it to remove rows."""
+"""No session is needed to remove rows."""
 
 
 @pytest.fixture
 def url(s3: S3) -> StoreUrl:
-    """Where two batches were prepared."""
+    """Return the URL of a store with prepared batches."""
     url = StoreUrl(s3.make_url("state/prepared"), s3.spark_settings)
     for name in ("open-1", "left-1", "left-live-0"):
         assert ObjectStore(url).put_new(f"{name}/part.parquet", b"")
@@ -45,7 +45,7 @@ def list_names(url: StoreUrl) -> list[str]:
 
 
 def test_the_rows_of_a_name_are_removed(url: StoreUrl) -> None:
-    """And of names that begin with it and a dash; twice is once."""
+    """Rows of names that begin with this name and a dash are removed too. A second call has no effect."""
     store = UrlStore(url)
     store.remove(SPARK, "left")
     store.remove(SPARK, "left")
@@ -53,14 +53,14 @@ def test_the_rows_of_a_name_are_removed(url: StoreUrl) -> None:
     assert list_names(url) == ["open-1"]
 
 
-def test_what_an_open_batch_needs_is_kept_and_the_rest_is_swept(url: StoreUrl) -> None:
-    """By the names under which they were prepared."""
+def test_rows_of_an_open_batch_are_kept_and_other_rows_are_swept(url: StoreUrl) -> None:
+    """They are known by the names under which they were prepared."""
     UrlStore(url).sweep(SPARK, lambda: ["open"])
     assert list_names(url) == ["open-1"]
 
 
-def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(url: StoreUrl) -> None:
-    """It is asked behind the look what to keep."""
+def test_rows_of_a_process_that_took_over_are_not_swept(url: StoreUrl) -> None:
+    """The store asks which rows to keep only after its listing."""
 
     def taken_over() -> list[str]:
         assert ObjectStore(url).put_new("theirs-1/part.parquet", b"")
@@ -71,12 +71,12 @@ def test_what_is_prepared_by_whoever_took_over_meanwhile_is_not_swept(url: Store
 
 
 def describe(table: pa.Table) -> DataFrame:
-    """A frame that gives these rows."""
+    """Return a frame with these rows."""
     return cast("DataFrame", SimpleNamespace(schema=SCHEMA, toArrow=lambda: table))
 
 
 def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
-    """This run and the next one read what was written, without Spark."""
+    """This run and the next one read the rows without Spark."""
     store, table = UrlStore(url), make_table(ROWS, SCHEMA)
     assert store.write_few("batch-0", describe(table)).equals(table)
     assert store.put("put-0", ROWS, SCHEMA)
@@ -89,8 +89,8 @@ def test_few_rows_pass_through_this_process(url: StoreUrl) -> None:
     assert UrlStore(url).scan("batch-0", lambda _: True) is None
 
 
-def test_rows_are_not_written_over_those_of_another_writer(url: StoreUrl) -> None:
-    """What is read later must be what this process decided."""
+def test_rows_of_another_writer_are_not_overwritten(url: StoreUrl) -> None:
+    """The rows that are read later must be the rows that this process decided."""
     assert UrlStore(url).put("batch-0", ROWS[:1], SCHEMA)
     with pytest.raises(FileExistsError, match="batch-0 has other rows"):
         UrlStore(url).put("batch-0", ROWS, SCHEMA)
@@ -106,8 +106,8 @@ def test_large_objects_are_left_to_spark(url: StoreUrl, monkeypatch: pytest.Monk
     assert UrlStore(url).scan("batch-0", lambda _: True) is None
 
 
-def test_files_that_a_task_of_spark_did_not_finish_are_no_rows(url: StoreUrl) -> None:
-    """A late task writes below `_temporary`, also once the job is over. Spark does not read that either."""
+def test_files_of_an_unfinished_spark_task_are_not_read(url: StoreUrl) -> None:
+    """A late task writes below `_temporary`, even after its job. Spark does not read these files either."""
     store = UrlStore(url)
     store.put("batch-0", ROWS, SCHEMA)
     store.put("batch-0/_temporary/0/task", ROWS, SCHEMA)
@@ -117,7 +117,7 @@ def test_files_that_a_task_of_spark_did_not_finish_are_no_rows(url: StoreUrl) ->
 
 
 def test_objects_that_spark_encrypts_are_left_to_spark(url: StoreUrl) -> None:
-    """This process would write them in the clear, and cannot read them."""
+    """This process would write them without encryption, and cannot read them."""
     UrlStore(url).put("batch-0", ROWS, SCHEMA)
     store = UrlStore(StoreUrl(url, {**url.settings, "spark.hadoop.fs.s3a.encryption.algorithm": "SSE-KMS"}))
     assert store.scan("batch-0", lambda _: True) is None
