@@ -1,5 +1,8 @@
-"""Several hosts that share the lanes of one pipeline: they come and go, freeze and thaw, die, and take each other's
-lanes. The dispatcher, the journal, the lease and the rules by which lanes change hands are the real ones."""
+"""Several hosts that share the lanes of one pipeline.
+
+They come and leave, freeze and continue, die, and take lanes of the others. The dispatcher, the journal, the lease and
+the rules by which lanes change hands are the real ones.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +33,17 @@ UNOPENED = "later/0"
 
 
 class Watched(MemoryLedger):
-    """A ledger in which only who has a lane writes of it."""
+    """A ledger that checks that only the owner of a lane records entries of it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.known = PipelineState()
         self.moves = 0
-        """How often a lane was given or taken."""
+        """How many entries gave or took lanes, or ousted owners."""
         self.settled: Counter[str] = Counter()
-        """How often each batch was settled for good."""
+        """How often each batch was settled completely."""
         self.most_owners = 0
-        """How many had the pipeline at once at most."""
+        """The largest number of owners at one time."""
 
     def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
         landed = super().append(entries, after=after)
@@ -84,7 +87,7 @@ class Partner(Owner):
         self.dispatcher.rules = DeliveryRules(dlq=self.world.dlq, delivery=self.dispatcher.rules.delivery)
         self.finishing = False
         self.waits = True
-        """Whether it has to wait until another one has opened the pipeline."""
+        """Whether it must wait until another process has opened the pipeline."""
 
     def turn(self) -> None:
         if self.waits:
@@ -128,7 +131,7 @@ class Partner(Owner):
 
 
 class _Company(LaneCoordination):
-    """One that can be made not to wait for a word of the others."""
+    """A coordination that does not wait for entries of the others if the test turns the lease off."""
 
     def __init__(self, partner: Partner, **how: Any) -> None:
         super().__init__(**how)
@@ -142,7 +145,7 @@ class _Company(LaneCoordination):
 
 
 class Companies(Owners):
-    """Up to three of them, and the time that passes for all."""
+    """Up to `most` partners at once, with a time that is common to all."""
 
     ledger: Watched
     lands = 0.001
@@ -152,12 +155,12 @@ class Companies(Owners):
         self.ledger = Watched()
         self.assignment = assignment
         self.most = most
-        """How many of them are awake at once at most. The more there are, the less time passes with a step of one."""
+        """The largest number of partners that are awake at once. With more partners, less time passes in one step."""
         self.partners: list[Partner] = []
         self.stopped = 0
 
     def run(self) -> None:
-        """Until everything is carried, and all who had lanes have ended."""
+        """Run until all rows are processed, and all partners that had lanes have ended."""
         for _ in range(40_000 + 100 * len(self.lanes)):
             if all(self.ledger.known.get_lane(lane).offset == self.rows for lane in self.lanes):
                 self._ends_well()
@@ -224,7 +227,7 @@ class Companies(Owners):
         self.orphans += owner.transactions.values()
 
     def _ends_well(self) -> None:
-        """The load is carried: all who are there still come to their end, by themselves or as fenced."""
+        """Let all remaining partners end after all rows are processed, by themselves or as fenced."""
         self.faults = 0
         for _ in range(40_000):
             if not self.partners:

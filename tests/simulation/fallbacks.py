@@ -1,4 +1,4 @@
-"""The world with a DLQ that is down now and then, a fallback for it, and merges that die as well."""
+"""A world whose DLQ is sometimes down, with a fallback and merges that may die."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runners.state.journal import Journal
 from tests.simulation.world import Broken, Commit, Table, Transaction, World
 
 Kind: TypeAlias = Literal["table", "folder", "sink"]
-"""A table may get the rows of a batch twice. A folder gets them once. A sink remembers nothing, and is not fenced."""
+"""A table may get the rows of a batch twice. A folder gets them once. A sink has no memory and cannot be fenced."""
 WITH_FALLBACK = Dlq(window=0, on_failure="fallback", fallback=Delta(path="/refused"))
 
 
@@ -32,7 +32,7 @@ class FallbackWorld(World):
     ) -> None:
         super().__init__(rng, dlq=WITH_FALLBACK, **shape)
         self.short: list[str] = []
-        """The batches of which a merge did not find exactly the rows that wait."""
+        """The batches for which a merge did not find exactly the waiting rows."""
         self.tables[FALLBACK] = Table(once=kind == "folder", forgets=kind == "sink")
         self.opened = {"destinations": {FALLBACK: {"place": "", "id": "", "version": 0}}}
         self.outages = outages
@@ -52,13 +52,13 @@ class FallbackWorld(World):
             self.outages -= 1
             self.down = True
         if self.down:
-            if key and not self.retries and self.rng.random() < 0.3:  # with a retry its own run fences it
+            if key and not self.retries and self.rng.random() < 0.3:  # with a retry, the same run fences it
                 table = self.tables[DLQ]
                 self.orphans.append(Transaction(table, Commit(key, list(rows)), table.fences))
             raise Broken("the DLQ is down")
 
     def _the_rest_is_done(self) -> bool:
-        """Merges, of which each but the last may die at any moment, while late writes land."""
+        """Merge three times, while late writes land. Each merge except the last may die at any moment."""
         while self.taken_over:
             self._thaw()
         for last in (False, False, True):
@@ -68,12 +68,12 @@ class FallbackWorld(World):
         return super()._the_rest_is_done()
 
     def _orphan_ends(self) -> None:
-        """Most late writes land late indeed: some of them after a merge."""
+        """Let few late writes land now, so that some land after a merge."""
         if self.rng.random() < 0.1:
             super()._orphan_ends()
 
     def merge(self, *, may_die: bool) -> None:
-        """As `FallbackMerge` does it."""
+        """Merge as `FallbackMerge` does."""
         journal, dlq = Journal(self.ledger), self.tables[DLQ]
         dlq.fences += self.fences
         for plan in journal.state.fallen:

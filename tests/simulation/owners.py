@@ -1,5 +1,8 @@
-"""Many hosts that want one pipeline: they freeze and thaw at any moment, sleep through their leases, and their clocks
-differ. The dispatcher, the journal, the lease and the rules for taking are the real ones."""
+"""Many hosts that want one pipeline.
+
+They freeze and continue at any moment, sleep through their leases, and their clocks differ. The dispatcher, the
+journal, the lease and the rules of takeovers are the real ones.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ PLACE = StateLocation(directory=Path("/nowhere"), schema="", name="numbers")
 
 
 class HostClock(ManualClock):
-    """One host's clocks: both began somewhere else than those of others, and time passes for all at once."""
+    """The clocks of one host. They began at other values than those of other hosts, and run at the same speed."""
 
     def __init__(self, world: Owners) -> None:
         skew = timedelta(minutes=world.rng.uniform(-20, 20))
@@ -38,7 +41,7 @@ class HostClock(ManualClock):
 
 
 class Owner(Process):
-    """A process on a host of its own."""
+    """A process on a separate host."""
 
     world: Owners
 
@@ -53,7 +56,7 @@ class Owner(Process):
         self.take(journal, {"host": self.host, "boot": "", "pid": 1, "started": "", "jvm": None})
 
     def take(self, journal: Journal, who: dict[str, JSON]) -> None:
-        """Take the pipeline, once it may be taken."""
+        """Take the pipeline as soon as that is allowed."""
         world = self.world
         taking = Takeover(pipeline="numbers", place=PLACE, lock=StateLock(PLACE.lock), clock=self.clock)
         if world.protections.lease:
@@ -62,7 +65,7 @@ class Owner(Process):
             journal.acquire({"pipeline": "numbers", **who})
 
     def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
-        """The frame is made, the JVM looks at the table, and then at the clock; others may act in between."""
+        """Make the frame, let the JVM read the table, and then read the clock. Other processes may act in between."""
         world = self.world
         if world.protections.deadline and self.tenure.seconds_left() <= 0:
             raise Broken("late")
@@ -91,10 +94,10 @@ class Owner(Process):
 
 
 class Owners(World):
-    """The hosts, and the time that passes for all of them."""
+    """The hosts, with a time that is common to all."""
 
     lands = 0.1
-    """How likely it is, at each moment, that a write lands whose process is frozen or gone."""
+    """The probability, at each moment, that a write of a frozen or dead process lands."""
 
     def __init__(self, rng: random.Random, **shape: Any) -> None:
         super().__init__(rng, retries=True, **shape)
@@ -102,12 +105,12 @@ class Owners(World):
         self.clocks: list[ManualClock] = []
         self.owners: list[Owner] = []
         self.waits = False
-        """Whether somebody waits for a word of the owner."""
+        """Whether a process waits for an entry of the owner."""
         self.fenced = 0
         self.refused = 0
 
     def run(self) -> None:
-        """Until everything is carried, and all who had the pipeline have ended."""
+        """Run until all rows are processed, and all processes that had the pipeline have ended."""
         for _ in range(20_000):
             done = [owner for owner in self.owners if owner.over and self._carried(owner)]
             if done:
@@ -143,7 +146,7 @@ class Owners(World):
             self._ends(owner)
 
     def passes(self, seconds: float) -> None:
-        """Time passes, for those as well who sleep. The JVM of one whose Python is frozen may go on."""
+        """Let time pass for all processes, including sleeping ones. The JVM of a frozen Python process may continue."""
         self.now += seconds
         for clock in self.clocks:
             clock.move(seconds)
@@ -153,7 +156,7 @@ class Owners(World):
                     transaction.land()
 
     def meanwhile(self) -> None:
-        """What the others do while somebody waits for a word of theirs; one of them may thaw."""
+        """Let the other processes act while one waits for an entry. One of them may continue from its freeze."""
         for owner in [*self.owners]:
             if owner.frozen and self.rng.random() < 0.01:
                 self._thaws(owner)
@@ -161,7 +164,7 @@ class Owners(World):
                 self._moves(owner)
 
     def _starts(self) -> None:
-        """Somebody wants the pipeline; it is refused while its owner lives."""
+        """Start a process that wants the pipeline. It is refused while the owner is alive."""
         if self.waits:
             return
         self.waits = True
@@ -180,7 +183,7 @@ class Owners(World):
         self._moves(owner)
 
     def _moves(self, owner: Owner) -> None:
-        """One step of it; it may end with that."""
+        """Let a process take one step, after which it may end."""
         if not self.waits:
             self.passes(self.rng.uniform(0, LEASE / 10))
         owner.dispatcher.resting.retry = RetryPolicy(attempts=FOR_EVER, most=3, within=float("inf"))
@@ -200,14 +203,17 @@ class Owners(World):
             self._ends(owner)
 
     def _ends(self, owner: Owner) -> None:
-        """Its process is gone, and its JVM may go on."""
+        """End the process. Its JVM may continue."""
         if owner in self.owners:
             self.owners.remove(owner)
         self.definition += self.rng.random() < 0.3
         self.orphans += owner.transactions.values()
 
     def _wake_all(self, winner: Owner) -> None:
-        """The load is carried: whoever still thinks that it is his is told otherwise, and nothing lands any more."""
+        """End the processes that believe to have the pipeline after all rows are processed.
+
+        Each gets an error, and no more writes land.
+        """
         self.faults = 0
         self.owners.remove(winner)
         for owner in [*self.owners]:

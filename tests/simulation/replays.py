@@ -1,4 +1,4 @@
-"""The world after its load: what was refused is carried again, by processes that die as well."""
+"""A world whose refused rows are replayed after its load, by processes that may die."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LANE = "dlq/numbers"
 
 
 class Replaying(Process):
-    """A process that carries again what nobody has decided on."""
+    """A process that replays rows without a decision."""
 
     world: AgainWorld
 
@@ -46,16 +46,16 @@ class Replaying(Process):
 
 
 class AgainWorld(World):
-    """A world in which a second load is what the first one refused."""
+    """A world with a second load, which is the refused rows of the first."""
 
     def __init__(self, rng: random.Random, *, remembers: bool = True, **shape: Any) -> None:
         super().__init__(rng, **shape)
         self.remembers = remembers
-        """Whether a replay knows what earlier ones have carried."""
+        """Whether a replay knows what earlier replays have processed."""
         self.again = False
 
     def carry_again(self, *, faults: int, times: int = 2) -> None:
-        """So many replays of all that waits, each until one of its processes ends well."""
+        """Run this many replays of all waiting rows, each until one of its processes ends well."""
         self.again, self.follows = True, False
         self.definition += 1
         for _ in range(times):
@@ -63,7 +63,7 @@ class AgainWorld(World):
             self.run()
 
     def letters(self) -> dict[str, int]:
-        """The rows of the DLQ by their ids."""
+        """Return the rows of the DLQ by their ids."""
         found = {}
         for commit in self.tables[DLQ].commits:
             plan = commit.key.split("/")[0]
@@ -77,7 +77,7 @@ class AgainWorld(World):
         return [letters[str(part)] for part in batch.span.parts]
 
     def faults_found(self) -> set[str]:
-        """What is wrong with the end: of every row one is delivered or waits, and not both."""
+        """Return what is wrong at the end. Each row must be either delivered or waiting."""
         if not self.again:
             return super().faults_found()
         known = list_decided(Journal(self.ledger))

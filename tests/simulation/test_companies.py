@@ -1,4 +1,4 @@
-"""However runs that share the lanes of a pipeline come, go, die and sleep, every row ends in one place."""
+"""Every row ends in one place, although runs that share lanes come, leave, die and sleep."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ SHAPES = st.fixed_dictionaries(
 @pytest.mark.promise("CN-20", "CN-21", "CN-26", "CN-27")
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_runs_that_share_lanes_lose_and_double_nothing(seed: int, shape: dict[str, Any]) -> None:
-    """After any schedule of kills, freezes, sleeps, stops and newcomers; nobody records anything of a lane that is
-    another's, and nobody waits for ever."""
+def test_runs_that_share_lanes_lose_and_double_no_row(seed: int, shape: dict[str, Any]) -> None:
+    """This is true of any schedule of kills, freezes, sleeps, stops and new runs.
+
+    No run records entries of another run's lane, and no run waits without an end.
+    """
     world = Companies(random.Random(seed), **shape)
     world.run()
     assert world.faults_found() == set()
 
 
 def test_lanes_change_hands_in_these_schedules() -> None:
-    """In a few hundred of them, and owners that were ousted are told so when they thaw."""
+    """In 60 schedules lanes change owners often, and ousted owners are fenced when they continue."""
     worlds = [Companies(random.Random(seed), lanes=4, rows=12, faults=10) for seed in range(60)]
     for world in worlds:
         world.run()
@@ -51,8 +53,10 @@ def test_lanes_change_hands_in_these_schedules() -> None:
 @pytest.mark.parametrize("lanes", [60, pytest.param(1_000, marks=pytest.mark.long)])
 @pytest.mark.promise("CN-20", "CN-26")
 def test_twenty_runs_share_many_lanes(lanes: int) -> None:
-    """Some die and come back, freeze and sleep; each lane has one owner at a time, each batch is settled once, and all
-    rows are carried."""
+    """Some runs die and return, freeze and sleep.
+
+    Each lane has one owner at a time, each batch is settled once, and all rows are processed.
+    """
     world = Companies(random.Random(lanes), lanes=lanes, most=20, rows=2, largest=2, faults=40, hears=False)
     world.runners, world.max_in_flight = 4, 8
     world.run()
@@ -65,13 +69,13 @@ def test_twenty_runs_share_many_lanes(lanes: int) -> None:
 
 @pytest.mark.parametrize("without", ["deadline", "judged_last", "fence", "conditional", "lease"])
 def test_without_one_rule_rows_of_shared_lanes_are_lost_or_doubled(without: str) -> None:
-    """Among a few thousand schedules some go wrong once a single rule is switched off."""
+    """Without one rule, some of a few thousand schedules go wrong."""
     protections = replace(ALL, **{without: False})
     assert any(_goes_wrong(seed, protections) for seed in range(3_000))
 
 
 def _goes_wrong(seed: int, protections: Protections) -> bool:
-    faults = 12 if protections.lease else 30  # owners that wait for nobody need more of them to be in each other's way
+    faults = 12 if protections.lease else 30  # owners that do not wait for others need more faults before they conflict
     world = Companies(random.Random(seed), protections=protections, lanes=3, faults=faults)
     try:
         world.run()

@@ -1,4 +1,4 @@
-"""However often the DLQ is down, and whatever dies: after a merge every refused row is in the DLQ once."""
+"""After outages of the DLQ, deaths and a merge, every refused row is in the DLQ once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.test_schedules import SHAPES
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES, kind=st.sampled_from(get_args(Kind)))
 def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, object], kind: Kind) -> None:
-    """Nothing is lost or doubled, and nothing waits in the fallback, of whatever kind it is."""
+    """No row is lost or doubled, and no row waits in a fallback of any kind."""
     world = FallbackWorld(random.Random(seed), kind=kind, **shape)  # type: ignore[arg-type]
     world.run()
     assert (world.faults_found(), world.short) == (set(), [])
@@ -25,7 +25,7 @@ def test_after_a_merge_every_row_is_in_one_place(seed: int, shape: dict[str, obj
 
 
 def test_the_fallback_is_used() -> None:
-    """In most of these worlds, so that the others prove something."""
+    """Most of these worlds use it, so the other tests prove something."""
     settled = [world for world in map(FallbackWorld, map(random.Random, range(40))) if _uses_fallback(world)]
     assert len(settled) > 10
 
@@ -37,7 +37,7 @@ def _uses_fallback(world: FallbackWorld) -> bool:
 
 @pytest.mark.parametrize(("without", "shape"), [("fences", {"destinations": 2}), ("asks", {"destinations": 2})])
 def test_each_rule_of_a_merge_is_needed(without: str, shape: dict[str, int]) -> None:
-    """Without one of them some schedule loses or doubles a row."""
+    """Without one rule, some schedule doubles a row."""
     found: set[str] = set()
     for seed in range(300):
         world = FallbackWorld(random.Random(seed), **{without: False}, **shape)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Whatever freezes, sleeps and thaws, and whoever takes over meanwhile, every row ends in one place."""
+"""Every row ends in one place, although owners freeze, sleep, continue and lose their pipelines."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ SHAPES = st.fixed_dictionaries(
 @pytest.mark.promise("CN-20", "CN-21", "CN-23", "CN-24", "HP-06")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_owners_that_freeze_and_thaw_lose_and_double_nothing(seed: int, shape: dict[str, object]) -> None:
-    """After any schedule of freezes, sleeps, kills and takeovers, with clocks that differ by up to forty minutes. Each
-    owner that was replaced ends as fenced."""
+def test_owners_that_freeze_and_continue_lose_and_double_no_row(seed: int, shape: dict[str, object]) -> None:
+    """This is true of any schedule of freezes, sleeps, kills and takeovers.
+
+    Clocks differ by up to forty minutes. Each owner that was replaced ends as fenced.
+    """
     world = Owners(random.Random(seed), **shape)
     world.run()
     assert world.faults_found() == set()
 
 
-def test_all_of_it_happens() -> None:
-    """In a few hundred schedules owners are refused, taken from, and told so when they thaw."""
+def test_refusals_and_takeovers_happen_in_these_schedules() -> None:
+    """In 40 schedules owners are refused, and replaced owners are fenced when they continue."""
     worlds = [Owners(random.Random(seed), lanes=2, faults=10) for seed in range(40)]
     for world in worlds:
         world.run()
@@ -49,7 +51,7 @@ def test_all_of_it_happens() -> None:
 
 @pytest.mark.parametrize("without", ["lease", "deadline", "judged_last", "fence", "conditional"])
 def test_without_one_rule_of_owning_rows_are_lost_or_doubled(without: str) -> None:
-    """Among a few thousand schedules some go wrong once a single rule is switched off."""
+    """Without one rule, some of a few thousand schedules go wrong."""
     protections = replace(ALL, **{without: False})
     assert any(_goes_wrong(seed, protections) for seed in range(3_000))
 

@@ -1,4 +1,4 @@
-"""Any interleaving of crashes, late writes and restarts ends with every row in one place; every rule is needed."""
+"""Every interleaving of crashes, late writes and restarts ends with each row in one place. Every rule is needed."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ SHAPES = st.fixed_dictionaries(
 )
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_whatever_dies_and_whenever_every_row_ends_in_exactly_one_place(seed: int, shape: dict[str, object]) -> None:
-    """After any schedule of kills, late writes, false failures and changed definitions nothing is lost or doubled."""
+def test_after_any_faults_every_row_is_in_exactly_one_place(seed: int, shape: dict[str, object]) -> None:
+    """No kills, late writes, false failures or changed definitions lose or double a row."""
     world = World(random.Random(seed), **shape)  # type: ignore[arg-type]
     world.run()
     assert world.faults_found() == set()
@@ -66,7 +66,7 @@ HEARD: dict[str, type] = {
 
 
 def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[type, str]]]:
-    """What listeners heard of batches while the world went by, and what the ledger has of them."""
+    """Run the world. Return what listeners heard of batches, and what the ledger records of them."""
     world.run()
     told = [
         (type(event), event.batch.plan)
@@ -79,8 +79,8 @@ def told_and_recorded(world: World) -> tuple[list[tuple[type, str]], list[tuple[
 @pytest.mark.promise("CD-18")
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_a_listener_hears_every_change_of_a_batch(seed: int, shape: dict[str, object]) -> None:
-    """In the order of the ledger, where no process dies before it can say so."""
+def test_a_listener_is_notified_of_every_change_of_a_batch(seed: int, shape: dict[str, object]) -> None:
+    """The order is that of the ledger. No process dies here."""
     world = World(random.Random(seed), **{**shape, "faults": 0, "takeovers": 0})  # type: ignore[arg-type]
     told, recorded = told_and_recorded(world)
     assert told == recorded
@@ -89,8 +89,8 @@ def test_a_listener_hears_every_change_of_a_batch(seed: int, shape: dict[str, ob
 @pytest.mark.promise("CD-18")
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), shape=SHAPES)
-def test_a_listener_hears_of_nothing_that_is_not_recorded(seed: int, shape: dict[str, object]) -> None:
-    """Whatever dies, and whatever is tried again or cancelled."""
+def test_a_listener_is_notified_only_of_recorded_changes(seed: int, shape: dict[str, object]) -> None:
+    """This is true despite deaths, retries and cancelled batches."""
     told, recorded = told_and_recorded(World(random.Random(seed), **shape))  # type: ignore[arg-type]
     assert Counter(told) <= Counter(recorded)
 
@@ -98,8 +98,8 @@ def test_a_listener_hears_of_nothing_that_is_not_recorded(seed: int, shape: dict
 @pytest.mark.promise("CD-13")
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 2**32), lanes=st.integers(1, 3))
-def test_the_origin_is_told_in_order_and_of_everything(seed: int, lanes: int) -> None:
-    """`committed` comes after the durable offset, in the lane's order, and at the end for the last row."""
+def test_the_origin_is_notified_of_every_batch_in_order(seed: int, lanes: int) -> None:
+    """`committed` is called after the durable offset, in the lane's order, and at the end for the last row."""
     world = World(random.Random(seed), lanes=lanes)
     world.run()
     assert {lane: heard[-1] for lane, heard in world.heard.items()} == dict.fromkeys(world.lanes, world.rows)
@@ -121,7 +121,7 @@ def test_the_origin_is_told_in_order_and_of_everything(seed: int, lanes: int) ->
     ],
 )
 def test_without_one_rule_rows_are_lost_or_doubled(without: str, shape: dict[str, object]) -> None:
-    """Among a few thousand schedules some go wrong once a single rule of the protocol is switched off."""
+    """Without one rule of the protocol, some of a few thousand schedules go wrong."""
     protections = replace(ALL, **{without: False})
     assert any(_goes_wrong(seed, protections, shape) for seed in range(3_000))
 

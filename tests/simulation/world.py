@@ -1,7 +1,7 @@
 """A world without Spark around the real dispatcher: tables, a ledger in memory, and processes that die at any moment.
 
-Rows are numbers. Each process has a journal, a dispatcher and a crew of its own, and shares the ledger, the tables
-and what was prepared. A killed process leaves the writes that its JVM had begun: they land later, or never.
+Rows are numbers. Each process has a separate journal, dispatcher and crew. It shares the ledger, the tables and the
+prepared rows. A killed process leaves the writes that its JVM had begun. They land later, or never.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ Work = Generator[None, None, Outcome]
 
 
 STALE = -1
-"""A row that lies in a table before the load that replaces it."""
+"""A row of a table before the load that replaces it."""
 
 
 class Killed(BaseException):
-    """SIGKILL: nothing of the process runs after it."""
+    """A SIGKILL, after which the process runs no code."""
 
 
 CONSTRAINT = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "CHECK constraint", "23001")
-"""What Delta says of a row that breaks one."""
+"""The error of Delta for a row that violates a constraint."""
 
 
 class Broken(Exception):
-    """A write that the caller was told has failed."""
+    """A write that was reported as failed."""
 
 
 class MetadataChanged(Broken):
-    """A write that did not land, for there was a fence since it began."""
+    """A write that did not land, because the table was fenced after its beginning."""
 
 
 @dataclass(frozen=True)
@@ -81,29 +81,29 @@ class Protections:
     """The rules of the protocol that a test can take away, to show what they are for."""
 
     conditional: bool = True
-    """The ledger refuses an append by somebody who has not read its end."""
+    """The ledger refuses an append by a process that has not read its end."""
     fence: bool = True
-    """Who asks first makes writes fail that began before."""
+    """A process that asks a destination first makes earlier writes fail."""
     decide_once: bool = True
-    """What is delivered is what was prepared, and not computed again."""
+    """The delivered rows are the prepared rows, and are not computed again."""
     only_writes: bool = True
     """A label on a commit that is no write proves nothing."""
     ask: bool = True
-    """A batch that was left open is asked for before anything is done about it."""
+    """Destinations are asked about an open batch before anything else is done with it."""
     recover: bool = True
-    """Batches that were left open are finished before others are planned."""
+    """Open batches are finished before others are planned."""
     alone: bool = True
     """The batch that replaces a table is settled before another is planned."""
     goes_on: bool = True
-    """A run after one that did not end replaces nothing."""
+    """A run after an unfinished run replaces nothing."""
     lease: bool = True
-    """Who takes a pipeline from another waits for a whole lease without a word."""
+    """A process takes a pipeline from another only after a whole lease without an entry."""
     deadline: bool = True
-    """A write that begins when the lease is over raises."""
+    """A write that begins after the end of the lease raises."""
     same_again: bool = True
-    """A batch of which the DLQ has rows is decided once more only if these are refused again."""
+    """A batch with rows in the DLQ is decided again only if these rows are refused again."""
     judged_last: bool = True
-    """Whether it is over is judged once the table was looked at, and not before."""
+    """The end of the lease is checked after the table was read, and not before."""
 
 
 ALL = Protections()
@@ -112,7 +112,7 @@ ALL = Protections()
 @dataclass
 class Commit:
     key: str
-    """Of several batches with spaces between."""
+    """The batch. Several batches are separated by spaces."""
     rows: list[int]
     operation: str = "WRITE"
     replaces: bool = False
@@ -127,7 +127,7 @@ class Table:
     once: bool = False
     """Whether it is a folder, which takes the rows of a batch once."""
     forgets: bool = False
-    """Whether it is no table, since it remembers no batch and cannot be fenced."""
+    """Whether it is a sink, which remembers no batch and cannot be fenced."""
 
     def takes(self, key: str) -> bool:
         """Whether a write of the batch with this key may land."""
@@ -135,14 +135,14 @@ class Table:
 
     @property
     def rows(self) -> list[int]:
-        """What a reader finds: all since the last commit that replaced the table."""
+        """The rows that a reader finds: all rows since the last commit that replaced the table."""
         first = max((index for index, commit in enumerate(self.commits) if commit.replaces), default=0)
         return [row for commit in self.commits[first:] for row in commit.rows]
 
 
 @dataclass
 class Transaction:
-    """A write under way, in a JVM that may outlive its process."""
+    """A write in progress, in a JVM that may outlive its process."""
 
     table: Table
     commit: Commit
@@ -150,11 +150,13 @@ class Transaction:
 
     ended: bool = False
     in_time: Callable[[], bool] = lambda: True
-    """Whether it may go on."""
+    """Whether the write may continue."""
 
     def land(self) -> None:
-        """The commit, unless somebody fenced the table meanwhile. One without rows is none, except to replace. Twice
-        is once."""
+        """Commit, unless the table was fenced meanwhile.
+
+        A commit without rows has no effect, except if it replaces the table. A second call has no effect.
+        """
         there = self.commit.rows or self.commit.replaces
         takes = self.fences == self.table.fences and self.table.takes(self.commit.key)
         if takes and there and not self.ended and self.in_time():
@@ -163,7 +165,7 @@ class Transaction:
 
 
 class SharedLedger(Ledger):
-    """One process's view of the ledger; the process may be killed before or after any append."""
+    """The view of the ledger of one process, which may be killed before or after any append."""
 
     def __init__(self, world: World, shared: Ledger) -> None:
         self.world = world
@@ -196,7 +198,7 @@ class SharedLedger(Ledger):
 
 
 class Numbers(Backlog):
-    """Each lane is a range of numbers, of which those up to `rows` are there; its offset is the last number read."""
+    """Each lane is a range of numbers, of which those up to `rows` have arrived. Its offset is the last number read."""
 
     def __init__(self, rng: random.Random, rows: int, largest: int) -> None:
         self.rng, self.rows, self.largest = rng, rows, largest
@@ -210,7 +212,7 @@ class Numbers(Backlog):
 
 
 class SteppedCrew(TaskWorkers):
-    """Runners whose every step is chosen by the test."""
+    """Runners for which the test chooses every step."""
 
     def __init__(self, size: int, process: Callable[[Task], Work]) -> None:
         self.size = size
@@ -241,7 +243,7 @@ class SteppedCrew(TaskWorkers):
 
 
 class Process:
-    """One owner: a real journal and a real dispatcher over a crew that is stepped."""
+    """One owner: a real journal and a real dispatcher, with a crew that the test steps."""
 
     def __init__(self, world: World, definition: int) -> None:
         self.world = world
@@ -282,17 +284,17 @@ class Process:
         self.journal.acquire({"pipeline": "numbers"})
 
     def recover(self) -> None:
-        """Take up where an earlier run ended."""
+        """Continue where an earlier run ended."""
         if self.world.protections.recover:
             self.dispatcher.recover()
 
     @property
     def idle(self) -> bool:
-        """Whether no batch is on its way at this moment."""
+        """Whether no batch is in flight now."""
         return not self.dispatcher.work.flights
 
     def turn(self) -> None:
-        """One turn of the dispatcher, with all that has finished."""
+        """Take one turn of the dispatcher with all finished tasks."""
         finished, self.crew.finished = self.crew.finished, []
         going = self.dispatcher.take_turn(finished)
         if going:
@@ -331,7 +333,7 @@ class Process:
         )
 
     def carry(self, task: Task) -> Work:
-        """A runner's work on one task, in the steps at which something else may happen."""
+        """Work on one task, in steps between which something else may happen."""
         try:
             yield
             outcome = yield from self._carry(task)
@@ -400,7 +402,7 @@ class Process:
         return Counted(read=len(rows), left=len(good))
 
     def _lacking(self, batch: Batch, refused: list[int]) -> list[int]:
-        """Those of the refused rows that the DLQ does not have."""
+        """Return the refused rows that the DLQ does not have."""
         own = [commit for commit in self.world.tables[DLQ].commits if commit.key == f"{batch.plan}/{DLQ}"]
         there = {row for commit in own for row in commit.rows}
         return [row for row in refused if row not in there]
@@ -459,13 +461,13 @@ class Process:
         return Written(rows=len(rows))
 
     def begin(self, key: str, transaction: Transaction) -> Generator[None, None, None]:
-        """The JVM has looked at the table, and writes."""
+        """Begin the write after the JVM has read the table."""
         self.transactions[key] = transaction
         yield from ()
 
 
 class World:
-    """All that outlives a process, and the dice."""
+    """Everything that outlives a process, and the dice."""
 
     def __init__(
         self,
@@ -499,23 +501,24 @@ class World:
         self.delivery = delivery
         self.dlq = dlq or Dlq(window=0)
         self.hears = hears
-        """Whether the origin wants to be told; if not, a batch's settle and the next plan are recorded at once."""
+        """Whether the origin is notified. If not, a settle entry and the next plan are recorded together."""
         self.predictable = predictable
-        """Whether a batch is described while the one before it is carried."""
+        """Whether a batch is described while the batch before it is processed."""
         self.shares = shares and not replaces
         """Whether lanes that are ready at the same time are written together."""
         self.retries = retries
-        """Whether a write that is reported as failed is tried again by the same run."""
+        """Whether the same run repeats a write that was reported as failed."""
         self.follows = follows
-        """Whether runs go on when nothing is left, while rows arrive, until somebody asks them to stop."""
+        """Whether runs continue while rows arrive, until they are asked to stop."""
         self.arrived = 0 if follows else rows
-        """How many rows of each lane are there."""
+        """The number of rows that have arrived in each lane."""
         self.replaces = replaces
-        """Whether the first batch of a run replaces what is in the tables."""
+        """Whether the first batch of a run replaces the rows of the tables."""
         self.faults = faults
-        """How many more processes may be killed or writes broken: then all goes well, and the load ends."""
+        """How many more processes may be killed or writes broken. After that the load ends without faults."""
         self.takeovers = takeovers
-        """How many more times a process falls asleep between two batches, and another takes the pipeline over."""
+        """How many more times a process falls asleep between two batches, and another process takes the pipeline over.
+        """
         self.taken_over: list[Process] = []
         self.runners = rng.randint(1, lanes)
         self.max_in_flight = rng.randint(self.runners, lanes)
@@ -523,18 +526,18 @@ class World:
         self.tables = {name: Table([Commit("before", [STALE])] if replaces else []) for name in self.names}
         self.tables[DLQ] = Table()
         self.opened: Mapping[str, JSON] = {}
-        """What else an opening records."""
+        """Other facts that an opening records."""
         self.prepared: dict[str, tuple[list[int], list[int]]] = {}
         self.orphans: list[Transaction] = []
         self.heard: defaultdict[str, list[Any]] = defaultdict(list)
         self.tripped: list[WindowTripped] = []
         self.events: list[Event] = []
-        """What listeners heard, of all processes."""
+        """The events of all processes that listeners heard."""
         self.definition = 0
         self.alive = False
 
     def run(self) -> None:
-        """Start processes until everything is carried or the window trips, with whatever can go wrong."""
+        """Start processes until all rows are processed or the window trips, with all possible faults."""
         process: Process | None = None
         for _ in range(20_000):
             if process is None:
@@ -557,7 +560,7 @@ class World:
         raise AssertionError("the load never ends")
 
     def _carried(self, process: Process) -> bool:
-        """Whether this run ended well, and left nothing. What it saw before it was asked to stop it has carried."""
+        """Whether this run ended well and left no rows. It must have processed all rows that it saw before a stop."""
         if process.dispatcher.errors:
             return False
         if process.dispatcher.planning.following is not None:
@@ -565,7 +568,7 @@ class World:
         return all(process.journal.state.get_lane(lane).offset == self.rows for lane in self.lanes)
 
     def may_die(self) -> None:
-        """The moments at which a process may be killed."""
+        """Kill the process at some of these moments."""
         if self.alive and self.faults and self.rng.random() < 0.02:
             self.faults -= 1
             raise Killed
@@ -577,15 +580,15 @@ class World:
         return broken
 
     def check_dlq(self, name: str, key: str = "", rows: Sequence[int] = ()) -> None:
-        """Raises where the destination is the DLQ, and the DLQ is down. A write of these rows may land all the same."""
+        """Raise if the destination is the DLQ and the DLQ is down. A write of these rows may still land."""
 
     def rows_of(self, batch: Batch) -> list[int]:
-        """The rows of a batch: the lane in the thousands."""
+        """Return the rows of a batch. The thousands are the number of the lane."""
         lane = int(batch.lane) * 1_000
         return [lane + row for row in range(read_count(batch.span.start) + 1, read_count(batch.span.end) + 1)]
 
     def verdicts(self, rows: Sequence[int], definition: int) -> tuple[list[int], list[int]]:
-        """The rows that pass and those that are refused; another definition refuses others."""
+        """Return the rows that pass and the rows that are refused. Another definition refuses other rows."""
         if self.fickle:
             bad = {row for row in rows if self.rng.random() < 0.3}
         else:
@@ -593,7 +596,7 @@ class World:
         return [row for row in rows if row not in bad], [row for row in rows if row in bad]
 
     def told(self, batch: Batch) -> None:
-        """An origin that checks what it hears: only of offsets that are durable."""
+        """Check as an origin that the offset of the batch is durable."""
         entries = self.ledger.read()
         assert any(entry.kind == "settle" and entry.plan == batch.plan for entry in entries) or any(
             entry.kind == "snapshot" for entry in entries
@@ -601,12 +604,12 @@ class World:
         self.heard[batch.lane].append(batch.span.end)
 
     def forget(self, plan: PlannedBatch) -> None:
-        """Remove what was prepared."""
+        """Remove the prepared rows of the batch."""
         if plan.decision is not None:
             self.prepared.pop(plan.decision.path, None)
 
     def faults_found(self) -> set[str]:
-        """What is wrong with the end: rows lost, doubled, or in two places."""
+        """Return what is wrong at the end: rows that are lost, doubled, in two places or out of order."""
         found = set()
         refused = Counter(self.tables[DLQ].rows)
         for name in self.names:
@@ -656,7 +659,7 @@ class World:
         return process
 
     def _time_passes(self, process: Process) -> None:
-        """Rows arrive, and sometimes somebody asks the run to stop: always once all have arrived."""
+        """Let rows arrive, and sometimes ask the run to stop. After all rows have arrived, a stop always comes."""
         process.clock.move(self.rng.random())
         self.arrived = min(self.rows, self.arrived + (self.rng.random() < 0.1))
         if self.rng.random() < (0.1 if self.arrived == self.rows else 0.005):
@@ -678,7 +681,7 @@ class World:
             orphan.land()
 
     def _thaw(self) -> None:
-        """A process that slept while another took the pipeline over goes on as if nothing had happened."""
+        """Let a process continue that slept while another process took the pipeline over."""
         process = self.rng.choice(self.taken_over)
         process.clock.move(1)
         if process.crew.work:

@@ -1,4 +1,4 @@
-"""Hooks are told, tried again, given up and never waited for."""
+"""Hooks are called, retried and given up, and no run waits for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDERS = "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{delta: {p
 
 
 def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list[float]:
-    """Tells a hook, waits until that is done, and gives the waits between its tries."""
+    """Call a hook and wait for its end. Return the waits between its tries."""
     waits: list[float] = []
     herald = HookRunner([hook], SECRETS, sleep=waits.append)
     for facts in events or [START]:
@@ -34,7 +34,7 @@ def told(hook: Hook, *events: Mapping[str, Any], patience: float = 30.0) -> list
 
 
 class Web:
-    """A server of this machine: what it was sent, and what it answers, one status after the other."""
+    """A local server. It records requests, and answers with one status after the other."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, Any]] = []
@@ -73,14 +73,14 @@ def web() -> Iterator[Web]:
 
 
 def test_a_webhook_gets_the_facts(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """As JSON, and nothing is said of it."""
+    """They are JSON, and nothing is logged."""
     assert told(Hook(on="start", webhook=f"{web.address}/x?y=1")) == []
     assert web.sent == [("/x?y=1", dict(START))]
     assert caplog.messages == []
 
 
 def test_a_command_gets_the_facts(tmp_path: Path) -> None:
-    """On its standard input, and the gist in its environment; its words pass no shell."""
+    """They are on its standard input, and the main facts are in its environment. Its arguments pass no shell."""
     script = (
         "import json, os, sys; print(json.dumps([json.load(sys.stdin), os.environ['WHERRY_PIPELINE'], sys.argv[2:]])"
     )
@@ -89,8 +89,8 @@ def test_a_command_gets_the_facts(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "told").read_text()) == [dict(START), "orders", ["$HOME; exit 1"]]
 
 
-def test_a_function_gets_the_facts_as_its_own() -> None:
-    """What it does with them changes nothing of what it is given at the next try."""
+def test_a_function_gets_a_copy_of_the_facts() -> None:
+    """A change of the copy does not affect the next try."""
     found: list[Any] = []
 
     def page(facts: dict[str, Any]) -> None:
@@ -103,8 +103,8 @@ def test_a_function_gets_the_facts_as_its_own() -> None:
     assert found == [dict(START)] * 2
 
 
-def test_only_the_moments_that_a_hook_wants_are_told(web: Web) -> None:
-    """A run that fails is no start, and a stop no success."""
+def test_a_hook_is_called_only_for_its_events(web: Web) -> None:
+    """A failed run is no start, and a stop is no success."""
     ends = [
         make_end_facts(Report(pipeline="orders", run="7f", status=status).json(), "")
         for status in ("succeeded", "failed", "stopped")
@@ -113,8 +113,8 @@ def test_only_the_moments_that_a_hook_wants_are_told(web: Web) -> None:
     assert [facts["event"] for _, facts in web.sent] == ["success", "stop"]
 
 
-def test_a_run_that_refused_rows_is_told_however_it_ended(web: Web) -> None:
-    """Once, also to a hook that hears of each success; a run without refused rows is not."""
+def test_a_run_that_refused_rows_is_reported_for_every_status(web: Web) -> None:
+    """A hook with several matching events is called once. A run without refused rows does not match."""
     runs = [("succeeded", 3), ("failed", 2), ("succeeded", 0)]
     ends = [
         make_end_facts(Report(pipeline="orders", run="7f", status=status, nacked=rows).json(), "")
@@ -132,7 +132,7 @@ def test_a_run_that_refused_rows_is_told_however_it_ended(web: Web) -> None:
 
 
 def test_a_command_gets_the_counts_in_its_environment(tmp_path: Path) -> None:
-    """So that a line of shell needs no JSON."""
+    """A shell script needs no JSON."""
     line = (
         'echo "$WHERRY_PIPELINE $WHERRY_EVENT $WHERRY_READ $WHERRY_NACKED $WHERRY_BATCHES [$WHERRY_ERROR]" >> said.txt'
     )
@@ -149,8 +149,8 @@ def test_a_command_gets_the_counts_in_its_environment(tmp_path: Path) -> None:
     ]
 
 
-def test_what_fails_is_tried_again_with_longer_waits(web: Web) -> None:
-    """Until it is told."""
+def test_a_failed_hook_is_tried_again_with_longer_waits(web: Web) -> None:
+    """This ends when it succeeds."""
     web.answers = [500, 503, 204]
     assert told(Hook(on="start", webhook=web.address, attempts=5, wait="2s")) == [2.0, 4.0]
     assert len(web.sent) == 3
@@ -161,7 +161,7 @@ def fails(facts: object) -> None:
 
 
 class Mute(Exception):
-    """An exception that has no words."""
+    """An exception without a message."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -191,10 +191,10 @@ def fails_mutely(facts: object) -> None:
         (lambda web: {"python": "wherry_no_such_module:page"}, "FunctionMissing: "),
     ],
 )
-def test_what_cannot_be_told_is_counted_and_said(
+def test_a_hook_that_fails_finally_is_counted_and_logged(
     web: Web, caplog: pytest.LogCaptureFixture, hook: Callable[[Web], dict[str, Any]], why: str
 ) -> None:
-    """With the reason, and without a secret."""
+    """The log line has the reason, and no secret."""
     web.answers = [302, 302]
     made = hook(web)
     (kind,) = made
@@ -205,22 +205,22 @@ def test_what_cannot_be_told_is_counted_and_said(
 
 
 def test_a_webhook_that_answers_too_late_is_given_up(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """After its timeout; that it got the facts all the same cannot be known."""
+    """This happens after its timeout. It may still have received the facts."""
     web.answers = [0]
     told(Hook(on="start", webhook=web.address, attempts=1, timeout="50ms"))
     assert "it gave no answer within 0.05 s" in caplog.text
 
 
 def test_a_command_that_does_not_end_is_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """After its timeout."""
+    """It ends after its timeout."""
     told(Hook(on="start", command=[sys.executable, "-c", "input(); input()"], attempts=1, timeout="50ms"))
     told(Hook(on="start", command=["sleep", "60"], attempts=1, timeout="50ms"))
     assert "it did not end within 0.05 s" in caplog.messages[-1]
 
 
 @pytest.mark.promise("CN-16")
-def test_nobody_waits_for_a_hook_that_hangs(web: Web, caplog: pytest.LogCaptureFixture) -> None:
-    """Every `tell` comes back; what does not fit is counted, and the other hooks are told all of it."""
+def test_a_hook_that_hangs_delays_nothing(web: Web, caplog: pytest.LogCaptureFixture) -> None:
+    """Every `tell` returns. Calls that do not fit in the queue are counted, and the other hooks get theirs."""
     hangs, began = threading.Event(), threading.Event()
     found: list[Any] = []
 
@@ -259,8 +259,8 @@ def test_nobody_waits_for_a_hook_that_hangs(web: Web, caplog: pytest.LogCaptureF
         ("[{command: [notify, '--key=${secret:KEY}']}]", "hooks[0].command: expected a command without a secret"),
     ],
 )
-def test_a_hook_that_cannot_work_is_told(tmp_path: Path, written: str, said: str) -> None:
-    """With its place in the definition."""
+def test_an_invalid_hook_is_refused(tmp_path: Path, written: str, said: str) -> None:
+    """The error names its place in the definition."""
     file = tmp_path / "orders.yaml"
     file.write_text(f"{ORDERS}hooks: {written}\n")
     with pytest.raises(DefinitionError) as caught:
@@ -269,8 +269,8 @@ def test_a_hook_that_cannot_work_is_told(tmp_path: Path, written: str, said: str
     assert "hunter2" not in caught.value.message
 
 
-def test_a_definition_has_hooks_and_the_ledger_their_references(tmp_path: Path) -> None:
-    """An address is a secret, whoever wrote it; a function lies beside the definition."""
+def test_the_ledger_keeps_only_references_of_the_hooks_of_a_definition(tmp_path: Path) -> None:
+    """Every address is secret. A function is in a file beside the definition."""
     file = tmp_path / "orders.yaml"
     hooks: Sequence[str] = ['{webhook: "${secret:URL}"}', "{on: [start, stop], python: 'alerts:page'}"]
     file.write_text(f"{ORDERS}hooks: [{', '.join(hooks)}]\n")
@@ -282,8 +282,8 @@ def test_a_definition_has_hooks_and_the_ledger_their_references(tmp_path: Path) 
     assert load(file, needs_secrets=False).pipeline.hooks[0].webhook == "${secret:URL}"
 
 
-def test_what_is_said_of_an_end_is_the_runs_report() -> None:
-    """Without what would be long."""
+def test_the_facts_of_an_end_are_the_report_of_the_run() -> None:
+    """Long parts are left out."""
     error = RunError(cls="X", code="X", message="no")
     report = Report(
         pipeline="orders", run="7f", status="failed", read=5, error=error, lanes={"0": {"offset": None, "batches": 1}}

@@ -1,4 +1,4 @@
-"""What a run says on standard error where there is no terminal."""
+"""What a run writes to standard error without a terminal."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from runners.model.events import (
 
 @pytest.fixture(autouse=True)
 def lines() -> Iterator[None]:
-    """The command's own handler; text again afterwards."""
+    """Install the command's handler. Restore text at the end."""
     cli.execute(["--version"])
     yield
     configure_logs("text")
 
 
 def batch(number: int, label: str = "") -> Batch:
-    """A batch of lane 0."""
+    """Return a batch of lane 0."""
     span = Span(start=None, end=number, label=label)
     when = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return Batch(
@@ -46,13 +46,13 @@ def batch(number: int, label: str = "") -> Batch:
 
 
 def settled(number: int, **more: object) -> BatchSettled:
-    """A batch of 1,000 rows, of which one was refused."""
+    """Return the event of a batch with 1,000 rows, one of which was refused."""
     counts = {"read": 1_000, "nacked": 1, "delivered": {"orders": 999}}
     return BatchSettled(batch=batch(number), counts=counts, **more)  # type: ignore[arg-type]
 
 
-def test_a_person_reads_what_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Batches have no lines of their own."""
+def test_text_lines_show_changes_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Batches have no lines."""
     listener = LogLines("text")
     events: list[Event] = [RunStarted(pipeline="orders", run="7f"), BatchPlanned(batch=batch(1)), settled(1)]
     for event in [*events, Noticed(origin="files", message="two are empty")]:
@@ -66,8 +66,8 @@ def test_a_person_reads_what_changes(capsys: pytest.CaptureFixture[str]) -> None
     ]
 
 
-def test_a_notice_that_a_person_has_seen_is_not_written_again(capsys: pytest.CaptureFixture[str]) -> None:
-    """As text; what is written is noted, for the report that follows. A program gets every notice."""
+def test_a_notice_that_was_shown_is_not_written_again(capsys: pytest.CaptureFixture[str]) -> None:
+    """This is true of text. Written notices are recorded for the report that follows. JSON has every notice."""
     seen = {"two rows stay"}
     notices = [Noticed(origin="orders", message="two rows stay"), Noticed(origin="orders", message="one is late")]
     text, program = LogLines("text", shown=seen), LogLines("json", shown=seen)
@@ -82,8 +82,8 @@ def test_a_notice_that_a_person_has_seen_is_not_written_again(capsys: pytest.Cap
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
-def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
-    """And the run that planned it, until the run that says it has a name."""
+def test_a_batch_that_is_resumed_before_the_run_begins_names_its_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the run that planned it, until the present run has started."""
     configure_logs("json")
     listener = LogLines("json", pipeline="orders")
     listener(BatchResumed(batch=batch(1)))
@@ -94,8 +94,8 @@ def test_a_batch_that_is_taken_up_before_the_run_begins_names_its_pipeline(capsy
     assert [(each["pipeline"], each["run"]) for each in said] == [("orders", "r"), ("orders", "7f"), ("orders", "7f")]
 
 
-def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """With its facts; what is free text says no secret, and a name stays what it is."""
+def test_json_lines_have_every_event_as_an_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each object has the facts of its event. Secrets are hidden in free text, but not in names."""
     configure_logs("json")
     listener = LogLines("json", secrets={"hunter2": "${secret:KEY}"})
     for event in (
@@ -127,10 +127,8 @@ def test_a_program_reads_every_event_as_an_object(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_log_line_is_one_line_whatever_stands_in_it(
-    capsys: pytest.CaptureFixture[str], log_format: Literal["text", "json"]
-) -> None:
-    """Data cannot forge another one, nor move the cursor of who looks at it."""
+def test_a_log_line_is_always_one_line(capsys: pytest.CaptureFixture[str], log_format: Literal["text", "json"]) -> None:
+    """Values cannot imitate another line, and cannot move the cursor of the terminal."""
     configure_logs(log_format)
     logging.getLogger("wherry").warning("%s", "a\x1b[2Jb\x9bc\rd\u202ee\norders: run 7f ended well")
     flush()
@@ -139,8 +137,8 @@ def test_a_log_line_is_one_line_whatever_stands_in_it(
     assert set(said) & set("\x1b\x9b\r\u202e") == set()
 
 
-def test_what_a_library_prints_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
-    """A trace too, of a log of its own or of a thread; lines that are objects stay as they are."""
+def test_output_of_a_library_becomes_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """This includes tracebacks, logs of libraries and output of threads. Lines that are objects are unchanged."""
     configure_logs("json")
     try:
         raise ValueError("no\x1b[2J answer")

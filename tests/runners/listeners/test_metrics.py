@@ -1,4 +1,4 @@
-"""What Prometheus reads, and that nobody waits for it."""
+"""What Prometheus reads. No run waits for it."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def settled(**other: Any) -> BatchSettled:
 
 
 def figures(metrics: Metrics) -> dict[str, float]:
-    """Every figure by its name and labels."""
+    """Return every value by its name and labels."""
     lines = [line for line in metrics.text().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
 
 
-def test_a_batch_is_counted_by_what_became_of_its_rows() -> None:
-    """By lane, stage and destination; twice the same batch of figures is twice as much."""
+def test_a_batch_is_counted_by_the_outcomes_of_its_rows() -> None:
+    """There are counts by lane, stage and destination. Counts of several batches are added."""
     metrics = Metrics(ManualClock())
     hear = metrics.of("orders")
     for event in (BatchPlanned(batch=batch("0")), BatchPlanned(batch=batch("1")), settled(), settled()):
@@ -73,8 +73,8 @@ def test_a_batch_is_counted_by_what_became_of_its_rows() -> None:
 
 
 @pytest.mark.promise("DQ-15")
-def test_the_dead_letter_queue_has_figures_of_its_own() -> None:
-    """Rows, bytes and seconds; what was thrown away never went there, and no destination has to say its bytes."""
+def test_the_dead_letter_queue_has_separate_metrics() -> None:
+    """They are rows, bytes and seconds. Discarded rows do not count, and a destination need not report bytes."""
     metrics = Metrics(ManualClock())
     for event in (settled(), settled(dlq_bytes=None), settled(nacked=0, discarded=0, stages=[], dlq_bytes=0)):
         metrics.of("orders")(event)
@@ -84,8 +84,8 @@ def test_the_dead_letter_queue_has_figures_of_its_own() -> None:
     assert found['wherry_dlq_seconds_total{pipeline="orders"}'] == 0.75
 
 
-def test_what_else_happens_is_counted() -> None:
-    """Retries, batches given up, what is owed or does not add up, and what was found and not read."""
+def test_other_events_are_counted() -> None:
+    """They are retries, cancelled batches, owed batches, unbalanced batches and notices."""
     metrics = Metrics(ManualClock())
     hear = metrics.of("orders")
     rest = BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=1.0)
@@ -102,8 +102,8 @@ def test_what_else_happens_is_counted() -> None:
     assert found['wherry_notices_total{pipeline="orders"}'] == 1
 
 
-def test_runs_are_counted_by_how_they_ended() -> None:
-    """With their seconds, when that was, what was left out and how many files are broken."""
+def test_runs_are_counted_by_their_status() -> None:
+    """There are also their seconds, their last end, skipped runs and broken files."""
     clock = ManualClock(time=NOON)
     metrics = Metrics(clock)
     metrics(Began(name="orders", due=NOON))
@@ -123,8 +123,8 @@ def test_runs_are_counted_by_how_they_ended() -> None:
     }
 
 
-def test_the_lag_is_measured_when_it_is_asked_for() -> None:
-    """At most four times a minute; a lane that is gone has none."""
+def test_the_lag_is_measured_when_metrics_are_read() -> None:
+    """It is measured at most four times a minute. A lane that is gone has no lag."""
     clock, asked = ManualClock(), list[dict[str, Lag]]()
     metrics, waiting = Metrics(clock), {"0": Lag(rows=3, seconds=2.5), "1": Lag(rows=1)}
 
@@ -145,14 +145,14 @@ def test_the_lag_is_measured_when_it_is_asked_for() -> None:
 
 
 def test_a_name_with_quotes_and_line_breaks_is_one_label() -> None:
-    """As Prometheus wants it written."""
+    """It is escaped as Prometheus requires."""
     metrics = Metrics(ManualClock())
     metrics.of('a"b\\c\nd')(Noticed(origin="o", message=""))
     assert 'wherry_notices_total{pipeline="a\\"b\\\\c\\nd"} 1\n' in metrics.text()
 
 
-def test_every_metric_says_what_it_is_and_stands_on_the_page() -> None:
-    """Its type and a sentence, before its figures; counters end as Prometheus expects."""
+def test_every_metric_has_a_description_and_is_in_the_reference() -> None:
+    """Its type and a sentence come before its values. Counters end in `_total`."""
     text = Metrics(ManualClock()).text()
     page = (Path(__file__).parents[3] / "runners/docs/reference/hooks-and-metrics.md").read_text()
     for name, (kind, said) in METRICS.items():
@@ -163,7 +163,7 @@ def test_every_metric_says_what_it_is_and_stands_on_the_page() -> None:
 
 @pytest.fixture
 def server() -> Iterator[MetricsServer]:
-    """One with a page that answers and one that never does."""
+    """Return a server with a page that answers and a page that never does."""
     hangs = threading.Event()
 
     def hang() -> tuple[int, str]:
@@ -185,7 +185,7 @@ def asked(server: MetricsServer, page: str) -> tuple[int, str]:
 
 
 def test_pages_are_served_while_another_hangs(server: MetricsServer) -> None:
-    """Each by its status; one that is not there names those that are."""
+    """Each page has its status. An unknown page lists the known pages."""
     with socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.sendall(b"GET /hang HTTP/1.0\r\n\r\n")
         assert asked(server, "/metrics?x=1") == (200, "wherry 1\n")
@@ -193,8 +193,8 @@ def test_pages_are_served_while_another_hangs(server: MetricsServer) -> None:
         assert asked(server, "/x") == (404, "There are: /metrics, /ready, /hang\n")
 
 
-def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path: Path, capsys: Any) -> None:
-    """Before anything is started."""
+def test_a_port_in_use_is_refused_with_a_hint(server: MetricsServer, tmp_path: Path, capsys: Any) -> None:
+    """This happens before anything is started."""
     with pytest.raises(Refusal, match=f"cannot be served at 127.0.0.1:{server.port}: Address already in use"):
         MetricsServer({}, host="127.0.0.1", port=server.port)
     definition = "name: numbers\norigin: {generate: {rows: 1}}\ndestinations: [discard: {}]\nschedule: {every: 5m}\n"
@@ -204,8 +204,8 @@ def test_a_port_in_use_is_refused_with_a_way_on(server: MetricsServer, tmp_path:
 
 
 @pytest.mark.promise("HP-11")
-def test_readiness_can_be_asked_for() -> None:
-    """Not while Spark is being started, and no more once it is asked to end."""
+def test_readiness_can_be_read() -> None:
+    """A scheduler is not ready before Spark has started, and after a request to end."""
     metrics = Metrics(ManualClock())
     assert metrics.readiness()[0] == 503
     metrics.ready = True
@@ -214,8 +214,8 @@ def test_readiness_can_be_asked_for() -> None:
     assert metrics.readiness()[0] == 503
 
 
-def test_a_scheduler_says_what_it_does_to_programs(caplog: pytest.LogCaptureFixture) -> None:
-    """Every event with its facts, and a run that failed as an error."""
+def test_a_scheduler_logs_its_events_as_json(caplog: pytest.LogCaptureFixture) -> None:
+    """Every event has its facts. A failed run is logged as an error."""
     log = ScheduleLog()
     with caplog.at_level(logging.INFO, "wherry"):
         log(Began(name="orders", due=NOON))

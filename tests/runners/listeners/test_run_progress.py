@@ -1,4 +1,4 @@
-"""How far a run is, in a line: for a log and for a notebook."""
+"""The progress of a run in one line, for a log and for a notebook."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.manual_clock import ManualClock
 
 
 def batch(number: int, label: str = "a.json") -> Batch:
-    """A batch of lane 0."""
+    """Return a batch of lane 0."""
     return Batch(
         pipeline="orders",
         run="r",
@@ -33,7 +33,7 @@ def batch(number: int, label: str = "a.json") -> Batch:
 
 
 def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
-    """A batch of 1,000 rows, of which one was refused."""
+    """Return the event of a batch with 1,000 rows, one of which was refused."""
     return BatchSettled(batch=batch(number), counts={"read": 1_000, "nacked": 1}, owed=owed)
 
 
@@ -56,8 +56,8 @@ def settled(number: int, *, owed: tuple[str, ...] = ()) -> BatchSettled:
          "orders: succeeded, 1 batch, 1,000 rows, 1 refused, 0:00:12"),
     ],
 )  # fmt: skip
-def test_a_line_says_how_far_the_run_is_and_what_is_in_flight(events: list[Event], line: str) -> None:
-    """While Spark starts, only for how long."""
+def test_a_line_shows_the_progress_of_the_run_and_the_batches_in_flight(events: list[Event], line: str) -> None:
+    """Before the run starts, it shows only the elapsed time."""
     clock = ManualClock()
     progress = RunProgress("orders", clock=clock)
     clock.move(12.3)
@@ -66,8 +66,8 @@ def test_a_line_says_how_far_the_run_is_and_what_is_in_flight(events: list[Event
     assert progress.describe() == line
 
 
-def test_a_function_is_called_again_and_again_until_the_block_ends() -> None:
-    """In a thread of its own, which is over then."""
+def test_a_function_is_called_repeatedly_until_the_block_ends() -> None:
+    """It runs in a separate thread, which ends with the block."""
     enough, calls = threading.Event(), []
 
     def call() -> None:
@@ -82,7 +82,7 @@ def test_a_function_is_called_again_and_again_until_the_block_ends() -> None:
 
 
 class Notebook(ModuleType):
-    """What is used of IPython: a shell with a kernel, and displays that can be changed."""
+    """A double of IPython: a shell with a kernel, and displays that can be updated."""
 
     def __init__(self, *, kernel: object = True, broken: bool = False) -> None:
         super().__init__("IPython")
@@ -115,8 +115,8 @@ class Notebook(ModuleType):
         ([RunStopping(reason="Ctrl-C")], "orders: stopping (Ctrl-C) … 12 s"),
     ],
 )  # fmt: skip
-def test_a_line_says_that_spark_is_starting(events: list[Event], line: str) -> None:
-    """Also in the middle of a run, which may have needed none before; unless the run is to stop."""
+def test_a_line_shows_that_spark_is_starting(events: list[Event], line: str) -> None:
+    """This may happen in the middle of a run. A run that is asked to stop shows that instead."""
     clock = ManualClock()
     progress = RunProgress("orders", clock=clock, starts_spark=lambda: True)
     clock.move(12.3)
@@ -135,8 +135,8 @@ def open_notebook(monkeypatch: pytest.MonkeyPatch, **how: Any) -> Notebook:
     return notebook
 
 
-def test_a_notebook_shows_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the start, while nothing happens yet, and last how the run ended."""
+def test_a_notebook_shows_a_line_that_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line appears at the start, and finally shows how the run ended."""
     notebook = open_notebook(monkeypatch)
     with show_in_notebook("orders") as listeners:
         assert notebook.lines[0] == "orders: opening the state, origins and tables"
@@ -149,8 +149,10 @@ def test_a_notebook_shows_a_line_that_changes(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("kernel", [None, True])
-def test_a_notebook_that_cannot_show_it_changes_nothing(monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
-    """A console of IPython has no kernel, and shows nothing; a display may be broken."""
+def test_a_notebook_that_cannot_show_the_line_does_not_affect_the_run(
+    monkeypatch: pytest.MonkeyPatch, kernel: object
+) -> None:
+    """A console of IPython has no kernel, so it shows nothing. A display may fail."""
     notebook = open_notebook(monkeypatch, kernel=kernel, broken=True)
     with show_in_notebook("orders") as listeners:
         assert len(listeners) == bool(kernel)
@@ -158,7 +160,7 @@ def test_a_notebook_that_cannot_show_it_changes_nothing(monkeypatch: pytest.Monk
 
 
 def test_a_script_shows_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """IPython may be installed: what a script has not imported is not imported for it."""
+    """An installed IPython is not imported if the script has not imported it."""
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     with show_in_notebook("orders") as listeners:
         assert listeners == []

@@ -25,7 +25,7 @@ SETTINGS = {"spark.sql.ansi.enabled": "true", "spark.app.name": "wherry"}
 
 
 class Started:
-    """Stands for a session that was started."""
+    """A double of a session that was started."""
 
     def __init__(self) -> None:
         self.conf = self
@@ -33,7 +33,7 @@ class Started:
         self.named: list[str] = []
 
     def get(self, key: str, *default: str) -> str:
-        """A setting."""
+        """Return a setting."""
         return self.known.get(key, *default)
 
     def set(self, key: str, value: str) -> None:
@@ -41,12 +41,12 @@ class Started:
         self.known[key] = value
 
     def table(self, name: str) -> str:
-        """Anything that takes a Spark."""
+        """Stand in for any call that needs Spark."""
         return f"rows of {name}"
 
 
 class Starts:
-    """Starts such a session, and counts how often."""
+    """A function that starts such a session and counts the starts."""
 
     def __init__(self) -> None:
         self.session = Started()
@@ -61,7 +61,7 @@ class Starts:
 
 @pytest.fixture
 def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
-    """How the Spark is started; the names of jobs are noted in it."""
+    """Return the function that starts Spark. The session notes the names of jobs."""
     made = Starts()
     monkeypatch.setattr(late, "name_jobs", lambda spark, group, pool: spark.named.append(f"{group} {pool}"))
     monkeypatch.setattr(late, "has_context", lambda: False)
@@ -70,12 +70,12 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
 
 @pytest.fixture
 def spark(starts: Starts) -> Any:
-    """A session of one that was not started."""
+    """Return a session of a Spark that has not started."""
     return LateSession(LateSpark(starts, SETTINGS), lambda given: given)
 
 
-def test_its_settings_are_known_before_it_is_started(spark: Any, starts: Starts) -> None:
-    """What is not set is the caller's default, as with Spark."""
+def test_settings_are_known_before_spark_starts(spark: Any, starts: Starts) -> None:
+    """A missing setting gives the caller's default, as with Spark."""
     assert spark.conf.get("spark.app.name") == "wherry"
     assert spark.conf.get("spark.local.dir", "") == ""
     assert spark.conf.get("spark.local.dir", None) is None
@@ -83,14 +83,14 @@ def test_its_settings_are_known_before_it_is_started(spark: Any, starts: Starts)
     assert (is_late(spark), is_here(spark), is_connect(spark), starts.times) == (True, True, False, 0)
 
 
-def test_a_default_of_spark_is_asked_of_spark(spark: Any, starts: Starts) -> None:
-    """Nobody else knows it."""
+def test_a_default_of_spark_is_read_from_spark(spark: Any, starts: Starts) -> None:
+    """Only Spark knows it."""
     assert spark.conf.get("spark.sql.default") == "from Spark"
     assert (is_late(spark), starts.times) == (False, 1)
 
 
-def test_what_was_set_before_the_start_is_set_in_spark(spark: Any, starts: Starts) -> None:
-    """And what was taken back is not."""
+def test_settings_from_before_the_start_are_set_in_spark(spark: Any, starts: Starts) -> None:
+    """Settings that were unset again are not."""
     spark.conf.set("spark.sql.shuffle.partitions", 3)
     spark.conf.set("spark.sql.caseSensitive", True)
     spark.conf.unset("spark.sql.caseSensitive")
@@ -109,8 +109,8 @@ def test_all_sessions_start_one_spark(spark: Any, starts: Starts) -> None:
     assert starts.times == 1
 
 
-def test_it_may_be_started_ahead(spark: Any, starts: Starts) -> None:
-    """Whoever needs it first waits for that start."""
+def test_spark_may_be_started_ahead(spark: Any, starts: Starts) -> None:
+    """The first thread that needs it waits for that start."""
     going = threading.Event()
     starts.during = lambda: assert_set(going)
     spark.late.start_ahead()
@@ -129,23 +129,23 @@ print(there)
 """
 
 
-def test_pyspark_is_imported_before_the_thread_that_starts_it_begins() -> None:
-    """Two threads that import its parts at the same time stop each other, and one of them fails."""
+def test_pyspark_is_imported_before_the_starting_thread_begins() -> None:
+    """Two threads that import its parts at the same time block each other, and one of them fails."""
     given = {**os.environ, "PYTHONPATH": os.getcwd()}
     ran = subprocess.run([sys.executable, "-c", IMPORTS], env=given, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout) == (0, "[True]\n"), ran.stderr
 
 
-def test_a_start_that_failed_ahead_is_told_where_it_is_needed(spark: Any, starts: Starts) -> None:
-    """The thread that started it ahead says nothing."""
+def test_a_start_that_failed_ahead_raises_when_spark_is_needed(spark: Any, starts: Starts) -> None:
+    """The thread that started Spark ahead reports nothing."""
     starts.during = fail
     assert spark.late.start_ahead().exception(10) is not None
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
 
 
-def test_a_run_hears_of_the_start_before_anything_is_done(spark: Any, starts: Starts) -> None:
-    """It notes which JVM works for it."""
+def test_a_run_is_notified_of_the_start_before_any_work(spark: Any, starts: Starts) -> None:
+    """The run records which JVM works for it."""
     heard: list[bool] = []
     with hear_start(spark, lambda: heard.append(True)):
         assert is_late(spark)
@@ -156,7 +156,7 @@ def test_a_run_hears_of_the_start_before_anything_is_done(spark: Any, starts: St
 
 
 def test_work_has_the_name_that_its_thread_gave_it_before_the_start(spark: Any, starts: Starts) -> None:
-    """So that it can be cancelled."""
+    """The name allows the work to be cancelled."""
     with tag_work(spark, "run-7", "pool"):
         assert starts.session.named == []
         spark.table("orders")
@@ -166,8 +166,8 @@ def test_work_has_the_name_that_its_thread_gave_it_before_the_start(spark: Any, 
         assert starts.session.named == ["run-7 pool", "run-7-ends pool"]
 
 
-def test_nothing_of_a_cancelled_group_begins(spark: Any, starts: Starts) -> None:
-    """Also where its Spark is up a moment later."""
+def test_no_work_of_a_cancelled_group_begins(spark: Any, starts: Starts) -> None:
+    """This is also true if Spark is started a moment later."""
     with tag_work(spark, "run-7"):
         cancel(spark, "run-7")
         with pytest.raises(WorkCancelled) as cancelled:
@@ -178,7 +178,7 @@ def test_nothing_of_a_cancelled_group_begins(spark: Any, starts: Starts) -> None
 
 
 def test_work_that_gives_up_does_not_wait_for_the_start(spark: Any, starts: Starts) -> None:
-    """A person has asked to stop, for example. Other work gets the same Spark."""
+    """A user may have asked to stop. Other work gets the same Spark."""
     asked, going = threading.Event(), threading.Event()
     starts.during = lambda: assert_set(going)
     threading.Timer(0.2, asked.set).start()
@@ -192,7 +192,7 @@ def test_work_that_gives_up_does_not_wait_for_the_start(spark: Any, starts: Star
 
 
 def test_a_start_that_failed_is_tried_again(spark: Any, starts: Starts) -> None:
-    """By the next run of a scheduler."""
+    """The next run of a scheduler tries it."""
     starts.during = fail
     with pytest.raises(RuntimeError, match="no Java"):
         spark.table("orders")
@@ -200,7 +200,7 @@ def test_a_start_that_failed_is_tried_again(spark: Any, starts: Starts) -> None:
     assert spark.table("orders") == "rows of orders"
 
 
-def test_spark_is_handed_out_once_no_commit_without_it_is_under_way(spark: Any, starts: Starts, tmp_path: Path) -> None:
+def test_spark_is_used_only_after_a_commit_without_it_has_ended(spark: Any, starts: Starts, tmp_path: Path) -> None:
     """Otherwise two writers of one process would take the same version of a table."""
     up, commits = threading.Event(), LateCommits(spark)
     starts.during = up.set
@@ -220,8 +220,8 @@ def test_spark_is_handed_out_once_no_commit_without_it_is_under_way(spark: Any, 
     assert done == ["committed", "used"]
 
 
-def test_commits_are_held_by_spark_once_it_is_up(spark: Any, starts: Starts, tmp_path: Path) -> None:
-    """By those that the session's maker noted."""
+def test_commits_are_held_by_spark_after_its_start(spark: Any, starts: Starts, tmp_path: Path) -> None:
+    """The session has the object that holds them."""
     held: list[Path] = []
 
     class Held(SparkCommits):
@@ -241,33 +241,33 @@ def test_commits_are_held_by_spark_once_it_is_up(spark: Any, starts: Starts, tmp
         assert held == [tmp_path]
 
 
-def test_a_spark_of_another_run_holds_commits_too(
+def test_the_spark_of_another_run_also_holds_commits(
     spark: Any, starts: Starts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the same JVM, and may be writing the same table."""
+    """It is the same JVM, and may write the same table."""
     monkeypatch.setattr(late, "has_context", lambda: True)
     with LateCommits(spark).hold(tmp_path):
         assert starts.times == 1
 
 
-def test_the_settings_of_a_spark_that_is_up_are_asked_of_it(spark: Any, starts: Starts) -> None:
-    """By a session of its own that has done nothing yet: a JVM that is frozen does not answer."""
+def test_settings_of_a_running_spark_are_read_from_it(spark: Any, starts: Starts) -> None:
+    """The session may be new. A setting of a frozen JVM is not answered from memory."""
     own = LateSession(spark.late, lambda given: given)
     spark.table("orders")
     starts.session.known["spark.sql.ansi.enabled"] = "from Spark"
     assert own.conf.get("spark.sql.ansi.enabled") == "from Spark"
 
 
-def test_work_goes_on_with_a_spark_that_is_up(spark: Any, starts: Starts) -> None:
-    """A run that is to stop finishes what is in flight."""
+def test_work_continues_with_a_running_spark(spark: Any, starts: Starts) -> None:
+    """A run that is asked to stop finishes the batches in flight."""
     own = LateSession(spark.late, lambda given: given)
     spark.table("orders")
     with give_up_waiting(spark, "run-7", lambda: True), tag_work(own, "run-7"):  # type: ignore[arg-type]
         assert own.table("orders") == "rows of orders"
 
 
-def test_a_session_of_its_own_starts_no_spark(spark: Any, starts: Starts) -> None:
-    """It has a run's time zone, and sees this machine's disk."""
+def test_a_separate_session_starts_no_spark(spark: Any, starts: Starts) -> None:
+    """It has the time zone of a run, and reads the disk of this machine."""
     own = make_own_session(spark, "Europe/Vienna")
     assert own.conf.get("spark.sql.session.timeZone") == "Europe/Vienna"
     assert is_one_disk(own)
@@ -276,19 +276,17 @@ def test_a_session_of_its_own_starts_no_spark(spark: Any, starts: Starts) -> Non
 
 
 def fail() -> None:
-    """Spark cannot be started."""
+    """Raise, because Spark cannot be started."""
     raise RuntimeError("no Java")
 
 
 def assert_set(event: threading.Event) -> None:
-    """Wait for this."""
+    """Wait until the event is set."""
     assert event.wait(10)
 
 
 @pytest.mark.parametrize(("master", "is_one"), [("local[2]", True), ("spark://10.0.0.5:7077", False), ("yarn", False)])
-def test_only_one_that_will_work_on_this_machine_surely_sees_its_files(
-    starts: Starts, master: str, is_one: bool
-) -> None:
-    """Which its settings say before it is started."""
+def test_only_a_local_master_surely_reads_the_files_of_this_machine(starts: Starts, master: str, is_one: bool) -> None:
+    """The settings show this before the start."""
     spark: Any = make_own_session(LateSession(LateSpark(starts, {"spark.master": master}), lambda given: given))  # type: ignore[arg-type]
     assert (is_here(spark), is_one_disk(spark), starts.times) == (is_one, is_one, 0)

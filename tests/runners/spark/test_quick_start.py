@@ -1,4 +1,4 @@
-"""What is kept of one start of Spark for the next one."""
+"""What one start of Spark keeps for the next one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RELEASE = 'JAVA_VERSION="17.0.15"\n'
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder with nothing in it, and nothing that sets something for Spark."""
+    """Return an empty cache folder, in an environment without variables for Spark."""
     for name in [name for name in os.environ if name.startswith(("SPARK_", "HADOOP_", "WHERRY_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -36,7 +36,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def java(tmp_path: Path) -> str:
-    """A Java, by its looks."""
+    """Return the path of a double of Java."""
     (tmp_path / "jdk" / "bin").mkdir(parents=True)
     (tmp_path / "jdk" / "release").write_text(RELEASE)
     program = tmp_path / "jdk" / "bin" / "java"
@@ -47,21 +47,21 @@ def java(tmp_path: Path) -> str:
 
 @pytest.fixture
 def jar(tmp_path: Path) -> Path:
-    """A JAR that was fetched."""
+    """Return a JAR that was fetched."""
     with ZipFile(tmp_path / "delta.jar", "w") as inside:
         inside.writestr("io/delta/Table.class", b"")
     return tmp_path / "delta.jar"
 
 
 def find(java: str, **conf: str) -> QuickStart:
-    """What is kept for these settings."""
+    """Return what is kept for these settings."""
     found = find_quick_start(java, {**SETTINGS, **conf})
     assert found is not None
     return found
 
 
 def make_jvm(java: str) -> Any:
-    """A JVM that was started with that Java."""
+    """Return a double of a JVM that was started with that Java."""
     options = [
         "-Xmx2g",
         *SETTINGS["spark.driver.extraJavaOptions"].split(),
@@ -76,36 +76,36 @@ def make_jvm(java: str) -> Any:
 
 
 def learn(java: str, *jars: Path) -> QuickStart:
-    """What is kept once such a JVM was given these JARs."""
+    """Return what is kept after such a JVM got these JARs."""
     find(java).learn(SETTINGS, ",".join(each.as_uri() for each in jars), make_jvm(java))
     return find(java)
 
 
 def make_archive(quick: QuickStart, content: bytes = b"classes") -> None:
-    """An archive as a JVM leaves it."""
+    """Make an archive as a JVM does."""
     with quick.make_archive() as options:
         write_archive(options, content)
 
 
 def write_archive(options: list[str], content: bytes = b"classes") -> None:
-    """What the JVM with these options does at its end."""
+    """Write the archive that a JVM with these options writes at its end."""
     Path(options[-1].partition("=")[2]).write_bytes(content)
 
 
 def fail_to_make_archive(quick: QuickStart) -> None:
-    """The disk is full in the middle."""
+    """Fail with a full disk while the archive is made."""
     with quick.make_archive() as options:
         write_archive(options, b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_first_start_finds_nothing(java: str) -> None:
-    """Spark's script starts it."""
+def test_a_first_start_finds_no_recipe(java: str) -> None:
+    """Spark's script starts the JVM."""
     assert (find(java).recipe, find(java).lacks_archive) == (None, False)
 
 
-def test_the_next_start_runs_java_itself_with_the_jars_that_were_fetched(java: str, jar: Path) -> None:
-    """Behind Spark's own, so that of two classes of one name Spark's counts, as with its script."""
+def test_the_next_start_runs_java_directly_with_the_fetched_jars(java: str, jar: Path) -> None:
+    """The JARs come after those of Spark. If two classes have one name, that of Spark counts, as with its script."""
     command = learn(java, jar).build_command({**SETTINGS, "spark.log.level": "FATAL"})
     assert command[:3] == [java, "-cp", f"/spark/conf:/spark/core.jar:{jar}"]
     options = command[3 : command.index("org.apache.spark.deploy.SparkSubmit")]
@@ -115,16 +115,16 @@ def test_the_next_start_runs_java_itself_with_the_jars_that_were_fetched(java: s
     assert not any("spark.jars.packages" in word for word in command)
 
 
-def test_nothing_of_the_users_options_is_kept(java: str, jar: Path, cache: Path) -> None:
-    """They may be secret, and are another run's own."""
+def test_options_of_the_user_are_not_kept(java: str, jar: Path, cache: Path) -> None:
+    """They may be secret, and belong to another run."""
     learn(java, jar)
     (kept,) = (cache / "wherry" / "spark").iterdir()
     assert "DontCompileHugeMethods" not in kept.read_text()
     assert (cache / "wherry" / "spark").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_jar_that_changed_is_found_out(java: str, jar: Path) -> None:
-    """Spark's script fetches again what is missing."""
+def test_a_changed_jar_is_noticed(java: str, jar: Path) -> None:
+    """Spark's script fetches missing JARs again."""
     assert learn(java, jar).recipe is not None
     jar.write_bytes(b"another one")
     assert find(java).recipe is None
@@ -132,22 +132,22 @@ def test_a_jar_that_changed_is_found_out(java: str, jar: Path) -> None:
     assert find(java).recipe is None
 
 
-def test_another_java_is_another_environment(java: str, jar: Path) -> None:
-    """Also in the same place, after an update."""
+def test_another_java_has_a_separate_recipe(java: str, jar: Path) -> None:
+    """This is also true of an update in the same place."""
     learn(java, jar)
     Path(java).parents[1].joinpath("release").write_text(RELEASE.replace("17.0.15", "21.0.1"))
     assert find(java).recipe is None
 
 
-def test_other_packages_are_another_environment(java: str, jar: Path) -> None:
-    """Each set of packages has JARs of its own."""
+def test_other_packages_have_a_separate_recipe(java: str, jar: Path) -> None:
+    """Each set of packages has separate JARs."""
     learn(java, jar)
     assert find(java, **{"spark.jars.packages": "org.example:other:1.0"}).recipe is None
     assert find(java, **{"spark.driver.memory": "4g"}).recipe is not None
 
 
-def test_jars_that_bring_python_modules_are_left_to_spark(java: str, tmp_path: Path) -> None:
-    """It puts them on Python's path. Modules that are installed are found without it."""
+def test_jars_with_python_modules_are_left_to_spark(java: str, tmp_path: Path) -> None:
+    """Spark puts them on Python's path. Installed modules are found without it."""
     with ZipFile(tmp_path / "frames.jar", "w") as inside:
         inside.writestr("json/tool.py", b"")
     assert learn(java, tmp_path / "frames.jar").recipe is not None
@@ -169,7 +169,7 @@ def test_jars_that_bring_python_modules_are_left_to_spark(java: str, tmp_path: P
     ],
 )
 def test_settings_that_only_the_script_understands_are_left_to_it(java: str, conf: dict[str, str]) -> None:
-    """And packages that may be others tomorrow."""
+    """So are packages that may change."""
     assert find_quick_start(java, {**SETTINGS, **conf}) is None
 
 
@@ -177,21 +177,19 @@ def test_settings_that_only_the_script_understands_are_left_to_it(java: str, con
 def test_an_environment_that_configures_spark_is_left_to_the_script(
     java: str, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """What it comes to is not known here."""
+    """Wherry does not know the resulting settings."""
     monkeypatch.setenv(name, "/some/where")
     assert find_quick_start(java, SETTINGS) is None
 
 
-def test_it_can_be_switched_off(java: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a variable of the environment."""
+def test_the_quick_start_can_be_turned_off(java: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of the environment turns it off."""
     monkeypatch.setenv("WHERRY_QUICK_START", "off")
     assert find_quick_start(java, SETTINGS) is None
 
 
-def test_a_cache_folder_that_cannot_be_used_is_left_alone(
-    java: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that is a file, that others can write, or that is another user's: from it a program would be started."""
+def test_an_unsafe_cache_folder_is_not_used(java: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a file, other users can write it, or it belongs to another user. Wherry would start a program from it."""
     cache.touch()
     assert find_quick_start(java, SETTINGS) is None
     cache.unlink()
@@ -203,8 +201,8 @@ def test_a_cache_folder_that_cannot_be_used_is_left_alone(
     assert find_quick_start(java, SETTINGS) is None
 
 
-def test_a_recipe_that_cannot_be_read_counts_as_none(java: str, jar: Path, cache: Path) -> None:
-    """The start that follows writes another one."""
+def test_an_unreadable_recipe_counts_as_missing(java: str, jar: Path, cache: Path) -> None:
+    """The next start writes another one."""
     learn(java, jar)
     (kept,) = (cache / "wherry" / "spark").iterdir()
     for content in ("", "[]", '{"java": 1}', "\x00"):
@@ -213,8 +211,8 @@ def test_a_recipe_that_cannot_be_read_counts_as_none(java: str, jar: Path, cache
     assert learn(java, jar).recipe is not None
 
 
-def test_the_jvm_gets_the_archive_once_it_is_whole(java: str, jar: Path) -> None:
-    """And prints what it says of it where it does not get in our way."""
+def test_the_jvm_gets_a_complete_archive(java: str, jar: Path) -> None:
+    """Its messages about the archive go to standard error."""
     quick = learn(java, jar)
     assert quick.lacks_archive
     make_archive(quick)
@@ -224,8 +222,8 @@ def test_the_jvm_gets_the_archive_once_it_is_whole(java: str, jar: Path) -> None
     assert not find(java).lacks_archive
 
 
-def test_an_archive_that_somebody_changed_is_not_used(java: str, jar: Path) -> None:
-    """One that was cut off, for example: the JVM would map it into its memory."""
+def test_a_changed_archive_is_not_used(java: str, jar: Path) -> None:
+    """It may be cut off, and the JVM would map it into its memory."""
     quick = learn(java, jar)
     make_archive(quick)
     (quick.folder / f"{quick.key}.jsa").write_bytes(b"class")
@@ -233,8 +231,8 @@ def test_an_archive_that_somebody_changed_is_not_used(java: str, jar: Path) -> N
     assert find(java).lacks_archive
 
 
-def test_an_archive_whose_making_failed_leaves_nothing(java: str, jar: Path) -> None:
-    """It is tried three times."""
+def test_a_failed_archive_leaves_nothing(java: str, jar: Path) -> None:
+    """Wherry tries to make it three times."""
     for tries in range(3):
         quick = learn(java, jar) if tries == 0 else find(java)
         assert quick.lacks_archive
@@ -246,7 +244,7 @@ def test_an_archive_whose_making_failed_leaves_nothing(java: str, jar: Path) -> 
 
 
 def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of its process. A machine that sees no second start makes none."""
+    """It is made at the end of the process. A machine with only one start makes none."""
     later: list[tuple[Any, ...]] = []
     monkeypatch.setattr(atexit, "register", lambda *given: later.append(given))
     session: Any = SimpleNamespace(conf={"spark.jars": jar.as_uri()}, _jvm=make_jvm(java))
@@ -260,8 +258,8 @@ def test_the_archive_is_made_after_the_second_start(java: str, jar: Path, monkey
     assert len(later) == 1
 
 
-def test_of_two_that_make_an_archive_at_the_same_time_one_does(java: str, jar: Path) -> None:
-    """The other one ends at once."""
+def test_only_one_of_two_processes_makes_an_archive(java: str, jar: Path) -> None:
+    """The other process ends at once."""
     quick = learn(java, jar)
     with quick.make_archive() as ours:
         with find(java).make_archive() as theirs:
@@ -274,17 +272,17 @@ def test_of_two_that_make_an_archive_at_the_same_time_one_does(java: str, jar: P
 def test_no_archive_is_made_on_a_disk_that_is_almost_full(
     java: str, jar: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It needs some 200 MB, and others need the rest."""
+    """The archive needs about 200 MB, and other programs need the rest."""
     quick = learn(java, jar)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with quick.make_archive() as options:
         assert options == []
 
 
-def test_a_disk_that_is_full_or_read_only_keeps_nothing(
+def test_a_full_or_read_only_disk_keeps_nothing(
     java: str, jar: Path, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The start itself goes on as without a cache."""
+    """The start works without a cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(small_disk.folder))
     quick = find(java)
     small_disk.fill()
@@ -299,7 +297,7 @@ def test_a_disk_that_is_full_or_read_only_keeps_nothing(
 
 
 def test_two_archives_are_kept(tmp_path: Path, java: str, jar: Path) -> None:
-    """Those of the environments that were used last."""
+    """They belong to the environments that were used last."""
     keys = []
     for number, version in enumerate(("17.0.1", "17.0.2", "17.0.3")):
         Path(java).parents[1].joinpath("release").write_text(version)
@@ -311,8 +309,10 @@ def test_two_archives_are_kept(tmp_path: Path, java: str, jar: Path) -> None:
     assert len([*quick.folder.glob("*.json")]) == 3
 
 
-def test_a_start_that_fails_is_tried_with_sparks_script(java: str, jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was kept is removed, so that the next one is not tried in vain."""
+def test_a_quick_start_that_fails_is_repeated_with_the_script_of_spark(
+    java: str, jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe is removed, so that the next start does not fail with it."""
     tried: list[bool] = []
 
     def launch(settings: Any, waiting: Any, noise: int, command: Any = (), environment: Any = None) -> bool:
@@ -329,8 +329,8 @@ def test_a_start_that_fails_is_tried_with_sparks_script(java: str, jar: Path, mo
     assert find(java).recipe is None
 
 
-def test_without_java_nothing_is_looked_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error says what is missing."""
+def test_without_java_there_is_no_quick_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names what is missing."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_quick_start(None, SETTINGS) is None
@@ -352,7 +352,10 @@ print(json.dumps([rows, "spark.jars.packages" in words, "SharedArchiveFile" in w
 
 
 def run_start(tmp_path: Path, **environment: str) -> list[int | bool]:
-    """How many rows a new process wrote and read, whether Ivy looked for JARs, and whether an archive was there."""
+    """Return the number of rows that a new process wrote and read.
+
+    Also return whether Ivy looked for JARs, and whether the JVM used an archive.
+    """
     given = {**os.environ, "PYTHONPATH": os.getcwd(), **environment}
     words = [sys.executable, "-c", STARTS, str(tmp_path / "table")]
     ran = subprocess.run(words, env=given, capture_output=True, text=True, timeout=600, check=False)
@@ -363,8 +366,8 @@ def run_start(tmp_path: Path, **environment: str) -> list[int | bool]:
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_start_uses_what_the_one_before_left(tmp_path: Path, cache: Path) -> None:
-    """The recipe, then the archive. A damaged archive, which stands for one of another Java, costs time alone."""
+def test_a_start_uses_the_recipe_and_the_archive_of_earlier_starts(tmp_path: Path, cache: Path) -> None:
+    """A damaged archive, like one of another Java, only costs time."""
     assert run_start(tmp_path) == [3, True, False]
     (recipe,) = (cache / "wherry" / "spark").glob("*.json")
     makes = [sys.executable, "-m", "runners.spark.make_archive", str(recipe.parent), recipe.stem, "2g"]

@@ -1,4 +1,4 @@
-"""Sessions whose server has forgotten them; nothing but words stands for the server."""
+"""Sessions that their server has lost. Doubles stand in for the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def answering(error: Exception) -> SparkSession:
-    """A session whose server answers with this error, whatever it is asked."""
+    """Return a session whose server answers every request with this error."""
 
     def get(_: str) -> str:
         raise error
@@ -25,16 +25,16 @@ def answering(error: Exception) -> SparkSession:
     return cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(get=get)))
 
 
-def test_a_session_that_was_given_is_not_replaced() -> None:
-    """What was in it is not known, so the run ends: the error says what happened, and what to do."""
+def test_a_session_of_the_caller_is_not_replaced() -> None:
+    """Its settings and views are unknown, so the run ends. The error has a hint."""
     changed = SparkConnectGrpcException("no", errorClass="INVALID_HANDLE.SESSION_CHANGED", messageParameters={})
     with pytest.raises(SessionForgotten, match="no longer has the given session") as told:
         reconnect(answering(changed))
     assert "Create a session and run again" in told.value.hint
 
 
-def test_whatever_else_a_server_answers_is_raised_as_it_is() -> None:
-    """One that is away may know the session still."""
+def test_any_other_error_of_a_server_is_raised_unchanged() -> None:
+    """An unavailable server may still know the session."""
     with pytest.raises(SparkConnectGrpcException, match="away"):
         reconnect(answering(SparkConnectGrpcException("away", grpc_status_code=StatusCode.UNAVAILABLE)))
 
@@ -42,6 +42,6 @@ def test_whatever_else_a_server_answers_is_raised_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("told", "blank"), [({"_server_session_id": None}, True), ({"_server_session_id": "7f"}, False), ({}, False)]
 )
-def test_only_a_session_that_was_asked_for_nothing_is_surely_empty(told: dict[str, str | None], blank: bool) -> None:
-    """One that somebody has used may hold settings and views, and one that does not say so is taken for such a one."""
+def test_only_a_session_without_requests_is_surely_empty(told: dict[str, str | None], blank: bool) -> None:
+    """A used session may have settings and views. A session that does not tell counts as used."""
     assert is_unasked(cast("SparkSession", SimpleNamespace(client=SimpleNamespace(**told)))) is blank

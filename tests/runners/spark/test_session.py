@@ -1,4 +1,4 @@
-"""The Spark session, and what its errors say in short."""
+"""The Spark session, and the short text of its errors."""
 
 from __future__ import annotations
 
@@ -51,39 +51,39 @@ Caused by: java.io.IOException: No space left on device
         (RuntimeError(), "RuntimeError"),
     ],
 )
-def test_an_error_is_said_in_one_line(error: Exception, said: str | None) -> None:
-    """In the words of its cause, without Java's stack and without Spark's number for it."""
+def test_an_error_is_shown_in_one_line(error: Exception, said: str | None) -> None:
+    """It is the message of the cause, without Java's stack and without the SQLSTATE."""
     assert summarise_error(error) == (said or "[CAST_INVALID_INPUT] The value 'x' is no INT.")
 
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_only_a_spark_of_this_machine_surely_sees_its_files(spark: SparkSession) -> None:
-    """A Connect server may have another disk below the same path, and is asked."""
+def test_only_a_spark_of_this_machine_surely_reads_its_files(spark: SparkSession) -> None:
+    """A Connect server may have another disk with the same paths, so Wherry asks it."""
     assert is_one_disk(spark) is not is_connect(spark)
 
 
 @pytest.mark.spark
-def test_a_spark_whose_paths_lie_elsewhere_does_not_see_the_files_of_this_machine(
+def test_a_spark_with_another_default_file_system_does_not_read_local_files(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path without a scheme is one of its default file system, such as HDFS."""
+    """A path without a scheme belongs to the default file system, such as HDFS."""
     monkeypatch.setattr("runners.spark.session.find_default_scheme", lambda _: "hdfs")
     assert not is_one_disk(make_own_session(spark))
 
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_tables_of_a_catalog_in_memory_are_forgotten(spark: SparkSession) -> None:
-    """Those of Spark's own; another catalog keeps what it has."""
+def test_tables_of_an_in_memory_catalog_are_listed_as_forgotten(spark: SparkSession) -> None:
+    """Spark's default catalog forgets its tables. Other catalogs keep their tables."""
     tables = ["default.orders", "spark_catalog.default.orders", "main.default.orders"]
     assert list_forgotten_tables(spark, tables) == tables[:2]
 
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_python_functions_run_in_the_python_that_runs_us(spark: SparkSession) -> None:
-    """Whatever `python3` comes first on the PATH, so that packages of a virtual environment are there."""
+def test_python_functions_run_in_this_python(spark: SparkSession) -> None:
+    """They find the packages of the virtual environment, even if another `python3` comes first on the PATH."""
 
     def who(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         import pyarrow
@@ -103,8 +103,8 @@ print(session.range(3).count())
 
 
 @pytest.mark.spark
-def test_options_for_the_jvm_come_beside_ours(spark: SparkSession) -> None:
-    """And behind them, so that they win."""
+def test_options_for_the_jvm_are_added_to_those_of_wherry(spark: SparkSession) -> None:
+    """They come last, so they win."""
     *ours, theirs = str(spark.conf.get("spark.driver.extraJavaOptions")).split()
     assert (ours[0], theirs.startswith("-Dderby.system.home=")) == ("-XX:-DontCompileHugeMethods", True)
     assert all(option.startswith("-XX:") for option in ours)
@@ -112,8 +112,8 @@ def test_options_for_the_jvm_come_beside_ours(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_program_with_a_session_of_its_own_ends(spark: SparkSession) -> None:
-    """Also where it is a Connect client, whose channels wait for a thread that Python has ended before them."""
+def test_a_program_with_a_separate_session_ends(spark: SparkSession) -> None:
+    """A Connect client also ends, although its channels wait for a thread that Python ends first."""
     elsewhere = {"SPARK_REMOTE": "sc://localhost:15002"} if is_connect(spark) else {}
     given = {**os.environ, **elsewhere, "PYTHONPATH": os.getcwd()}
     ends = [sys.executable, "-c", ENDS]
@@ -138,8 +138,8 @@ start({})
 
 
 @pytest.mark.spark
-def test_a_start_that_is_interrupted_leaves_no_jvm_behind() -> None:
-    """The JVM is given the time to say where it is, and ends with whoever started it."""
+def test_an_interrupted_start_leaves_no_jvm_behind() -> None:
+    """The JVM has time to report its address, and ends with the process that started it."""
     given = {**os.environ, "PYTHONPATH": os.getcwd()}
     begins = [sys.executable, "-c", INTERRUPTED]
     ran = subprocess.run(begins, env=given, capture_output=True, text=True, timeout=120, check=False)

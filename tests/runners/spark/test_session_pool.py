@@ -1,4 +1,4 @@
-"""The sessions of a run, once a value is large."""
+"""The sessions of a run after it has read a large value."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 SETTINGS = {"parquet.page.size.row.check.min": "1", "spark.sql.parquet.columnarReaderBatchSize": "8"}
 
 
-def test_all_sessions_of_a_run_hold_few_rows_at_a_time_once_a_value_is_large(spark: SparkSession) -> None:
-    """Those that are there and those to come; the session that was given stays as it is."""
+def test_all_sessions_of_a_run_read_few_rows_at_a_time_after_a_large_value(spark: SparkSession) -> None:
+    """Existing and later sessions of the pool change. The session of the caller does not."""
     pool = SessionPool(spark, "group")
 
     def read_settings() -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""How a Spark is started, also by two at the same time, and where its JVM ends in the middle."""
+"""How Spark starts, also in two processes at once, and what happens if its JVM ends early."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ print(start({"spark.jars.ivy": sys.argv[1]}).range(3).count())
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_two_that_start_first_at_the_same_time_both_start(tmp_path: Path) -> None:
-    """Both fetch the JARs into the same empty folder, as two scheduled jobs on a new machine do."""
+def test_two_processes_that_start_at_the_same_time_both_start(tmp_path: Path) -> None:
+    """Both fetch the JARs into the same empty folder, like two scheduled jobs on a new machine."""
     given = {**os.environ, "PYTHONPATH": os.getcwd()}
     starts = [sys.executable, "-c", STARTS, str(tmp_path / "ivy")]
     both = [subprocess.Popen(starts, env=given, stdout=-1, stderr=-1, text=True) for _ in range(2)]
@@ -40,8 +40,8 @@ def test_two_that_start_first_at_the_same_time_both_start(tmp_path: Path) -> Non
     assert [(each.returncode, out) for each, (out, _) in zip(both, said, strict=True)] == [(0, "3\n")] * 2, said
 
 
-def test_nobody_waits_for_jars_that_are_there(tmp_path: Path) -> None:
-    """While another process fetches others."""
+def test_a_process_with_its_jars_does_not_wait_for_another_fetch(tmp_path: Path) -> None:
+    """Another process fetches other JARs meanwhile."""
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "org.example_some_2.13-1.0.jar").touch()
     fetches = {"spark.jars.ivy": str(tmp_path), "spark.jars.packages": "org.example:other:1.0"}
@@ -51,7 +51,7 @@ def test_nobody_waits_for_jars_that_are_there(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path) -> None:
-    """Which says what is wrong with it."""
+    """Spark reports the error."""
     (tmp_path / "file").touch()
     with fetch_one_at_a_time(
         {"spark.jars.ivy": str(tmp_path / "file" / "ivy"), "spark.jars.packages": "org.example:a:1"}
@@ -62,27 +62,27 @@ def test_a_folder_that_cannot_be_made_is_left_to_spark(tmp_path: Path) -> None:
 LOCAL = {"spark.delta.logStore.file.impl", "spark.sql.streaming.checkpointFileManagerClass"}
 
 
-def test_a_cluster_gets_none_of_the_settings_for_one_machine() -> None:
-    """Neither the classes for a local disk, nor an address that others cannot reach, nor this machine's cores."""
+def test_a_cluster_gets_no_settings_for_one_machine() -> None:
+    """These are the classes for a local disk, a loopback address and the number of local cores."""
     settings = list_settings({"spark.master": "spark://10.0.0.5:7077"})
     assert not {*LOCAL, "spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & {*settings}
     assert list_settings({}).keys() > {*LOCAL, "spark.driver.host", "spark.sql.shuffle.partitions"}
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:7077", "spark://localhost:7077", "spark://[::1]:7077"])
-def test_the_driver_stays_on_loopback_where_its_cluster_is(master: str) -> None:
-    """Nobody else has to reach it there."""
+def test_the_driver_uses_loopback_with_a_local_cluster(master: str) -> None:
+    """No other machine must reach it."""
     assert list_settings({"spark.master": master})["spark.driver.host"] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("key", ["spark.kubernetes.namespace", "spark.yarn.queue", "spark.driver.host"])
-def test_settings_of_a_definition_reach_spark_as_they_are(key: str) -> None:
-    """On a cluster too."""
+def test_settings_of_a_definition_reach_spark_unchanged(key: str) -> None:
+    """This is also true of a cluster."""
     assert list_settings({"spark.master": "yarn", key: "mine"})[key] == "mine"
 
 
-def test_no_secret_of_yarn_is_in_the_list_of_processes() -> None:
-    """A JVM is started with the other settings of YARN, and with no store's."""
+def test_no_secret_of_yarn_is_in_the_command_of_the_jvm() -> None:
+    """The command has the other settings of YARN, and no settings of stores."""
     settings = {
         "spark.yarn.queue": "night",
         "spark.yarn.appMasterEnv.TOKEN": "word",
@@ -101,17 +101,19 @@ def test_no_secret_of_yarn_is_in_the_list_of_processes() -> None:
         ({"spark.master": "yarn", "spark.pyspark.python": "/opt/python"}, "/opt/python"),
     ],
 )
-def test_executors_get_a_python_that_their_machines_can_have(
+def test_executors_get_a_python_that_exists_on_their_machines(
     settings: dict[str, str], program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that runs us is on this machine alone."""
+    """The Python of this process is only on this machine."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert find_executor_python(settings) == program
 
 
 @pytest.mark.parametrize(("script", "code"), [("kill -9 $$", -signal.SIGKILL), ("exit 3", 3)])
-def test_how_a_jvm_ends_before_it_is_found_is_known(script: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it was killed."""
+def test_the_exit_code_of_a_jvm_that_ends_early_is_known(
+    script: str, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal that killed the JVM is known too."""
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     with pytest.raises(JvmEnded) as ended:
         launch_jvm({}, contextlib.nullcontext(), subprocess.DEVNULL, ["sh", "-c", script])
@@ -123,10 +125,13 @@ def test_how_a_jvm_ends_before_it_is_found_is_known(script: str, code: int, monk
     [(-signal.SIGKILL, "was killed by SIGKILL", True), (-signal.SIGTERM, "was killed by SIGTERM", False),
      (3, "ended with exit code 3", False)],
 )  # fmt: skip
-def test_a_jvm_that_ends_is_told_in_words(
+def test_the_end_of_a_jvm_is_described(
     code: int, said: str, short: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its own words are kept. Linux kills where memory is short, so the error says what helps then."""
+    """The error names the log of the JVM.
+
+    Linux kills processes if memory is short, so that error has a hint about memory.
+    """
 
     def launch(*_: object) -> bool:
         raise JvmEnded(code)
@@ -166,8 +171,8 @@ print(start.start({}).range(3).count())
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_after_a_jvm_that_was_killed_before_its_session_was_up_another_one_starts() -> None:
-    """In the same process: the next run of a scheduler needs one."""
+def test_a_jvm_starts_after_another_was_killed_during_its_start() -> None:
+    """Both start in the same process, because the next run of a scheduler needs a JVM."""
     given = {**os.environ, "PYTHONPATH": os.getcwd()}
     ran = subprocess.run([sys.executable, "-c", KILLED], env=given, capture_output=True, text=True, check=False)
     killed = "Spark did not start: its JVM was killed by SIGKILL before it was up."
@@ -193,7 +198,7 @@ print([*numbers.first()])
 
 
 def test_literals_load_no_pandas_and_numpy_still_works() -> None:
-    """pyspark's tools for tests are there as soon as a program asks for them."""
+    """The test tools of pyspark load when a program imports them."""
     given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ran = subprocess.run([sys.executable, "-c", LOADS], env=given, capture_output=True, text=True, check=False)
     assert ran.stdout.splitlines() == ["['two'] []", "[7, [1, 2]]"], ran.stderr

@@ -1,4 +1,4 @@
-"""A Spark of ours gets the JARs for the object stores that a definition names."""
+"""A Spark that Wherry starts gets the JARs for the object stores of a definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOST = "acc.dfs.core.windows.net"
 
 
 def make(*, path: str = "landing", table: str = "tables/orders", state: str = "", dlq: str = "") -> PipelineSpec:
-    """A pipeline with these places."""
+    """Return a pipeline with these places."""
     return PipelineSpec(
         name="orders",
         origin=Files(path=path, format="csv"),
@@ -30,26 +30,26 @@ def make(*, path: str = "landing", table: str = "tables/orders", state: str = ""
 
 
 def list_names(**places: str) -> list[str]:
-    """The artifacts, without versions."""
+    """Return the names of the artifacts without versions."""
     return [package.split(":")[1] for package in list_packages(make(**places))]
 
 
 @pytest.mark.parametrize("place", ["path", "table", "state", "dlq"])
-def test_a_place_on_s3_brings_the_jars_for_it(place: str) -> None:
-    """Wherever it is named, and without Amazon's bundle."""
+def test_a_place_on_s3_adds_its_jars(place: str) -> None:
+    """This is true of every place. Amazon's bundle is excluded."""
     names = list_names(**{place: "s3://bucket/folder"})
     assert names == ["hadoop-aws", "s3", "sts", "s3-transfer-manager", "apache-client"]
     settings = list_settings({}, list_packages(make(**{place: "s3a://bucket/folder"})))
     assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"]
 
 
-def test_a_place_on_azure_brings_the_jars_for_it() -> None:
-    """One of Hadoop's."""
+def test_a_place_on_azure_adds_its_jar() -> None:
+    """It is a JAR of Hadoop."""
     assert list_names(state=f"abfss://c@{HOST}/orders") == ["hadoop-azure"]
 
 
-def test_places_on_this_machine_bring_none() -> None:
-    """As before."""
+def test_local_places_add_no_jars() -> None:
+    """No JAR is excluded either."""
     assert list_names() == []
     assert "spark.jars.excludes" not in list_settings({})
 
@@ -62,16 +62,16 @@ def test_places_on_this_machine_bring_none() -> None:
         SparkOptions(conf={"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.4.1"}),
     ],
 )
-def test_whoever_names_the_connector_gets_no_other_one(spark: SparkOptions) -> None:
-    """As a package, or as a file."""
+def test_a_definition_with_a_connector_gets_no_other(spark: SparkOptions) -> None:
+    """The connector may be a package or a file."""
     packages = list_packages(replace(make(state="s3://bucket/folder"), spark=spark))
     assert packages == list(spark.packages)
     assert "spark.jars.excludes" not in list_settings(spark.conf, packages)
 
 
 @pytest.mark.parametrize("scheme", ["s3", "abfss"])
-def test_packages_of_a_definition_keep_all_that_they_depend_on(scheme: str) -> None:
-    """Spark leaves things out for all packages alike."""
+def test_packages_of_a_definition_keep_all_their_dependencies(scheme: str) -> None:
+    """Spark's exclusions apply to all packages, so nothing is excluded."""
     options = SparkOptions(packages=["org.example:udfs:1.0"])
     packages = list_packages(replace(make(state=f"{scheme}://c@{HOST}/orders"), spark=options))
     assert packages[0] == "org.example:udfs:1.0"
@@ -80,8 +80,8 @@ def test_packages_of_a_definition_keep_all_that_they_depend_on(scheme: str) -> N
     assert "spark.jars.excludes" not in list_settings({"spark.jars.packages": "org.example:udfs:1.0"}, packages[1:])
 
 
-def test_what_is_left_out_spark_has_itself() -> None:
-    """But for the bundle of all of Amazon's services, and Azure's older library."""
+def test_excluded_jars_are_part_of_spark() -> None:
+    """The exceptions are the bundle of all Amazon services and the older library of Azure."""
     pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
     names = {each.partition(":")[2] for each in EXCLUDED} - {"bundle", "azure-storage"}
     names = {"jcl-over-slf4j" if name == "commons-logging" else name for name in names}

@@ -1,4 +1,4 @@
-"""The Spark that stays warm: who may borrow it, and when it ends. Nothing here starts a Spark."""
+"""A warm Spark: which process may borrow it, and when it ends. These tests start no Spark."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ ADDRESS = {"port": 1, "secret": "s", "number": 2}
 
 
 class Lent:
-    """Stands for the Spark that is lent."""
+    """A double of the Spark that is lent."""
 
     def __init__(self) -> None:
         self.address = JvmAddress(**ADDRESS)  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ class Lent:
 
 
 class Kept:
-    """A keeper with a Spark that is none, in a thread, and what it is asked by processes that are none."""
+    """A keeper in a thread with a double of Spark, and the requests of other processes."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
@@ -120,11 +120,11 @@ class Kept:
         self.thread = threading.Thread(target=self.keeper.serve, daemon=True)
 
     def begin(self) -> None:
-        """Let it answer."""
+        """Start to answer."""
         self.thread.start()
 
     def close(self) -> None:
-        """End it."""
+        """End the keeper."""
         self.spark.kill()
         with contextlib.suppress(RuntimeError):  # it was not begun
             self.thread.join()
@@ -136,19 +136,19 @@ class Kept:
         return ask(self.folder, {"want": "lease", "keep": 60, "process": 7})
 
     def look(self) -> Any:
-        """Its state."""
+        """Return the state of the Spark."""
         talk, answer = ask(self.folder, {"want": "status"})
         talk.close()
         return answer["state"]
 
     def has_ended(self) -> bool:
-        """Whether it ends within a while."""
+        """Whether the keeper ends within 30 seconds."""
         self.thread.join(30)
         return not self.thread.is_alive()
 
 
 def write_note(folder: Path, **given: Any) -> None:
-    """What a keeper says of itself."""
+    """Write the note of a keeper."""
     note = {"token": TOKEN, "keeper": os.getpid(), "cwd": str(folder), **given}
     handle = os.open(folder / NOTE, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w") as file:
@@ -157,7 +157,7 @@ def write_note(folder: Path, **given: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The private folder of this user, for one test."""
+    """Return the private folder of this user for one test."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv(warm.VARIABLE, raising=False)
     monkeypatch.setattr(warm, "has_jvm", lambda: False)
@@ -169,7 +169,7 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def kept(base: Path) -> Iterator[Kept]:
-    """A keeper that ends with the test."""
+    """Return a keeper that ends with the test."""
     kept = Kept(base / name_folder({}, ()))
     yield kept
     kept.close()
@@ -177,13 +177,13 @@ def kept(base: Path) -> Iterator[Kept]:
 
 @pytest.fixture
 def serving(kept: Kept) -> Kept:
-    """The same, while it answers."""
+    """Return the keeper after it has started to answer."""
     kept.begin()
     return kept
 
 
 class Attaches:
-    """Stands for the way into the JVM, and for the start of a keeper."""
+    """A double of the connection to the JVM and of the start of a keeper."""
 
     def __init__(self) -> None:
         self.to: list[JvmAddress] = []
@@ -192,13 +192,13 @@ class Attaches:
         self.held: list[socket.socket] = []
 
     def attach(self, there: JvmAddress, environment: Any) -> Any:
-        """Say that it is a session."""
+        """Note the address. Return a double of a session."""
         self.to.append(there)
         self.environment = environment
         return "a session"
 
     def start(self, folder: Path, conf: Any, packages: Any, *, keep: float, lend: bool = True) -> Any:
-        """Say that the keeper has failed."""
+        """Note the folder. Return the connection of a keeper that has failed."""
         self.started.append(folder)
         here, there = socket.socketpair()
         there.close()
@@ -207,7 +207,7 @@ class Attaches:
 
 @pytest.fixture
 def attaches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Attaches]:
-    """Nothing is started and nothing attached, in a process that has no lease."""
+    """Replace the connection to a JVM and the start of a keeper, in a process without a lease."""
     stands = Attaches()
     monkeypatch.setattr(warm, "attach_jvm", stands.attach)
     monkeypatch.setattr(warm, "start_keeper", stands.start)
@@ -226,12 +226,12 @@ def test_a_process_borrows_the_spark(serving: Kept, attaches: Attaches) -> None:
     assert serving.look() == "busy"
 
 
-def test_a_process_that_asks_for_no_warmth_borrows_it_too(serving: Kept, attaches: Attaches) -> None:
-    """Somebody has chosen to keep it."""
+def test_a_process_without_the_option_borrows_a_warm_spark_too(serving: Kept, attaches: Attaches) -> None:
+    """Another process has chosen to keep the Spark."""
     assert attach({}, (), None) is not None
 
 
-def test_a_second_process_starts_its_own(serving: Kept, attaches: Attaches) -> None:
+def test_a_second_process_starts_a_separate_spark(serving: Kept, attaches: Attaches) -> None:
     """The Spark is lent to one process at a time."""
     first, _ = serving.borrow()
     assert attach({}, (), 60) is None
@@ -239,14 +239,14 @@ def test_a_second_process_starts_its_own(serving: Kept, attaches: Attaches) -> N
     first.close()
 
 
-def test_a_process_with_other_settings_starts_its_own(serving: Kept, attaches: Attaches) -> None:
-    """Without a wish for warmth it starts no keeper either."""
+def test_a_process_with_other_settings_starts_a_separate_spark(serving: Kept, attaches: Attaches) -> None:
+    """Without the option it starts no keeper."""
     assert attach({"spark.sql.shuffle.partitions": "7"}, (), None) is None
     assert attaches.started == []
 
 
-def test_a_spark_that_came_back_is_cleaned_and_lent_again(serving: Kept) -> None:
-    """It is cleaned once its process has ended, and not before."""
+def test_a_returned_spark_is_cleaned_and_lent_again(serving: Kept) -> None:
+    """It is cleaned only after its process has ended."""
     first, _ = serving.borrow()
     first.sendall(GOODBYE)
     assert serving.look() == "busy"
@@ -258,8 +258,8 @@ def test_a_spark_that_came_back_is_cleaned_and_lent_again(serving: Kept) -> None
     second.close()
 
 
-def test_a_process_waits_for_a_spark_that_is_being_cleaned(serving: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is quicker than to start another one."""
+def test_a_process_waits_while_a_spark_is_cleaned(serving: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is faster than starting another Spark."""
     monkeypatch.setattr(warm, "ANSWERS", 0.05)
     cleans, goes_on = threading.Event(), threading.Event()
     serving.spark.during = lambda: [cleans.set(), goes_on.wait(60)]  # type: ignore[func-returns-value]
@@ -274,8 +274,8 @@ def test_a_process_waits_for_a_spark_that_is_being_cleaned(serving: Kept, monkey
     second.close()
 
 
-def test_a_spark_is_warmed_while_no_process_asks_for_it(kept: Kept) -> None:
-    """Step by step: a process that asks gets it after the step that is under way."""
+def test_an_idle_spark_is_warmed_up(kept: Kept) -> None:
+    """It is warmed up in steps. A process that asks gets it after the current step."""
     _lend_and_clean(kept)
     assert kept.spark.warmed == []
     kept.keeper.step()
@@ -289,8 +289,8 @@ def test_a_spark_is_warmed_while_no_process_asks_for_it(kept: Kept) -> None:
     assert kept.spark.warmed == [0, 1]
 
 
-def test_a_jvm_that_ends_while_it_is_warmed_ends_the_keeper(kept: Kept) -> None:
-    """No process gets what is broken."""
+def test_a_keeper_ends_if_its_jvm_ends_during_the_warm_up(kept: Kept) -> None:
+    """No process gets a broken Spark."""
     kept.spark.breaks_at = 1
     _lend_and_clean(kept)
     kept.begin()
@@ -298,7 +298,7 @@ def test_a_jvm_that_ends_while_it_is_warmed_ends_the_keeper(kept: Kept) -> None:
 
 
 def _lend_and_clean(kept: Kept) -> None:
-    """A process has used the Spark and given it back."""
+    """Let a process use the Spark and return it."""
     lease, other = socket.socketpair()
     kept.keeper.lend(lease, {})
     other.recv(65_536)
@@ -310,7 +310,7 @@ def _lend_and_clean(kept: Kept) -> None:
 
 
 def test_the_jvm_of_a_killed_process_ends(serving: Kept) -> None:
-    """Its last write may still go on."""
+    """Its last write may still be in progress."""
     first, _ = serving.borrow()
     first.close()
     assert serving.has_ended()
@@ -318,8 +318,8 @@ def test_the_jvm_of_a_killed_process_ends(serving: Kept) -> None:
     assert serving.spark.renewals == 0
 
 
-def test_the_jvm_of_a_killed_process_ends_before_anybody_else_is_heard(kept: Kept) -> None:
-    """Also if the keeper slept when the process was killed and another one came."""
+def test_the_jvm_of_a_killed_process_ends_before_the_next_request_is_answered(kept: Kept) -> None:
+    """The keeper may sleep when the process is killed and another process comes."""
     lease, other = socket.socketpair()
     kept.keeper.lend(lease, {})
     with socket.socket(socket.AF_UNIX) as comes, short_path(kept.folder) as place:
@@ -330,7 +330,7 @@ def test_the_jvm_of_a_killed_process_ends_before_anybody_else_is_heard(kept: Kep
 
 
 def test_a_spark_that_cannot_be_cleaned_ends(serving: Kept) -> None:
-    """For example because a thread of the JVM still works for the process that has ended."""
+    """A thread of the JVM may still work for the ended process."""
     serving.spark.stays_at_work = True
     first, _ = serving.borrow()
     first.sendall(GOODBYE)
@@ -339,7 +339,7 @@ def test_a_spark_that_cannot_be_cleaned_ends(serving: Kept) -> None:
 
 
 def test_a_keeper_ends_with_its_jvm(serving: Kept) -> None:
-    """Whoever used it hears that of the JVM."""
+    """The process that uses the JVM gets an error from it."""
     serving.spark.kill()
     assert serving.has_ended()
 
@@ -347,7 +347,7 @@ def test_a_keeper_ends_with_its_jvm(serving: Kept) -> None:
 def test_a_jvm_that_does_not_answer_is_killed_and_not_lent(
     kept: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process starts its own."""
+    """The process starts a separate Spark."""
     monkeypatch.setattr(warm_keeper, "_CHECK", 0.01)
     kept.spark.freezes = True
     kept.begin()
@@ -356,17 +356,17 @@ def test_a_jvm_that_does_not_answer_is_killed_and_not_lent(
     assert attaches.to == []
 
 
-def test_a_keeper_that_is_frozen_is_not_waited_for(
+def test_a_process_does_not_wait_for_a_frozen_keeper(
     kept: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process starts its own, and no second keeper."""
+    """It starts a separate Spark, but no second keeper."""
     monkeypatch.setattr(warm, "ANSWERS", 0.05)
     assert attach({}, (), 60) is None
     assert attaches.started == []
 
 
-def test_a_socket_that_was_left_behind_is_no_spark(kept: Kept, attaches: Attaches) -> None:
-    """A process that wishes for warmth starts a keeper in its place."""
+def test_a_socket_without_a_keeper_is_ignored(kept: Kept, attaches: Attaches) -> None:
+    """With the option, the process starts a new keeper."""
     kept.door.close()
     assert attach({}, (), 60) is None
     assert attaches.started == [kept.folder]
@@ -374,10 +374,10 @@ def test_a_socket_that_was_left_behind_is_no_spark(kept: Kept, attaches: Attache
     assert attaches.started == [kept.folder]
 
 
-def test_a_jvm_that_ends_at_the_handover_is_left(
+def test_a_spark_that_ends_during_the_handover_is_not_used(
     serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process starts its own."""
+    """The process starts a separate Spark."""
 
     def fail(there: JvmAddress, environment: Any) -> Any:
         raise ConnectionRefusedError
@@ -388,13 +388,13 @@ def test_a_jvm_that_ends_at_the_handover_is_left(
 
 
 def test_a_process_that_has_a_jvm_keeps_it(serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its Spark was stopped, and starts again in it."""
+    """Its Spark was stopped, and starts again in that JVM."""
     monkeypatch.setattr(warm, "has_jvm", lambda: True)
     assert attach({}, (), 60) is None
 
 
-def test_a_variable_forbids_a_warm_spark(serving: Kept, attaches: Attaches) -> None:
-    """Also one that is there."""
+def test_the_variable_forbids_a_warm_spark(serving: Kept, attaches: Attaches) -> None:
+    """An existing warm Spark is not used either."""
     assert attach({}, (), 0.0) is None
 
 
@@ -402,7 +402,7 @@ def test_a_variable_forbids_a_warm_spark(serving: Kept, attaches: Attaches) -> N
     "said", [b'{"want": "lease", "token": "wrong"}\n', b'{"want": "lease"}\n', b"hello\n", b"[]\n"]
 )
 def test_a_process_without_the_token_gets_nothing(serving: Kept, said: bytes) -> None:
-    """The connection ends, and the Spark stays for others."""
+    """The connection ends, and other processes can still use the Spark."""
     with socket.socket(socket.AF_UNIX) as talk, short_path(serving.folder) as place:
         talk.connect(f"{place}/{SOCKET}")
         talk.sendall(said)
@@ -412,7 +412,7 @@ def test_a_process_without_the_token_gets_nothing(serving: Kept, said: bytes) ->
 
 
 def test_another_user_gets_nothing(serving: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system says who is at the other end of a socket."""
+    """The system reports the user at the other end of a socket."""
     theirs = os.geteuid() + 1
     talk, other = socket.socketpair()
     monkeypatch.setattr(os, "geteuid", lambda: theirs)
@@ -421,7 +421,7 @@ def test_another_user_gets_nothing(serving: Kept, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_spark_ends_after_its_idle_time(serving: Kept) -> None:
-    """The time begins again when it comes back."""
+    """The time starts again when the Spark is returned."""
     first, _ = serving.borrow()
     serving.clock.move(1_000)
     assert serving.look() == "busy"
@@ -434,8 +434,8 @@ def test_a_spark_ends_after_its_idle_time(serving: Kept) -> None:
     assert serving.has_ended()
 
 
-def test_a_spark_ends_with_its_folder(serving: Kept) -> None:
-    """That of a user who logs out is removed. A process that uses the Spark ends first."""
+def test_a_spark_ends_when_its_folder_is_removed(serving: Kept) -> None:
+    """The system removes the folder of a user who logs out. A process that uses the Spark ends first."""
     first, _ = serving.borrow()
     serving.is_there = False
     assert serving.look() == "busy"
@@ -445,7 +445,7 @@ def test_a_spark_ends_with_its_folder(serving: Kept) -> None:
 
 
 def test_a_spark_that_is_asked_to_stop_ends_after_its_process(serving: Kept) -> None:
-    """An idle one ends at once."""
+    """An idle Spark ends at once."""
     first, _ = serving.borrow()
     (found,) = list_warm_at(serving)
     assert end_warm(found) == "busy"
@@ -457,7 +457,7 @@ def test_a_spark_that_is_asked_to_stop_ends_after_its_process(serving: Kept) -> 
 
 
 def list_warm_at(kept: Kept) -> list[warm.WarmSpark]:
-    """What is warm, while the folder of this keeper is locked as that of a process that lives."""
+    """List the warm Sparks while the folder of this keeper is locked, like that of a live process."""
     handle = os.open(kept.folder, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     try:
@@ -466,8 +466,8 @@ def list_warm_at(kept: Kept) -> list[warm.WarmSpark]:
         os.close(handle)
 
 
-def test_the_list_says_who_uses_a_spark(serving: Kept) -> None:
-    """And how long an idle one stays."""
+def test_the_list_names_the_process_that_uses_a_spark(serving: Kept) -> None:
+    """For an idle Spark it shows the remaining time."""
     (idle,) = list_warm_at(serving)
     assert (idle.state, idle.seconds, idle.used_by, idle.jvm) == ("idle", 60.0, None, 2)
     first, _ = serving.borrow()
@@ -476,14 +476,14 @@ def test_the_list_says_who_uses_a_spark(serving: Kept) -> None:
     first.close()
 
 
-def test_the_list_removes_what_a_keeper_has_left(kept: Kept) -> None:
-    """A keeper that lives has locked its folder."""
+def test_the_list_removes_the_folder_of_a_dead_keeper(kept: Kept) -> None:
+    """A live keeper has locked its folder."""
     assert list_warm() == []
     assert not kept.folder.exists()
 
 
-def test_a_folder_has_one_keeper(base: Path) -> None:
-    """A second one finds it locked."""
+def test_a_folder_has_only_one_keeper(base: Path) -> None:
+    """A second keeper finds the folder locked."""
     folder = base / "one"
     folder.mkdir()
     with lock_folder(folder) as mine, lock_folder(folder) as second:
@@ -493,7 +493,7 @@ def test_a_folder_has_one_keeper(base: Path) -> None:
 
 
 def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It holds the lock of its folder, so that no other process is killed."""
+    """It holds the lock of its folder, so no other process is killed."""
     monkeypatch.setattr(warm, "ANSWERS", 0.05)
     folder = base / "one"
     folder.mkdir(mode=0o700)
@@ -518,23 +518,25 @@ def test_a_frozen_keeper_is_killed_when_it_is_asked_to_stop(base: Path, monkeypa
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
-def test_a_folder_that_others_can_enter_is_not_used(base: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither that of the session nor that of the home."""
+def test_a_folder_that_other_users_can_enter_is_not_used(
+    base: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This is true of the folder of the session and of the home."""
     monkeypatch.setenv("HOME", str(base.parent / "nowhere"))
     base.chmod(mode)
     assert find_base() is None
 
 
 def test_a_folder_of_another_user_is_not_used(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As after `sudo` with the variables of the first user."""
+    """This happens after `sudo` with the variables of the first user."""
     monkeypatch.setenv("HOME", str(base.parent / "nowhere"))
     theirs = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: theirs)
     assert find_base() is None
 
 
-def test_a_link_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may lead anywhere."""
+def test_a_symbolic_link_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lead to any folder."""
     home = tmp_path / "home"
     (home / ".cache" / "wherry").mkdir(parents=True)
     (tmp_path / "private").mkdir(mode=0o700)
@@ -544,8 +546,8 @@ def test_a_link_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert find_base(make=True) is None
 
 
-def test_a_home_is_used_without_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder is made for this user alone."""
+def test_the_home_is_used_if_there_is_no_session_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only this user can enter the new folder."""
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setenv("HOME", str(tmp_path))
     found = find_base(make=True)
@@ -553,21 +555,21 @@ def test_a_home_is_used_without_a_session(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_note_that_others_can_read_is_not_trusted(serving: Kept, attaches: Attaches) -> None:
-    """Its token may be known."""
+def test_a_note_that_other_users_can_read_is_not_trusted(serving: Kept, attaches: Attaches) -> None:
+    """They may know its token."""
     (serving.folder / NOTE).chmod(0o644)
     assert attach({}, (), 60) is None
     assert attaches.started == []
 
 
 def test_a_broken_note_is_not_trusted(serving: Kept, attaches: Attaches) -> None:
-    """The process starts its own."""
+    """The process starts a separate Spark."""
     (serving.folder / NOTE).write_text("{")
     assert attach({}, (), 60) is None
 
 
 def test_a_folder_with_a_long_name_works(base: Path) -> None:
-    """An address of a socket has about a hundred characters."""
+    """The address of a socket is limited to about a hundred characters."""
     kept = Kept(base / ("x" * 200))
     kept.begin()
     assert kept.look() == "idle"
@@ -588,25 +590,25 @@ CHANGES: dict[str, Callable[[pytest.MonkeyPatch, Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_processes_that_would_start_another_spark_share_none(
+def test_processes_in_other_environments_do_not_share_a_spark(
     change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The name of the folder tells them apart."""
+    """The name of the folder differs."""
     before = name_folder({}, ())
     assert name_folder({}, ()) == before
     CHANGES[change](monkeypatch, tmp_path)
     assert name_folder({}, ()) != before
 
 
-def test_processes_with_other_settings_share_none() -> None:
-    """Also those that want other JARs."""
+def test_processes_with_other_settings_do_not_share_a_spark() -> None:
+    """This includes processes with other JARs."""
     assert len({name_folder({}, ()), name_folder({"spark.a": "1"}, ()), name_folder({}, ("a:b:1",))}) == 3
 
 
-def test_a_variable_of_a_function_is_none_of_the_jvm(
+def test_a_variable_for_functions_is_not_passed_to_the_jvm(
     serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each process gives its functions its own, and all share a Spark."""
+    """Each process gives its functions separate variables, and all processes share a Spark."""
     monkeypatch.setenv("SHOP_PASSWORD", "hunter2")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
     monkeypatch.setenv("PYTHONPATH", "/mine")
@@ -639,10 +641,10 @@ def test_a_variable_of_a_function_is_none_of_the_jvm(
         (SparkOptions(conf={"spark.a": SecretText("x", "${secret:X}")}), "", "spark.conf holds a secret, spark.a"),
     ],
 )
-def test_a_spark_with_a_secret_does_not_stay(
+def test_a_spark_with_a_secret_is_not_kept(
     options: SparkOptions, variable: str, obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence names what is in the way, and not the secret."""
+    """The reason names the setting or the variable, and not the secret."""
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HADOOP_CONF_DIR", "SPARK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv(variable or "UNUSED", "hunter2")
@@ -653,23 +655,23 @@ def test_a_spark_with_a_secret_does_not_stay(
     ("given", "written", "seconds"),
     [("", "0s", None), ("", "15m", 900.0), ("2m", "0s", 120.0), ("2m", "15m", 120.0), ("0s", "15m", 0.0)],
 )
-def test_the_variable_wins_over_the_definition(
+def test_the_variable_overrides_the_definition(
     given: str, written: str, seconds: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever sits at a machine knows what it can hold."""
+    """The user of a machine knows how much it can keep."""
     monkeypatch.setenv(warm.VARIABLE, given)
     assert read_keep(SparkOptions(keep_warm=written)) == seconds
 
 
-def test_a_variable_that_is_no_duration_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message says how to write one."""
+def test_a_variable_without_a_duration_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message has an example."""
     monkeypatch.setenv(warm.VARIABLE, "yes")
     with pytest.raises(WarmError, match=r"WHERRY_WARM: expected a duration such as .*, got 'yes'"):
         read_keep(SparkOptions())
 
 
-def test_one_log_line_says_why_a_spark_does_not_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """Once in a process."""
+def test_one_log_line_explains_why_a_spark_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """It appears once in each process."""
     session._TOLD.clear()
     options = SparkOptions(keep_warm="15m", conf={"spark.a.password": "x"})
     assert session._read_keep(options) == session._read_keep(options) == 0.0
@@ -679,7 +681,7 @@ def test_one_log_line_says_why_a_spark_does_not_stay(caplog: pytest.LogCaptureFi
 def test_a_run_that_needs_no_spark_borrows_none(
     serving: Kept, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is borrowed where it would be started."""
+    """A Spark is borrowed only when it would be started."""
     monkeypatch.setattr(session, "is_given", lambda: False)
     given = session.obtain(SparkOptions(keep_warm="15m"))
     assert isinstance(given, LateSession)
@@ -699,16 +701,16 @@ def lease(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         os.close(each)
 
 
-def test_a_process_gives_the_spark_back(lease: socket.socket) -> None:
-    """At its end, when its runs have let their pipelines go."""
+def test_a_process_returns_the_spark(lease: socket.socket) -> None:
+    """It does so at its end, after its runs have released their pipelines."""
     begin_use("one")
     end_use("one")
     warm._say_goodbye()
     assert lease.recv(100) == GOODBYE
 
 
-def test_a_process_with_an_unfinished_run_does_not_give_the_spark_back(lease: socket.socket) -> None:
-    """A later run ends the JVM that the unfinished one has named: nobody else may have it by then."""
+def test_a_process_with_an_unfinished_run_does_not_return_the_spark(lease: socket.socket) -> None:
+    """A later run ends the JVM that the unfinished run recorded, so no other process may have it."""
     begin_use("one")
     warm._say_goodbye()
     end_use("one")
@@ -717,7 +719,7 @@ def test_a_process_with_an_unfinished_run_does_not_give_the_spark_back(lease: so
 
 
 def test_a_forked_child_has_no_lease(lease: socket.socket) -> None:
-    """Else the keeper would take its parent for alive."""
+    """Otherwise the keeper would assume that the parent is alive."""
     process = os.fork()
     if process == 0:
         os._exit(len(warm._LEASES))
@@ -725,16 +727,18 @@ def test_a_forked_child_has_no_lease(lease: socket.socket) -> None:
     assert len(warm._LEASES) == 1
 
 
-def test_a_spark_that_is_there_is_not_started_again(serving: Kept, attaches: Attaches) -> None:
-    """It stays as long as was asked for now."""
+def test_an_existing_warm_spark_is_not_started_again(serving: Kept, attaches: Attaches) -> None:
+    """Its idle time changes to the new duration."""
     assert keep_warm(SparkOptions(), 600.0) == "warm"
     serving.clock.move(599)
     assert serving.look() == "idle"
     assert attaches.started == []
 
 
-def test_a_spark_that_fails_to_start_says_why(base: Path, attaches: Attaches, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of the keeper."""
+def test_a_spark_that_fails_to_start_reports_the_reason(
+    base: Path, attaches: Attaches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message comes from the keeper."""
 
     def fail(*_: Any, **__: Any) -> Any:
         here, there = socket.socketpair()
@@ -748,25 +752,25 @@ def test_a_spark_that_fails_to_start_says_why(base: Path, attaches: Attaches, mo
     assert found.value.hint == "look"
 
 
-def test_a_machine_without_java_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Before a keeper is started."""
+def test_a_machine_without_java_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error comes before a keeper is started."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkMissing, match="Java is missing"):
         keep_warm(SparkOptions(), 60.0)
 
 
-def test_a_machine_without_java_lends_nothing(
+def test_a_machine_without_java_lends_no_spark(
     base: Path, attaches: Attaches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The start of an own Spark says what is missing."""
+    """The start of a separate Spark reports what is missing."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert attach({}, (), 60) is None
 
 
-def test_a_keeper_that_cannot_start_spark_says_why_and_leaves_nothing(
+def test_a_keeper_that_cannot_start_spark_reports_the_reason_and_leaves_nothing(
     base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is a process of its own; here it has no Java."""
+    """It is a separate process, which has no Java here."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     talk, answer = warm.start_keeper(base / "one", {}, (), keep=60.0)
     talk.close()
@@ -777,7 +781,7 @@ def test_a_keeper_that_cannot_start_spark_says_why_and_leaves_nothing(
 
 
 def test_a_second_keeper_ends_at_once(base: Path) -> None:
-    """The first one has the folder."""
+    """The first keeper holds the folder."""
     folder = base / "one"
     folder.mkdir(mode=0o700)
     with lock_folder(folder):
@@ -787,8 +791,8 @@ def test_a_second_keeper_ends_at_once(base: Path) -> None:
     assert answer == {"state": "busy"}
 
 
-def test_two_messages_are_two() -> None:
-    """What is sent is received."""
+def test_messages_are_received_as_they_were_sent() -> None:
+    """They go in both directions."""
     here, there = socket.socketpair()
     with here, there:
         send(here, {"a": 1})

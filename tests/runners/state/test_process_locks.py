@@ -58,7 +58,7 @@ os.write(ask, b".")
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a lock file may be."""
+    """Return the path of a lock file."""
     return tmp_path / "state" / "lock"
 
 

@@ -48,7 +48,7 @@ class Sharers:
 
 @pytest.fixture
 def sharers(tmp_path: Path) -> Iterator[Sharers]:
-    """They have begun."""
+    """Return three started processes."""
     sharers = Sharers(tmp_path)
     yield sharers
     for process in sharers.alive:

@@ -1,13 +1,13 @@
-"""What every way of a batch promises, as tests: the outcome of `Written`, whatever the batch is like, and whenever the
-JVM comes.
+"""The contract of every way of a batch, as tests.
 
-For a way of your own, subclass the suite:
+Each way must have the outcome of `Written`, for every kind of batch and for every moment at which the JVM starts. For
+your way, subclass the suite:
 
     class TestMine(WayConformance):
         way = "mine"
         carries = frozenset({"clean", "empty"})
 
-`spark` is a fixture of yours: a session on this machine.
+Define a fixture `spark`, which returns a session on this machine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ GOOD: Sequence[Stage] = (Filter("id <> 4", name="not_four"), Require({"good": "a
 
 
 def row(number: int, amount: float | None = 1.0) -> dict[str, Any]:
-    """A row with values of every shape; every third has none of some."""
+    """Return a row with values of every shape. Every third row lacks some values."""
     if number % 3 == 0:
         return {"id": number, "amount": amount}
     nested = {"a": number, "b": ["x", None][: number % 3]}
@@ -84,25 +84,26 @@ def row(number: int, amount: float | None = 1.0) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class WayCase:
-    """One batch, the stages that its rows pass, and those of each destination."""
+    """A batch, its stages, and the stages of each destination."""
 
     rows: Sequence[Mapping[str, Any]]
     schema: pa.Schema = SCHEMA
     stages: Sequence[Stage] = GOOD
     own: Mapping[str, Sequence[Stage]] = field(default_factory=lambda: {"all": ()})
     into_a_table: str = ""
-    """The format of the file from which its rows go into a Delta table; without one they go from parquet into memory.
-    """
+    """The format of the file whose rows go into a Delta table. If empty, rows go from parquet into memory."""
 
     @property
     def needs_spark(self) -> bool:
-        """Whether this process cannot carry it from end to end."""
+        """Whether this process cannot process the case without Spark."""
         return bool(self.stages or any(self.own.values()) or not self.into_a_table)
 
     @property
     def orders(self) -> Sequence[str]:
-        """When the JVM may come where the write is the decision: it is `up` before the batch, comes `late`, when
-        something is first asked of it, or `never`."""
+        """When the JVM may start if the write is the decision.
+
+        It is `up` before the batch, starts `late` at its first use, or `never` starts.
+        """
         return ("up", "late" if self.needs_spark else "never")
 
 
@@ -134,12 +135,12 @@ CASES: Mapping[str, WayCase] = {
         rows=[{"value": each} for each in ("a", "", 'ä"', "a")], schema=TEXT, stages=(), into_a_table="text"
     ),
 }
-"""By what each is about: which of its rows are refused, and where they go."""
+"""The cases by their subject: which rows are refused, and where the rows go."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """All that is decided of a batch."""
+    """The whole decision about a batch."""
 
     counts: JSON
     refused: Sequence[tuple[int, str]]
@@ -147,7 +148,7 @@ class Decided:
 
 
 class WayBench:
-    """A batch of a case in a folder, and who carries it by some ways only."""
+    """A batch of a case in a folder, with an executor that uses only some ways."""
 
     def __init__(
         self,
@@ -187,12 +188,12 @@ class WayBench:
         self.runner.reading.lines = {"files": StageChain.of(case.stages, self.destinations)}
 
     def plan(self, *, straight: bool) -> PlannedBatch:
-        """All that waits, as one batch."""
+        """Plan all waiting rows as one batch."""
         (plan,) = self.plan_lanes(straight=straight)
         return plan
 
     def plan_lanes(self, *, straight: bool) -> Sequence[PlannedBatch]:
-        """All that waits, as one batch of each lane."""
+        """Plan all waiting rows as one batch in each lane."""
         backlog = self.origin.survey(self.up, Progress())
         schema = self.origin.columns(self.up, backlog)
         assert schema is not None
@@ -210,21 +211,21 @@ class WayBench:
             lane=lane,
             number=1,
             plan=uuid.uuid4().hex,
-            span=replace(span, bytes=1_000),  # of parquet nobody knows how large it is unpacked
+            span=replace(span, bytes=1_000),  # the unpacked size of parquet is unknown
             schema=schema,
             time=datetime(2026, 1, 1, tzinfo=timezone.utc),
         )
         return PlannedBatch(batch=batch, destinations=tuple(self.destinations), straight=straight)
 
     def carry(self, task: WriteStraight | WriteGroup | Prepare | Deliver) -> Outcome:
-        """What comes of the task. Raises what it failed with."""
+        """Return the outcome of the task. Raise its error if it failed."""
         outcome = self.runner.process(task)
         if isinstance(outcome, Failed):
             raise outcome.error
         return outcome
 
     def rows(self, name: str) -> Sequence[Mapping[str, Any]]:
-        """What a destination has. Asks no Spark."""
+        """Return the rows of a destination without Spark."""
         destination = self.destinations[name]
         if isinstance(destination, Memory):
             return destination.rows
@@ -232,12 +233,12 @@ class WayBench:
         return rows
 
     def close(self) -> None:
-        """Let its threads go."""
+        """End its threads."""
         self.runner.close()
 
 
 def _order(spark: SparkSession, order: str) -> SparkSession:
-    """This Spark, or one that becomes it when something is first asked of it; a JVM that never comes is missed."""
+    """Return this Spark, or a late Spark that becomes it at its first use. A use of a Spark that never starts fails."""
 
     def begin() -> SparkSession:
         assert order == "late", "something is asked of a Spark that never comes"
@@ -249,7 +250,7 @@ def _order(spark: SparkSession, order: str) -> SparkSession:
 
 
 def _land(case: WayCase, landing: Path, lanes: int) -> Files:
-    """The rows of a case in a file for each lane, and the origin that reads it."""
+    """Write the rows of a case into a file for each lane. Return the origin that reads them."""
     table, kind = pa.Table.from_pylist(list(case.rows), case.schema), case.into_a_table or "parquet"
     rows = table.to_pylist()
     landing.mkdir(parents=True)
@@ -272,35 +273,35 @@ def _land(case: WayCase, landing: Path, lanes: int) -> Files:
 
 PLAIN = frozenset(name for name, case in CASES.items() if case.into_a_table)
 MARKS: Mapping[str, Sequence[pytest.MarkDecorator]] = {"up": (), "late": [pytest.mark.variant], "never": ()}
-"""Of the cases with a late JVM, which decide like those without, a sample is run."""
+"""Only a sample of the cases with a late JVM runs, because they decide like the others."""
 LARGE = Thresholds(small_bytes=0)
-"""Every batch counts as a large one."""
+"""Every batch counts as large."""
 
 
 class InEveryOrder:
-    """Tests in which the JVM of a batch may come late, or never."""
+    """Tests in which the JVM of a batch may start late or never."""
 
     @pytest.fixture(autouse=True)
     def _alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """No other run of this process has a Spark."""
+        """Let no other run of this process have a Spark."""
         monkeypatch.setattr(late, "has_context", lambda: False)
 
 
 class WayConformance(InEveryOrder):
-    """One deciding way, against `Written`."""
+    """A suite for one deciding way, compared with `Written`."""
 
     way: ClassVar[str]
     carries: ClassVar[frozenset[str]]
-    """The cases that it carries; the others it declines."""
+    """The cases that it processes. It declines the others."""
     limits: ClassVar[Thresholds] = LARGE
-    """With which it is the first that can."""
+    """Limits with which it is the first possible way."""
 
     @pytest.mark.parametrize("order", [pytest.param(order, marks=MARKS[order]) for order in ("up", "late")])
     @pytest.mark.parametrize("name", CASES)
-    def test_it_decides_what_is_decided_when_every_row_is_written(
+    def test_it_decides_the_same_as_the_way_that_writes_every_row(
         self, spark: SparkSession, tmp_path: Path, name: str, order: str
     ) -> None:
-        """Counts, findings, refused rows with their places and codes, and the rows of each destination."""
+        """Counts, results of rules, refused rows with positions and codes, and rows of destinations are the same."""
         bench = WayBench(spark, tmp_path, CASES[name], [self.way], self.limits, order=order)
         plan = bench.plan(straight=False)
         assert is_late(bench.spark) is (order == "late")
@@ -309,15 +310,15 @@ class WayConformance(InEveryOrder):
         assert (prepared.way == self.way) is (name in self.carries)
         assert outcome == expect_decided(spark, name)
 
-    def test_what_it_declines_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Only what was decided in the end lies in the store."""
+    def test_a_declined_batch_leaves_nothing_in_the_store(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Only the rows of the final decision are stored."""
         bench = WayBench(spark, tmp_path, CASES["branches"], [self.way], self.limits)
         prepared, _ = _decide(bench, bench.plan(straight=False))
         bench.close()
         assert {each.name.rpartition("-")[0] for each in bench.store.root.iterdir()} == {prepared.path}
 
     def test_a_batch_that_is_decided_twice_lands_once(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Each time with the same outcome, past the same points, and what is not delivered can be swept."""
+        """Both decisions have the same outcome and pass the same points. Rows that are not delivered can be swept."""
         bench = WayBench(spark, tmp_path, CASES["clean"], [self.way], self.limits)
         plan, points = bench.plan(straight=False), list[str]()
         first, outcome = _decide(bench, plan)
@@ -338,7 +339,10 @@ class WayConformance(InEveryOrder):
 
 
 class StraightConformance(InEveryOrder):
-    """The way whose write is the decision, against `Written`: it declines a batch of which a row is refused."""
+    """A suite for the way whose write is the decision, compared with `Written`.
+
+    It declines a batch with a refused row.
+    """
 
     carries: ClassVar[frozenset[str]] = frozenset({"clean", "empty"}) | PLAIN
 
@@ -351,10 +355,10 @@ class StraightConformance(InEveryOrder):
             for order in case.orders
         ],
     )
-    def test_it_lands_what_would_be_decided_or_nothing(
+    def test_it_lands_the_decided_rows_or_nothing(
         self, spark: SparkSession, tmp_path: Path, name: str, order: str
     ) -> None:
-        """The same counts, findings and rows. The JVM is up afterwards unless it never comes."""
+        """Counts, results of rules and rows are the same. Afterwards the JVM runs, unless it never starts."""
         limits = LARGE if CASES[name].needs_spark else Thresholds()
         bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order)
         plan = bench.plan(straight=True)
@@ -373,7 +377,7 @@ class StraightConformance(InEveryOrder):
 
 
 class GroupedConformance(InEveryOrder):
-    """The way of several lanes at once, against `Written`: no row lands of a group in which a row is refused."""
+    """A suite for the way of several lanes, compared with `Written`. A group with a refused row lands no row."""
 
     carries: ClassVar[frozenset[str]] = StraightConformance.carries
 
@@ -386,10 +390,10 @@ class GroupedConformance(InEveryOrder):
             for order in case.orders
         ],
     )
-    def test_each_lane_lands_what_would_be_decided_of_it_alone_or_none_does(
+    def test_each_lane_lands_the_rows_decided_for_it_alone_or_none_does(
         self, spark: SparkSession, tmp_path: Path, name: str, order: str
     ) -> None:
-        """The same counts and findings for each, and the rows of both in one write."""
+        """Counts and results of rules are the same for each lane. One write has the rows of both."""
         limits = LARGE if CASES[name].needs_spark else Thresholds()
         bench = WayBench(spark, tmp_path, CASES[name], [], limits, order=order, lanes=2)
         plans = bench.plan_lanes(straight=True)
@@ -408,7 +412,7 @@ class GroupedConformance(InEveryOrder):
 
 
 def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
-    """What is prepared, and all that it says, asked of what lies in the store."""
+    """Prepare the batch. Return what was prepared, and the whole decision as read from the store."""
     prepared = bench.carry(Prepare(plan=plan))
     assert isinstance(prepared, Prepared)
     decision, spark, store = _decision(prepared), bench.spark, bench.store
@@ -430,7 +434,7 @@ def _decide(bench: WayBench, plan: PlannedBatch) -> tuple[Prepared, Decided]:
 
 @cache
 def expect_decided(spark: SparkSession, name: str) -> Decided:
-    """What comes of a case where every row is written."""
+    """Return the decision about a case when every row is written."""
     with tempfile.TemporaryDirectory() as folder:
         bench = WayBench(spark, Path(folder), CASES[name], [WRITTEN.name], LARGE)
         prepared, decided = _decide(bench, bench.plan(straight=False))
@@ -440,7 +444,7 @@ def expect_decided(spark: SparkSession, name: str) -> Decided:
 
 
 def find_filtered(bench: WayBench, plan: PlannedBatch) -> tuple[str, Counter[tuple[str, ...]], Decided]:
-    """The way that the batch took, its filtered rows as they are kept, by stage and destination, and all else."""
+    """Return the way of the batch, its filtered rows by stage and destination, and the rest of the decision."""
     prepared, decided = _decide(bench, plan)
     rows = FilteredRows(bench.spark, bench.store, replace(_decision(prepared), keeps_filtered=True))
     table, found = rows.table(), Counter(map(_describe_filtered, rows.frame().collect()))

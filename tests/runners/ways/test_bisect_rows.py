@@ -1,4 +1,4 @@
-"""Which rows are tried together for one that raises, and what becomes of an error, without a Spark."""
+"""Which rows are tried together to find a row that raises, and what happens with its error, without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def steps(*stages: Stage) -> Sequence[PlacedStage]:
 
 @dataclass
 class Piece:
-    """Rows of a frame; computing them raises where one of them is bad behind so many steps."""
+    """Rows of a frame. Computing them raises if one of them is bad after this many steps."""
 
     rows: range
     raising: Mapping[int, tuple[int, Exception]]
@@ -80,7 +80,7 @@ class Piece:
 
 @dataclass
 class Bench:
-    """An isolator over a frame that is no frame, and what it found."""
+    """An isolator over a double of a frame, and the rows that it found."""
 
     raising: Mapping[int, tuple[int, Exception]]
     rows: int = 8
@@ -143,13 +143,13 @@ def _pass(rows: Any, mine: Sequence[PlacedStage]) -> Piece:
     ],
     ids=["of a row each", "one changes rows", "one asks outside", "none"],
 )
-def test_stages_are_looked_at_together_where_each_looks_at_one_row(stages: list[Stage], runs: list[list[int]]) -> None:
-    """What changes rows, or asks outside, stands by itself."""
+def test_stages_are_tried_together_if_each_needs_only_one_row(stages: list[Stage], runs: list[list[int]]) -> None:
+    """A stage that changes rows or asks an outside system is tried separately."""
     assert [[step.number for step in run] for run in split_runs(steps(*stages))] == runs
 
 
-def test_a_row_is_refused_by_the_first_stage_at_which_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its code is the one that Spark has for the error."""
+def test_a_row_is_refused_by_the_first_stage_that_raises_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code is the Spark condition of the error."""
     bench = Bench({2: (2, DIVISION), 5: (1, DIVISION)})
     bench.isolate(monkeypatch, FILTER, CAST, FILTER)
     assert {row: (step, raised.code) for row, (step, raised) in bench.found.items()} == {
@@ -158,44 +158,44 @@ def test_a_row_is_refused_by_the_first_stage_at_which_it_raises(monkeypatch: pyt
     }
 
 
-def test_rows_are_written_down_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, under a name that is used once, so that the origin is not read for each try."""
+def test_rows_are_stored_before_they_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are stored once under a unique name, so the origin is not read for each try."""
     bench = Bench({})
     bench.isolate(monkeypatch, CAST)
     bench.isolate(monkeypatch, CAST)
     assert bench.written == ["p1-sifted0", "p1-sifted1"]
 
 
-def test_clean_rows_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All together, and nothing is kept beside them."""
+def test_rows_without_errors_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed together, and no copy of them is kept."""
     bench = Bench({})
     rows = bench.isolate(monkeypatch, CAST)
     assert (bench.frame.computed, bench.isolator.tries, rows.kept) == ([range(8)], 1, ())
 
 
-def test_a_stage_that_asks_outside_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be asked again."""
+def test_a_stage_that_asks_an_outside_system_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would ask that system again."""
     bench = Bench({0: (1, DIVISION)})
     bench.isolate(monkeypatch, ASKING)
     assert (bench.frame.computed, bench.written) == ([], [])
 
 
-def test_more_rows_than_allowed_are_the_fault_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch fails, in the words of the last of them."""
+def test_too_many_raising_rows_are_the_fault_of_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch fails with the message of the last of them."""
     bench = Bench(dict.fromkeys(range(8), (1, DIVISION)), limits=Thresholds(raising_rows=3))
     with pytest.raises(CarryFailed, match="more than 3 rows of the batch make a stage fail, the last with:"):
         bench.isolate(monkeypatch, CAST)
 
 
-def test_as_many_rows_as_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit itself is allowed."""
+def test_raising_rows_up_to_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly as many rows as the limit are allowed."""
     bench = Bench(dict.fromkeys(range(3), (1, DIVISION)), limits=Thresholds(raising_rows=3))
     bench.isolate(monkeypatch, CAST)
     assert sorted(bench.found) == [0, 1, 2]
 
 
-def test_an_error_that_is_no_rows_fault_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No row is looked for then."""
+def test_an_error_that_belongs_to_no_row_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then no row is looked for."""
     bench = Bench({3: (1, LOST)})
     with pytest.raises(type(LOST), match="no connection"):
         bench.isolate(monkeypatch, CAST)
@@ -203,7 +203,9 @@ def test_an_error_that_is_no_rows_fault_is_raised_as_it_is(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("plan", ["Aggregate [id]", "Window [rank()]"])
-def test_where_rows_are_put_together_a_raised_error_is_that_of_all(monkeypatch: pytest.MonkeyPatch, plan: str) -> None:
+def test_an_error_raised_on_purpose_over_combined_rows_belongs_to_no_row(
+    monkeypatch: pytest.MonkeyPatch, plan: str
+) -> None:
     """A statement that sums rows and then raises does not blame one of them."""
     raised = spark_error("USER_RAISED_EXCEPTION", "too many", "P0001")
     bench = Bench({3: (1, raised)}, explained=f"== Analyzed Logical Plan ==\n+- {plan}\n== Optimized Logical Plan ==")
@@ -211,8 +213,8 @@ def test_where_rows_are_put_together_a_raised_error_is_that_of_all(monkeypatch: 
         bench.isolate(monkeypatch, SQL)
 
 
-def test_a_value_that_spark_calls_wrong_is_a_rows_fault_even_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is wrong whatever stands beside it."""
+def test_a_wrong_value_in_combined_rows_belongs_to_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is wrong independently of the other rows."""
     plan = "== Analyzed Logical Plan ==\n+- Aggregate [id]\n== Optimized Logical Plan =="
     bench = Bench({3: (1, DIVISION)}, explained=plan)
     bench.isolate(monkeypatch, SQL)
@@ -220,10 +222,10 @@ def test_a_value_that_spark_calls_wrong_is_a_rows_fault_even_there(monkeypatch: 
 
 
 @pytest.mark.parametrize(("most", "compiled"), [(8, [False]), (7, [True])])
-def test_few_rows_are_computed_without_compiling(
+def test_few_rows_are_computed_without_code_generation(
     monkeypatch: pytest.MonkeyPatch, most: int, compiled: Sequence[bool]
 ) -> None:
-    """The setting is what it was before, once they are computed."""
+    """Afterwards, the setting has its earlier value."""
     bench = Bench({}, limits=Thresholds(interpreted_rows=most))
     bench.settings["spark.sql.codegen.wholeStage"] = "kept"
     seen: list[bool] = []

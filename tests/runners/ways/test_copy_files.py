@@ -1,4 +1,4 @@
-"""A batch of parquet whose rows no stage changes is decided by a look, and comes out as one that is written whole."""
+"""A parquet batch whose rows no stage changes is decided without a second pass, and its good rows are copied."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def order(number: int, **other: Any) -> dict[str, Any]:
 
 
 def land(place: Place, name: str, rows: Sequence[Mapping[str, Any]], **options: Any) -> Path:
-    """A file of these rows; its age is its place in the order of names."""
+    """Write a file of these rows. Files are older in the order in which they are written."""
     (place.folder / "landing").mkdir(exist_ok=True)
     file = place.folder / "landing" / name
     parquet.write_table(pa.Table.from_pylist(list(rows), SCHEMA), file, **options)
@@ -69,8 +69,11 @@ def land(place: Place, name: str, rows: Sequence[Mapping[str, Any]], **options: 
 
 
 def landed(place: Place) -> None:
-    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways; and
-    a file of good ones alone, and one of none."""
+    """Write three files and an empty one.
+
+    Rows are delivered, filtered before and after a refusing stage, and refused in three ways. One file has only good
+    rows.
+    """
     land(
         place,
         "a.parquet",
@@ -86,7 +89,7 @@ def landed(place: Place) -> None:
 
 
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How live rows were written, batch by batch."""
+    """Return a list that notes how the live rows of each batch are written."""
     names: list[str] = []
     write, copy = FolderStore.write, FolderStore.copy
 
@@ -104,7 +107,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def with_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
-    """The sessions of runners have this setting."""
+    """Give this setting to the sessions of runners."""
 
     def set_up(spark: SparkSession, time_zone: str) -> SparkSession:
         session = own_session(spark, time_zone)
@@ -115,9 +118,13 @@ def with_setting(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("files", [1, 2, 4])
-def test_a_look_and_a_copy_give_what_two_passes_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, figures, findings, and the DLQ with the place of every row, of one file and of several; in a table that
-    takes files over, and in one whose rows get a stamp."""
+def test_the_copying_way_gives_the_same_as_the_writing_way(
+    place: Place, files: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows, counts, results of rules and the DLQ are the same, for one file and for several.
+
+    One table takes files over, and the rows of the other table get a stamp.
+    """
     landed(place)
     with monkeypatch.context() as patched:
         whole = written(patched)
@@ -131,8 +138,8 @@ def test_a_look_and_a_copy_give_what_two_passes_give(place: Place, files: int, m
     assert set(names) == {"copied"}
 
 
-def test_places_are_right_where_spark_reads_a_file_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By several tasks, each of which begins in the midst of it."""
+def test_positions_are_right_if_spark_reads_a_file_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tasks read the file, and each begins in the middle."""
     bad = [3, 1_000, 5_555, 5_556, 19_999]
     rows = [order(number, amount=-1.0 if number in bad else 1.0) for number in range(20_000)]
     land(place, "a.parquet", rows, row_group_size=1_000)
@@ -146,10 +153,8 @@ def test_places_are_right_where_spark_reads_a_file_in_parts(place: Place, monkey
 
 
 @pytest.mark.long
-def test_of_many_that_are_not_as_the_others_a_lane_is_copied_no_more(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To look for them costs what to write them does; the run goes on in the other ways, and comes to the same."""
+def test_a_lane_with_too_many_other_rows_is_no_longer_copied(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for such rows costs as much as writing all rows. The run uses other ways, with the same result."""
     landed(place)
     expected = outcome(place, 1)
     names = written(monkeypatch)
@@ -159,7 +164,7 @@ def test_of_many_that_are_not_as_the_others_a_lane_is_copied_no_more(
     assert names[4:] == ["picked"] * 4
 
 
-def test_a_refused_row_that_is_long_is_not_looked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_refused_row_is_not_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would have to pass through this process."""
     landed(place)
     expected = outcome(place, 4)
@@ -168,8 +173,8 @@ def test_a_refused_row_that_is_long_is_not_looked_for(place: Place, monkeypatch:
     assert names == ["picked", "whole"]
 
 
-def test_days_of_long_ago_are_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are found out when they are copied, and nothing is left of that."""
+def test_days_of_another_calendar_are_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy notices them, and its files are deleted."""
     land(
         place, "a.parquet", [order(1), order(2, amount=-1.0), order(3, at=datetime(1899, 12, 31, tzinfo=timezone.utc))]
     )
@@ -181,8 +186,8 @@ def test_days_of_long_ago_are_written_by_spark(place: Place, monkeypatch: pytest
     assert parquet.read_metadata(file).num_rows == 2
 
 
-def test_what_cannot_be_read_here_is_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrow has limits that Spark has not."""
+def test_rows_that_this_process_cannot_read_are_written_by_spark(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow has limits that Spark does not have."""
 
     def raising(*_: object) -> None:
         raise pa.ArrowInvalid("input array too large")
@@ -196,7 +201,7 @@ def test_what_cannot_be_read_here_is_written_by_spark(place: Place, monkeypatch:
 
 
 def test_many_small_files_become_few(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as there are threads, as Spark would write them; and every row keeps its place."""
+    """At most one file for each processor is written. Every row keeps its position."""
     for number in range(20, 60):
         land(place, f"{number}.parquet", [order(number), order(100 + number, amount=-1.0)])
     names = written(monkeypatch)
@@ -213,7 +218,7 @@ def test_many_small_files_become_few(place: Place, monkeypatch: pytest.MonkeyPat
 def test_a_file_that_changes_while_it_is_copied_stops_the_run(
     place: Place, rows: list[dict[str, int]], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was judged is not what would be delivered."""
+    """The rows that were judged would not be the rows that are delivered."""
     file = land(place, "a.parquet", [order(1), order(2, amount=-1.0)])
     copy = FolderStore.copy
 
@@ -240,10 +245,10 @@ def test_a_file_that_changes_while_it_is_copied_stops_the_run(
         ("format: parquet,", "format: parquet, options: {mergeSchema: true},"),
     ],
 )
-def test_rows_that_do_not_leave_as_they_came_are_written_by_spark(
+def test_rows_that_a_batch_changes_are_written_by_spark(
     place: Place, before: str, after: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stage has changed, dropped or moved a column, or not all columns lie in the file."""
+    """A stage changes, drops or moves a column, or a column is not in the file."""
     landed(place)
     names = written(monkeypatch)
     report = place.carry(PIPELINE.replace("FILES", "4").replace(before, after), small_bytes=0)
@@ -253,10 +258,10 @@ def test_rows_that_do_not_leave_as_they_came_are_written_by_spark(
 @pytest.mark.parametrize(
     "setting", ["spark.sql.files.ignoreCorruptFiles", "spark.sql.parquet.int96TimestampConversion"]
 )
-def test_where_spark_may_read_something_else_nothing_is_copied(
+def test_nothing_is_copied_if_spark_may_read_other_rows_than_arrow(
     place: Place, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It might judge fewer rows than there are, or other moments."""
+    """Spark might judge fewer rows, or other moments."""
     landed(place)
     names = written(monkeypatch)
     with_setting(monkeypatch, setting, "true")
@@ -264,10 +269,8 @@ def test_where_spark_may_read_something_else_nothing_is_copied(
     assert (report.balanced, report.read, names) == (True, 11, ["picked"])
 
 
-def test_a_batch_that_was_left_open_is_finished_from_what_was_copied(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Though the files that were read are gone by then: what was decided is not decided anew."""
+def test_an_open_batch_is_finished_from_its_copied_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source files may be gone. The decision stays the same."""
 
     def away(*_: object) -> None:
         raise RuntimeError("the disk is away")

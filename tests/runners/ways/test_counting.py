@@ -1,4 +1,4 @@
-"""From numbers of rows to the equation of a batch."""
+"""How observed numbers of rows become the counts of a batch."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def line(*stages: Stage) -> StageChain:
     return StageChain.of(stages, {"orders": Memory()})
 
 
-def test_what_was_seen_is_believed_when_its_end_agrees() -> None:
-    """A clean batch is not counted again."""
+def test_observed_numbers_are_used_if_the_last_one_agrees() -> None:
+    """A batch without refused rows is not counted again."""
 
     def never() -> int:
         raise AssertionError("counted again")
@@ -54,21 +54,21 @@ def test_what_was_seen_is_believed_when_its_end_agrees() -> None:
     ],
     ids=["the destination has fewer", "an early figure is doubled", "one between is doubled"],
 )
-def test_all_is_counted_again_when_a_figure_is_doubtful(figures: list[SeenFigure], delivered: int | None) -> None:
-    """Where one figure is wrong, the others may be."""
+def test_all_numbers_are_counted_again_if_one_is_doubtful(figures: list[SeenFigure], delivered: int | None) -> None:
+    """If one number is wrong, the others may be wrong too."""
     assert verify_figures(figures, delivered) == {each.step: each.again() for each in figures}
 
 
-def test_only_what_was_not_seen_is_counted() -> None:
-    """What cannot be observed does not cost those that can."""
+def test_only_numbers_that_were_not_observed_are_counted() -> None:
+    """Numbers that were observed are kept."""
     figures = [figure(0, None, 10), figure(1, 3, 99), figure(2, 3, 99)]
     assert verify_figures(figures, 3) == {0: 10, 1: 3, 2: 3}
     assert verify_figures([figure(0, 3, 99), figure(1, None, 4)], 4) == {0: 3, 1: 4}
 
 
 @pytest.mark.promise("CD-10", "CD-16")
-def test_each_stage_has_its_own_equation() -> None:
-    """What a filter lets go is filtered; what a stage adds or takes away by giving other rows is changed."""
+def test_each_stage_has_separate_counts() -> None:
+    """Rows that a filter removes are filtered. Rows that a stage adds or merges are changed."""
     way = line(Filter("a"), Cast({"a": "int"}), Sql("select explode(a) from rows"), Filter("b"))
     counts = make_straight_counts(way, {0: 10, 1: 8, 3: 20, 4: 15})
     (branch,) = counts.branches.values()
@@ -87,8 +87,10 @@ def test_each_stage_has_its_own_equation() -> None:
 @pytest.mark.spark
 @pytest.mark.promise("CD-16")
 def test_a_retry_is_not_counted_twice(tmp_path: Path) -> None:
-    """A task that fails, and tasks that run again because what they gave to others is lost, leave the equation right:
-    with nothing lost, 2 of 4 rows of each number are kept, and grouped into 30."""
+    """A failed task, or tasks that run again after a loss, do not change the counts.
+
+    Two of four rows of each number are kept, and grouped into 30 rows.
+    """
     program = [sys.executable, "-m", "tests.runners.engine.retried", str(tmp_path)]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
@@ -122,10 +124,10 @@ def test_a_retry_is_not_counted_twice(tmp_path: Path) -> None:
     ],
     ids=["nothing", "exists", "empty join", "union", "explode"],
 )
-def test_all_rows_that_were_read_count_however_few_a_statement_takes(
+def test_all_rows_that_were_read_count_even_if_a_statement_uses_few(
     spark: SparkSession, tmp_path: Path, statement: str, gives: int
 ) -> None:
-    """Spark leaves out what it does not need to read; the equation does not."""
+    """Spark skips rows that it does not need, but the counts include them."""
     from destinations.delta import Delta
     from origins.files import Files
 
@@ -143,8 +145,8 @@ def test_all_rows_that_were_read_count_however_few_a_statement_takes(
     assert (report.read, report.filtered, report.balanced, report.delivered["orders"]) == (40, 0, True, gives)
 
 
-def test_a_statement_with_a_query_within_is_counted_by_a_query_of_its_own() -> None:
-    """What surely takes all rows is told from the text, which errs towards no."""
+def test_a_statement_with_an_inner_query_is_counted_by_a_separate_query() -> None:
+    """The text of the statement shows whether it surely takes all rows. In doubt, the answer is no."""
     takes: Callable[[str], bool] = lambda statement: Sql(statement).takes_all  # noqa: E731
     assert takes("select *, 'select' as `from` from rows where a > 1 -- select")
     assert takes("select k, count(*) from rows group by k")

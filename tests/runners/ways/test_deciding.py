@@ -1,4 +1,4 @@
-"""What is decided about a batch follows from the verdicts of its rows, without a look at the rows themselves."""
+"""The decision about a batch follows from the outcomes of its rows, without reading the rows again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SQL = Sql("select * from rows")
 
 
 class RememberingStore(PreparedStore):
-    """Keeps the names under which rows were put, if it takes rows of this process at all."""
+    """A store that notes the names under which rows are put, if it accepts rows of this process."""
 
     def __init__(self, *, takes: bool = True) -> None:
         self.takes = takes
@@ -55,7 +55,7 @@ class RememberingStore(PreparedStore):
 
 
 class PickingWriter:
-    """Says that all rows stood in one block, and that there are no notes."""
+    """A writer whose rows were all in one block, without notes."""
 
     def group_rows(self, picked: PickedRows) -> Sequence[Mapping[str, JSON]]:
         return [group("a", 0, 0, 9, first=0), group("a", 0, -1, 1, first=4, refused=[4])]
@@ -65,7 +65,7 @@ class PickingWriter:
 
 
 class Described:
-    """A frame of which only the columns are known."""
+    """A frame with known columns only."""
 
     schema = StructType([StructField("row", LongType()), StructField("live", LongType())])
     columns = ("row", "live")
@@ -74,7 +74,7 @@ class Described:
 def decision(
     *stages: Stage, order: Sequence[str] = ("a",), store: PreparedStore | None = None, **branches: Sequence[Stage]
 ) -> BatchDecision:
-    """The decision of a batch that passes these stages, on its way to destinations with stages of their own."""
+    """Return the decision of a batch that passes these stages. Its destinations may have more stages."""
     destinations = {name: Memory(stages=mine) for name, mine in (branches or {"orders": ()}).items()}
     return BatchDecision(
         spark=cast("SparkSession", None),
@@ -87,25 +87,25 @@ def decision(
 
 
 def group(part: str, block: int, state: int, rows: int, *, first: int, refused: Sequence[int] = (), **own: int) -> Any:
-    """Rows of one block that have one state, as the store's rows are grouped."""
+    """Return the group of rows of one block with one state, as the store returns it."""
     return {"part": part, "block": block, "state": state, "rows": rows, "first": first, "refused": refused, **own}
 
 
 def states(**rows: int) -> RowOutcomes:
-    """So many live rows, and rows that the second stage filtered."""
+    """Return the outcomes of these live rows and of rows that the second stage filtered."""
     return RowOutcomes(states=Counter({0: rows["live"], 2: rows.get("filtered", 0)}))
 
 
-def test_every_row_that_was_seen_is_delivered_or_filtered() -> None:
-    """The equation holds for each destination."""
+def test_every_observed_row_is_delivered_or_filtered() -> None:
+    """Each destination is balanced."""
     prepared = decision(CAST, FILTER).decide_seen([states(live=7, filtered=3)])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 0)
     assert prepared.counts.branches == {"orders": BranchCounts(expected=7, filtered=3)}
     assert prepared.counts.stages[-1] == StageCount(stage="filter", entered=10, left=7, filtered=3)
 
 
-def test_a_filter_of_one_destination_takes_rows_from_nobody_else() -> None:
-    """The other one gets them."""
+def test_a_filter_of_one_destination_affects_no_other() -> None:
+    """The other destination gets the rows."""
     seen = RowOutcomes(states=Counter({0: 10}), filters={"f1": Counter({2: 4})})
     prepared = decision(CAST, all=(), some=[FILTER]).decide_seen([seen])
     assert prepared.counts.branches == {
@@ -115,28 +115,28 @@ def test_a_filter_of_one_destination_takes_rows_from_nobody_else() -> None:
 
 
 def test_rows_that_a_stage_adds_are_counted_as_changed() -> None:
-    """Of a stage that changes rows only what enters it and what leaves it is known."""
+    """For a stage that changes rows, only the rows before and after it are known."""
     prepared = decision(CAST, SQL).decide_seen([states(live=10), states(live=25)])
     assert prepared.counts.branches == {"orders": BranchCounts(expected=25, changed=15)}
     assert prepared.counts.stages[-1] == StageCount(stage="sql", entered=10, left=25)
 
 
 def test_a_stage_does_not_change_rows_that_it_refuses() -> None:
-    """They are nacked, and neither added nor taken away."""
+    """They are refused, and neither added nor merged."""
     before = RowOutcomes(states=Counter({0: 8, -2: 2}))
     prepared = decision(CAST, SQL).decide_seen([before, states(live=8)])
     assert (prepared.counts.nacked, prepared.counts.branches["orders"].changed) == (2, 0)
 
 
 def test_rows_that_the_origin_refused_enter_no_stage() -> None:
-    """They are nacked all the same."""
+    """They still count as refused."""
     prepared = decision(CAST).decide_seen([RowOutcomes(states=Counter({0: 6, REFUSED_BY_ORIGIN: 4}))])
     assert (prepared.counts.read, prepared.counts.nacked) == (10, 4)
     assert prepared.counts.stages == [StageCount(stage="cast", entered=6, left=6)]
 
 
-def test_refused_rows_are_placed_by_the_order_in_which_parts_were_read() -> None:
-    """Not by the order in which their groups come, and blocks of a part by where they begin."""
+def test_refused_rows_have_positions_in_the_order_in_which_parts_were_read() -> None:
+    """The order of the groups does not matter. Blocks of a part are ordered by their beginning."""
     groups = [
         group("b", 0, -1, 1, first=100, refused=[100]),
         group("a", 128, -1, 1, first=50, refused=[50]),
@@ -148,33 +148,33 @@ def test_refused_rows_are_placed_by_the_order_in_which_parts_were_read() -> None
     assert prepared.bases == {"0:128#a": 4 - 50, "0:0#b": 5 - 100}
 
 
-def test_no_place_is_kept_of_a_block_without_refused_rows() -> None:
-    """A batch of many files needs a short entry in the ledger."""
+def test_a_block_without_refused_rows_has_no_recorded_position() -> None:
+    """This keeps the ledger entry of a batch with many files short."""
     groups = [group("a", 0, 0, 3, first=0), group("b", 0, -1, 1, first=0, refused=[0])]
     assert list(decision(CAST, order=("a", "b")).decide_by([groups]).bases) == ["0:0#b"]
 
 
-def test_a_row_refused_behind_a_changing_stage_counts_as_one_of_the_last() -> None:
-    """It never stands behind the last row that was read."""
+def test_a_row_that_is_refused_after_a_changing_stage_has_the_last_position() -> None:
+    """Its position is never beyond the last row that was read."""
     later = [group("", 0, -3, 1, first=0, refused=[0]), group("", 0, 0, 4, first=1)]
     prepared = decision(CAST, SQL, CAST).decide_by([[group("a", 0, 0, 3, first=0)], later])
     assert (prepared.counts.read, prepared.nacks) == (3, [3])
 
 
 @pytest.mark.parametrize(("stage", "stops"), [(CAST, []), (STOPPING, ["cast"])])
-def test_a_stage_that_refuses_stops_the_run_only_where_it_is_told_to(stage: Stage, stops: list[str]) -> None:
-    """`on_error: stop` says so."""
+def test_a_refusing_stage_stops_the_run_only_if_it_has_on_error_stop(stage: Stage, stops: list[str]) -> None:
+    """By default a refused row goes to the DLQ."""
     prepared = decision(stage).decide_by([[group("a", 0, -1, 1, first=0, refused=[0])]])
     assert list(prepared.stops) == stops
 
 
-def test_a_stage_that_could_stop_the_run_and_refuses_nothing_does_not() -> None:
-    """All its rows were clean."""
+def test_a_stage_with_on_error_stop_that_refuses_nothing_does_not_stop_the_run() -> None:
+    """It passed all its rows."""
     assert list(decision(STOPPING).decide_by([[group("a", 0, 0, 1, first=0)]]).stops) == []
 
 
-def test_picked_rows_lie_beside_live_ones_that_were_written_by_themselves() -> None:
-    """Their places are what the writer says."""
+def test_picked_rows_are_stored_beside_separate_live_rows() -> None:
+    """Their positions come from the writer."""
     store = RememberingStore()
     work = decision(CAST, store=store)
     work.described = cast("DataFrame", Described())
@@ -186,8 +186,8 @@ def test_picked_rows_lie_beside_live_ones_that_were_written_by_themselves() -> N
     assert store.put_rows == {"p1-x-0": refused}
 
 
-def test_nothing_is_decided_where_the_store_takes_no_rows_of_this_process() -> None:
-    """Another way decides the batch then, from its beginning."""
+def test_nothing_is_decided_if_the_store_accepts_no_rows_of_this_process() -> None:
+    """Then another way decides the batch from the start."""
     work = decision(CAST, store=RememberingStore(takes=False))
     work.described = cast("DataFrame", Described())
     picked = PickedRows(verdicts=RowOutcomes(states=Counter({0: 10})), refused=[], notes={})

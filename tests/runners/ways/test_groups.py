@@ -1,4 +1,4 @@
-"""The rows of a decided batch by where they stood and what became of them, asked with Spark and without."""
+"""The rows of a decided batch, grouped by their block and their outcome, with Spark and without."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def written(spark: SparkSession, tmp_path: Path) -> FolderStore:
 
 
 def sorted_groups(groups: Sequence[Mapping[str, JSON]]) -> list[list[JSON]]:
-    """The groups in an order that does not depend on who found them."""
+    """Return the groups in an order that does not depend on how they were made."""
     named = [sorted({**group, "refused": sorted(group["refused"])}.items()) for group in groups]
     return sorted(named, key=str)
 
 
-def test_what_is_looked_at_here_is_what_spark_says(spark: SparkSession, written: FolderStore) -> None:
-    """Names, counts, first rows and refused rows."""
+def test_arrow_and_spark_give_the_same_groups(spark: SparkSession, written: FolderStore) -> None:
+    """Names, counts, first rows and refused rows are the same."""
     here = group_by_arrow(parquet.read_table(written.root / "batch"))
     assert sorted_groups(here) == sorted_groups(group_by_spark(written.read(spark, "batch")))
     assert {(each["part"], each["block"], each["state"], each["f0"]): each["rows"] for each in here} == {

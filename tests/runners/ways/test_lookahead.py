@@ -1,4 +1,4 @@
-"""Batches that are described before their turn, without a Spark."""
+"""Batches that are described before their turn, without Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAN = PlannedBatch(batch=BATCH, destinations=("orders",), straight=True)
 
 @dataclass
 class HelperDouble:
-    """A helper thread that works when it is asked to, and a pool whose work is tagged."""
+    """A helper thread that runs its work at once, and a pool that notes which work is tagged."""
 
     tagged: list[Any] = field(default_factory=list)
 
@@ -49,14 +49,14 @@ class HelperDouble:
 
 @pytest.fixture
 def lookahead() -> Lookahead:
-    """One whose batch is described."""
+    """Return a lookahead that has described a batch."""
     found = Lookahead(cast("SessionPool", HelperDouble()))
     found.begin(PLAN, SPARK, lambda _, plan: f"rows of {plan.batch.plan}")
     return found
 
 
-def test_the_batch_that_was_expected_is_described_once(lookahead: Lookahead) -> None:
-    """Its description is given once, for the session in which it was made."""
+def test_an_expected_batch_is_described_once(lookahead: Lookahead) -> None:
+    """Its description is returned once, for the session in which it was made."""
     assert lookahead.take(PLAN, SPARK) == "rows of p2"
     assert lookahead.take(PLAN, SPARK) is None
 
@@ -70,21 +70,23 @@ def test_the_batch_that_was_expected_is_described_once(lookahead: Lookahead) -> 
     ],
     ids=["another batch", "another way", "another session"],
 )
-def test_what_was_described_for_something_else_is_dropped(lookahead: Lookahead, plan: PlannedBatch, spark: Any) -> None:
-    """It is not kept for later either."""
+def test_a_description_for_another_batch_way_or_session_is_dropped(
+    lookahead: Lookahead, plan: PlannedBatch, spark: Any
+) -> None:
+    """It is not kept for later."""
     assert lookahead.take(plan, spark) is None
     assert lookahead.take(PLAN, SPARK) is None
 
 
-def test_an_error_of_an_early_description_is_met_again_in_its_turn() -> None:
-    """The batch counts as not described."""
+def test_an_error_of_an_early_description_is_raised_only_in_the_turn_of_the_batch() -> None:
+    """Until then, the batch counts as not described."""
     found = Lookahead(cast("SessionPool", HelperDouble()))
     found.begin(PLAN, SPARK, lambda *_: int("x"))
     assert found.take(PLAN, SPARK) is None
 
 
-def test_early_work_is_cancelled_with_the_rest() -> None:
-    """The helper's thread carries the run's tag."""
+def test_early_work_is_cancelled_with_the_run() -> None:
+    """The helper's thread has the tag of the run."""
     helpers = HelperDouble()
     Lookahead(cast("SessionPool", helpers)).begin(PLAN, SPARK, lambda *_: "rows")
     assert helpers.tagged == [SPARK]

@@ -1,4 +1,4 @@
-"""Housekeeping beside the batches."""
+"""Maintenance of destinations beside the batches."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from runners.ways.task_executor import Maintenance
 
 
 def landed(*names: str) -> Landed:
-    """A write to these destinations."""
+    """Return a write to these destinations."""
     return Landed(written={name: Written(rows=1) for name in names})
 
 
 def always(name: str) -> bool:
-    """Every destination keeps house."""
+    """Whether a destination needs maintenance: always."""
     return True
 
 
-def test_whoever_was_written_to_keeps_house() -> None:
-    """Each destination of a write, or of one for several lanes; nobody behind an outcome without a write."""
+def test_each_destination_of_a_write_is_maintained() -> None:
+    """This is also true of a write for several lanes. An outcome without a write causes no maintenance."""
     kept: list[str] = []
     upkeep = Maintenance(always, kept.append)
     upkeep.note_outcome(landed("a", "b"))
@@ -35,8 +35,8 @@ def test_whoever_was_written_to_keeps_house() -> None:
     assert kept == ["a", "b", "c"]
 
 
-def test_where_there_is_nothing_to_do_no_thread_is_busy() -> None:
-    """Not even a Spark session is made for it."""
+def test_only_destinations_that_need_maintenance_use_a_thread() -> None:
+    """The others need no Spark session for it."""
     upkeep = Maintenance(lambda name: name == "a", lambda name: kept.append(name))
     kept: list[str] = []
     upkeep.note_outcome(landed("a", "b"))
@@ -44,8 +44,8 @@ def test_where_there_is_nothing_to_do_no_thread_is_busy() -> None:
     assert kept == ["a"]
 
 
-def test_no_batch_waits_for_it_and_nobody_is_asked_twice_at_once() -> None:
-    """While one keeps house, further writes to it ask for nothing; the end of the run waits."""
+def test_maintenance_delays_no_batch_and_runs_once_at_a_time() -> None:
+    """During the maintenance of a destination, further writes to it start no other. The end of the run waits for it."""
     may, began, kept = threading.Event(), threading.Event(), []
 
     def slow(name: str) -> None:
@@ -64,8 +64,8 @@ def test_no_batch_waits_for_it_and_nobody_is_asked_twice_at_once() -> None:
     assert kept == ["a"]
 
 
-def test_what_goes_wrong_is_logged_and_tried_again_behind_the_next_write(caplog: pytest.LogCaptureFixture) -> None:
-    """No batch fails for it."""
+def test_failed_maintenance_is_logged_and_tried_again_after_the_next_write(caplog: pytest.LogCaptureFixture) -> None:
+    """It fails no batch."""
     tries: list[str] = []
 
     def broken(name: str) -> None:

@@ -1,4 +1,4 @@
-"""A large batch is decided in one pass over its rows, and comes out as one that is written whole."""
+"""A large batch is decided in one pass over its rows, with the same result as when every row is written."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ dlq: {window: 0}
 run: {batch: {files: FILES}}
 """
 WHOLE: Mapping[str, int] = {"figures": 0}
-"""No way is taken but the one that writes every row."""
+"""With these limits every row is written."""
 OF_A_RUN = ("id", "plan", "run", "nacked_at", "read_at", "path")
 
 
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names under which rows are written whole or alone, without the batch's own."""
+    """Return a list that notes whether all rows of a batch or only its live rows are written."""
     names: list[str] = []
     write = FolderStore.write
 
@@ -55,15 +55,18 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def landed(place: Place) -> None:
-    """Rows that are delivered, filtered before and behind a stage that refuses others, and refused in three ways; and
-    a file of good ones alone."""
+    """Write three files.
+
+    Rows are delivered, filtered before and after a refusing stage, and refused in three ways. One file has only good
+    rows.
+    """
     place.land("a.json", [order(1), order(2, amount="x"), order(3, amount=None), order(4), "rubbish"])
     place.land("b.json", [order(5, amount="-1"), order(6), order(7), order(8, amount="-3", email="é")])
     place.land("c.json", [order(9)])
 
 
 def outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits: int) -> tuple[Any, ...]:
-    """All that a run leaves of which the next one makes the same."""
+    """Run the pipeline. Return all results that do not differ from run to run."""
     report = place.carry(pipeline.replace("FILES", str(files)), small_bytes=0, **limits)
     refused = [{name: value for name, value in row.items() if name not in OF_A_RUN} for row in place.refused()]
     quality = [{name: value for name, value in each.items() if name != "run"} for each in report.quality]
@@ -75,9 +78,11 @@ def outcome(place: Place, files: int = 2, pipeline: str = PIPELINE, /, **limits:
 
 
 @pytest.mark.parametrize("files", [1, 2])
-def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows, figures, findings, and the DLQ with the place of every row, of batches of one block and of several; in a
-    table that takes files over, and in one whose rows get a stamp."""
+def test_one_pass_gives_the_same_as_two(place: Place, files: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, counts, results of rules and the DLQ are the same, for one block and for several.
+
+    One table takes files over, and the rows of the other table get a stamp.
+    """
     landed(place)
     with monkeypatch.context() as patched:
         whole = written(patched)
@@ -95,9 +100,10 @@ def test_one_pass_gives_what_two_give(place: Place, files: int, monkeypatch: pyt
 
 
 @pytest.mark.long
-def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task picks so many refused rows and no longer ones; with one more, the batch is written whole, and comes out
-    the same."""
+def test_a_batch_with_too_many_or_too_long_refused_rows_is_written_whole(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task picks a limited number of refused rows up to a limited length. Beyond that, the result is the same."""
     landed(place)
     expected = outcome(place, 1)
     names = written(monkeypatch)
@@ -109,8 +115,8 @@ def test_what_is_picked_has_an_end(place: Place, monkeypatch: pytest.MonkeyPatch
     assert names[7:] == ["live", "whole", "whole", "whole"]
 
 
-def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until a batch of the lane has none."""
+def test_no_rows_are_picked_after_a_batch_with_many_refused_rows(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This ends with a batch of the lane that has no refused row."""
     names = written(monkeypatch)
     place.land("a.json", [order(1), order(2, amount="x"), order(3, amount="x")])
     place.land("b.json", [order(4), order(5, amount="x")])
@@ -121,8 +127,8 @@ def test_behind_a_batch_of_many_refused_rows_nothing_is_picked(place: Place, mon
     assert names == ["live", "whole", "whole", "whole", "live"]
 
 
-def test_a_batch_that_was_left_open_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next run reads them again: what was decided is not decided anew."""
+def test_an_open_batch_is_finished_from_its_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run reads them and keeps the decision."""
 
     def away(*_: object) -> None:
         raise RuntimeError("the disk is away")
@@ -142,10 +148,10 @@ def test_a_batch_that_was_left_open_is_finished_from_its_files(place: Place, mon
 @pytest.mark.parametrize(
     "stage", ["deduplicate: {keys: [id]}", 'python: {function: "own:length", columns: {length: long}}']
 )
-def test_stages_that_are_not_asked_twice_have_their_batch_written_whole(
+def test_a_batch_with_a_stage_that_must_not_run_twice_is_written_whole(
     place: Place, stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that brings rows together, and a function of which others may notice that it is asked."""
+    """One stage combines rows. The other is a function, and a second call of it may be noticed outside."""
     text = 'def length(rows: list[dict]) -> list:\n    return [{"length": len(row["email"])} for row in rows]\n'
     (place.folder / "own.py").write_text(text, encoding="utf-8")
     landed(place)

@@ -1,4 +1,4 @@
-"""What became of the rows of a decided batch is seen while they are written, and asked again when that is not sure."""
+"""The outcomes of rows are observed while a decided batch is written, and counted again when they are uncertain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ dlq: {window: 0}
 
 
 def seen(found: Mapping[str, int]) -> OutcomeObserver:
-    """A witness that saw these figures of one common stage, and of a second that a destination has for itself."""
+    """Return an observer with these counts of one common stage, and of a second stage for one destination."""
 
     class Observed:
         get = found
@@ -43,8 +43,8 @@ def seen(found: Mapping[str, int]) -> OutcomeObserver:
     )
 
 
-def test_what_was_seen_is_believed_when_as_many_rows_were_written() -> None:
-    """Rows that nothing filtered are the rest."""
+def test_observed_counts_are_used_if_the_written_number_agrees() -> None:
+    """The remaining rows were not filtered."""
     verdicts = seen({"rows": 10, "refused": 0, "state 1": 3, "f0 2": 2}).read_outcomes(10)
     assert verdicts == RowOutcomes(states=Counter({0: 7, 1: 3}), filters={"f0": Counter({2: 2})})
 
@@ -58,13 +58,13 @@ def test_what_was_seen_is_believed_when_as_many_rows_were_written() -> None:
         ({}, 0),
     ],
 )
-def test_what_was_seen_is_not_believed(found: Mapping[str, int], written: int | None) -> None:
-    """A task ran twice; nobody knows how many rows there are; a row was refused, who knows where; nothing was seen."""
+def test_uncertain_counts_are_not_used(found: Mapping[str, int], written: int | None) -> None:
+    """A task ran twice, the written number or the position of a refused row is unknown, or nothing was observed."""
     assert seen(found).read_outcomes(written) is None
 
 
-def test_groups_say_the_same() -> None:
-    """As the store's rows are grouped by their state and by the columns of filters."""
+def test_groups_give_the_same_outcomes() -> None:
+    """The rows of the store are grouped by their state and the columns of filters."""
     groups = [
         {"part": "a", "block": 0, "state": 0, "f0": 0, "rows": 5},
         {"part": "b", "block": 0, "state": 0, "f0": 2, "rows": 2},
@@ -76,8 +76,8 @@ def test_groups_say_the_same() -> None:
     assert (verdicts.rows, verdicts.refused) == (11, 1)
 
 
-def test_more_figures_than_pay_are_not_observed() -> None:
-    """The rows are then read once more."""
+def test_too_many_counts_are_not_observed() -> None:
+    """The rows are then read again."""
     many = [PlacedStage(number=number, name=str(number), stage=cast("Any", None)) for number in range(1, 18)]
     frame = cast("DataFrame", object())
     assert OutcomeObserver.of(frame, many, {}, most=16) == OutcomeObserver(frame, None, {})
@@ -86,11 +86,10 @@ def test_more_figures_than_pay_are_not_observed() -> None:
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.parametrize("bad", [False, True])
-def test_a_batch_without_refusals_is_read_by_nobody_to_count_it(
+def test_a_batch_without_refused_rows_is_not_read_again_to_count_it(
     place: Place, bad: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with a refused row is, for its place, where it is too large to pass through this process; the equation is
-    the same."""
+    """A large batch with a refused row is read for its position. Both batches are balanced."""
     asked: list[Any] = []
 
     def noted(frame: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The stages of a pipeline in the order in which rows pass them."""
+"""The stages of a pipeline in the order in which rows pass through them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OLD, NEW = Require({"old": "true"}, name="demands"), Require({"new": "true"}, na
 
 
 def told(line: StageChain) -> list[tuple[int, str, Stage]]:
-    """The steps in their order."""
+    """Return the steps in their order."""
     return [(step.number, step.name, step.stage) for step in line.steps]
 
 
@@ -39,20 +39,20 @@ def told(line: StageChain) -> list[tuple[int, str, Stage]]:
         ({"a": Memory(), "b": Memory()}, {"a": [OLD]}, {}),
     ],
 )
-def test_what_destinations_demand_may_change(
+def test_the_demands_of_destinations_may_change(
     destinations: Mapping[str, Destination],
     before: Mapping[str, Sequence[Stage]],
     now: Mapping[str, Sequence[Stage]],
 ) -> None:
-    """The line is the one that there would be if they had always demanded that."""
+    """The chain is the same as if the destinations had always had these demands."""
     stages = [Filter("x")]
     changed = StageChain.of(stages, destinations, before).with_demands(now)
     assert changed == StageChain.of(stages, destinations, now)
     assert told(changed) == told(StageChain.of(stages, destinations, now))
 
 
-def test_what_is_the_same_for_all_batches_may_be_asked_of_them_together() -> None:
-    """A label that differs is noted, in whatever way it is asked for."""
+def test_labels_that_are_common_to_all_batches_may_be_used_together() -> None:
+    """A label that differs is noted, for every way to read it."""
     span, time = Span(start=None, end=1), datetime(2026, 1, 1, tzinfo=timezone.utc)
     one = Batch(pipeline="p", run="r", origin="o", lane="0", number=7, plan="x", span=span, schema="{}", time=time)
     labels = CommonLabels([one, replace(one, lane="1", plan="y")])
@@ -78,10 +78,8 @@ def test_what_is_the_same_for_all_batches_may_be_asked_of_them_together() -> Non
         ([Sql("select * from rows")], False),
     ],
 )
-def test_rows_of_several_batches_pass_side_by_side_where_no_stage_looks_beyond_a_row(
-    stages: Sequence[Stage], alone: bool
-) -> None:
-    """One that compares rows would compare those of other batches too."""
+def test_batches_are_written_together_if_each_stage_needs_only_one_row(stages: Sequence[Stage], alone: bool) -> None:
+    """A stage that compares rows would also compare rows of other batches."""
     table = Delta(path="orders")
     chain = StageChain.of(stages, {"orders": table})
     candidate = Candidate(origin=Generate(), chain=chain, destinations=[table], lanes=2)

@@ -1,4 +1,4 @@
-"""Which large values a sweep removes, and when it removes none; without Spark."""
+"""Which large values a sweep removes, and when it removes none, without Spark."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Place:
 
     @property
     def chain(self) -> StageChain:
-        """The way of its rows."""
+        """The stages of the pipeline."""
         return StageChain.of(self.stages, {"memory": Memory()})
 
     def put(self, text: str, days: float) -> str:
-        """Store a value that was named so many days ago; its reference."""
+        """Store a value that was last used this many days ago. Return its reference."""
         return store_at(self._claims, text.encode(), NOW - days * DAY)
 
     def refuse(self, row: dict[str, Any], original: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Place:
         write_deltalake(str(self.dlq.path), pa.table(columns), mode="append")
 
     def sweep(self, now: float = NOW, kept: Sequence[Destination] = ()) -> list[str]:
-        """The values that are left."""
+        """Sweep the store. Return the values that are left."""
 
         def no_spark() -> SparkSession:
             raise AssertionError("Spark is asked")
@@ -84,21 +84,21 @@ class Place:
 
 @pytest.fixture(params=["files", "delta"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
-    """A store that only this pipeline uses."""
+    """Return a store that only this pipeline uses."""
     made = Place(tmp_path, request.param)
     note_user(made.chain, "orders")
     return made
 
 
-def test_a_value_that_nothing_names_is_removed_after_the_retention(place: Place) -> None:
-    """A younger one stays."""
+def test_an_unused_value_is_removed_after_the_retention(place: Place) -> None:
+    """A younger value stays."""
     place.put("old", 31)
     place.put("young", 29)
     assert place.sweep() == ["young"]
 
 
-def test_what_killed_writers_had_not_finished_is_removed_after_the_retention(place: Place) -> None:
-    """A younger file stays, for its writer may live. None of them counts as a value, or as a pipeline."""
+def test_unfinished_files_of_killed_writers_are_removed_after_the_retention(place: Place) -> None:
+    """A younger file stays, because its writer may be alive. These files count neither as values nor as pipelines."""
     place.put("young", 29)
     unfinished = [f"values/ab/.{1:032x}", f"users/.{2:032x}", f"table/ab/.{3:032x}", f"table/_delta_log/{9:020}.json#1"]
     for name in unfinished:
@@ -113,8 +113,8 @@ def test_what_killed_writers_had_not_finished_is_removed_after_the_retention(pla
     assert len([name for name in unfinished if f"{name[:-1]}0" in left]) == len(unfinished)
 
 
-def test_a_value_that_an_entry_of_the_dlq_names_stays(place: Place) -> None:
-    """In its row or in its row as it was read, as text or as bytes, also inside other texts."""
+def test_a_value_that_the_dlq_references_stays(place: Place) -> None:
+    """The reference may be in the row or in the original row, as text or bytes, or inside another text."""
     wanted = {name: place.put(name, 365) for name in ("row", "original", "bytes", "inside", "gone")}
     place.refuse({"v": wanted["row"]}, {"v": "small"})
     place.refuse({"v": 1}, {"v": [{"x": wanted["original"]}]})
@@ -123,8 +123,8 @@ def test_a_value_that_an_entry_of_the_dlq_names_stays(place: Place) -> None:
     assert place.sweep() == ["bytes", "inside", "original", "row"]
 
 
-def test_a_sweep_looks_once_a_day(place: Place) -> None:
-    """A run that follows pays nothing."""
+def test_a_sweep_runs_at_most_once_a_day(place: Place) -> None:
+    """It does not slow down a run that follows."""
     place.put("a", 31)
     assert place.sweep() == []
     place.put("b", 31)
@@ -133,7 +133,7 @@ def test_a_sweep_looks_once_a_day(place: Place) -> None:
 
 
 def test_without_a_retention_nothing_is_removed(place: Place) -> None:
-    """Nor if one of two stages with the store has none."""
+    """This is also true if one of two stages with the store has no retention."""
     place.stages = [*place.stages, Claim(path=place.store, format=place.kind)]
     place.put("old", 10_000)
     assert place.sweep() == ["old"]
@@ -148,10 +148,10 @@ BLOCKS: dict[str, Callable[[Place], object]] = {
 
 
 @pytest.mark.parametrize(("why", "block"), BLOCKS.items(), ids=BLOCKS)
-def test_what_may_need_values_keeps_them_all(
+def test_possible_references_keep_all_values(
     place: Place, caplog: pytest.LogCaptureFixture, why: str, block: Callable[[Place], object]
 ) -> None:
-    """A warning says why, and what to do."""
+    """The warning has the reason."""
     block(place)
     place.put("old", 365)
     with caplog.at_level(logging.WARNING, "wherry"):
@@ -160,7 +160,7 @@ def test_what_may_need_values_keeps_them_all(
 
 
 def test_a_dlq_that_cannot_be_read_keeps_all_values(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """One that keeps nothing names none."""
+    """A destination that discards rows has no references."""
     place.put("old", 365)
     assert place.sweep(kept=[Log()]) == ["old"]
     assert "may name them, and cannot be read" in caplog.text
@@ -180,10 +180,10 @@ def test_a_dlq_that_cannot_be_read_keeps_all_values(place: Place, caplog: pytest
         ([WithColumns({"b": "concat(a, 'x')"})], [Unclaim(path="p")], True),
     ],
 )
-def test_a_store_knows_whose_destinations_keep_references(
+def test_a_store_records_the_pipelines_whose_destinations_keep_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: list[Stage], behind: list[Stage], keeps: bool
 ) -> None:
-    """One of two destinations is enough; what a stage makes of a reference is not put back."""
+    """One of two destinations is enough. A value that a stage computes from a reference is not put back."""
     monkeypatch.chdir(tmp_path)
     stages = [Claim(path="p"), *between]
     note_user(StageChain.of(stages, {"a": Memory(stages=behind), "b": Memory(stages=[Unclaim(path="p")])}), "orders")
@@ -191,8 +191,8 @@ def test_a_store_knows_whose_destinations_keep_references(
     assert sorted(file.parent.name for file in (tmp_path / "p").rglob("*/*")) == ["keepers"] * keeps + ["users"]
 
 
-def test_a_pipeline_that_only_puts_back_makes_no_store(place: Place, tmp_path: Path) -> None:
-    """It is noted in one that is there."""
+def test_a_pipeline_that_only_puts_values_back_makes_no_store(place: Place, tmp_path: Path) -> None:
+    """An existing store records the pipeline."""
     for path in (str(tmp_path / "nowhere"), place.store):
         place.put("a", 0)
         note_user(StageChain.of([Unclaim(path=path, format=place.kind)], {"memory": Memory()}), "second")
@@ -200,8 +200,8 @@ def test_a_pipeline_that_only_puts_back_makes_no_store(place: Place, tmp_path: P
     assert Path(place.store, "users", "second").exists()
 
 
-def test_a_store_that_cannot_be_read_fails_no_run(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    """What is not removed today is removed later."""
+def test_an_unreadable_store_fails_no_run(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Values that are not removed today are removed later."""
     place.put("old", 365)
     Path(place.store, "swept").write_text("rubbish")
     assert place.sweep() == ["old"]
@@ -210,7 +210,7 @@ def test_a_store_that_cannot_be_read_fails_no_run(place: Place, caplog: pytest.L
 
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_a_table_in_a_store_that_takes_no_condition_is_refused(s3: S3, kind: Format) -> None:
-    """There a commit may replace another one, and values would be lost. Files need no condition."""
+    """A commit there may replace another commit and lose values. The format `files` needs no condition."""
     url = StoreUrl(s3.make_url("claims"), s3.spark_settings)
     chain = StageChain.of([Claim(path=url, format=kind), Unclaim(path=url, format=kind)], {"memory": Memory()})
     s3.proxy.add(Fault("disregard", "PUT", times=None))

@@ -1,4 +1,4 @@
-"""A task comes, an outcome goes back: what a runner makes of results and errors, without a Spark."""
+"""How a runner turns a task into an outcome, without Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DECIDED = Prepared(path="p1", counts=COUNTS)
 
 @dataclass
 class Sessions:
-    """Sessions that are none; notes when another one was asked for."""
+    """Doubles of sessions that count how often a session was replaced."""
 
     replaced: int = 0
     closed: bool = False
@@ -71,7 +71,7 @@ class Sessions:
 
 @dataclass
 class ScriptedWay:
-    """Ends as it is told to, and notes the plans that it was given."""
+    """A way with a given result. It notes the plans that it was given."""
 
     name: str
     result: Any
@@ -86,7 +86,7 @@ class ScriptedWay:
 
 @dataclass(frozen=True)
 class Batches:
-    """What a way looks at: the plan, and who has declined it."""
+    """What a way needs of a batch: its plan, and the ways that have declined it."""
 
     plan: PlannedBatch
     declined: frozenset[str]
@@ -94,7 +94,7 @@ class Batches:
 
 @dataclass(frozen=True, kw_only=True)
 class Telling(destinations.Memory):
-    """Says something about earlier batches, and counts how often it was asked."""
+    """A destination that may raise an error about earlier batches. It notes each call."""
 
     said: Exception | None = None
     asked: list[str] = field(default_factory=list, compare=False)
@@ -107,7 +107,7 @@ class Telling(destinations.Memory):
 
 @dataclass(frozen=True, kw_only=True)
 class Listening(origins.Memory):
-    """Hears which batches are durable."""
+    """An origin that notes which batches are durable."""
 
     listens: ClassVar[bool] = True
     heard: list[str] = field(default_factory=list, compare=False)
@@ -133,7 +133,7 @@ def plan(number: int = 1, lane: str = "a/0") -> PlannedBatch:
 
 @pytest.fixture
 def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
-    """One whose batches are looked at without reading them."""
+    """Return an executor whose batches are not read."""
     monkeypatch.setattr(f"{MODULE}.SessionPool", lambda *_: Sessions())
     orders, dlq = destinations.Memory(), destinations.Memory()
     found = TaskExecutor(
@@ -152,21 +152,21 @@ def executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskExecutor]:
 
 
 def script(monkeypatch: pytest.MonkeyPatch, name: str, result: object) -> ScriptedWay:
-    """The way of this name ends with this result."""
+    """Give this result to the way with this name."""
     way = ScriptedWay(name.lower(), result)
     monkeypatch.setattr(f"{MODULE}.{name}", way)
     return way
 
 
 def decide(monkeypatch: pytest.MonkeyPatch, result: Callable[[], Prepared]) -> None:
-    """What deciding a batch ends with."""
+    """Set the result of deciding a batch."""
     work = type("Work", (), {"describe": lambda *_: None})
     monkeypatch.setattr("runners.ways.deciding.BatchDecision.of", lambda *_: (work(), None))
     monkeypatch.setattr(f"{MODULE}.carry", lambda *_: (ScriptedWay("one_pass", None), result(), {}))
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Exception) -> WherryError:
-    """What the outcome of a task says that raises this."""
+    """Return the error of a task that raises this error."""
     script(monkeypatch, "STRAIGHT", error)
     outcome = executor.process(WriteStraight(plan=plan()))
     assert isinstance(outcome, Failed)
@@ -175,21 +175,21 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, executor: TaskExecutor, error: Ex
 
 
 def test_a_straight_write_lands(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the way that it took."""
+    """The outcome has the way."""
     script(monkeypatch, "STRAIGHT", LANDED)
     assert executor.process(WriteStraight(plan=plan())) == replace(LANDED, way="straight")
 
 
-def test_a_straight_write_that_meets_a_refused_row_is_refused(
+def test_a_straight_write_with_a_refused_row_is_declined(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing was written, so that it is no error."""
+    """Nothing was written, so this is no error."""
     script(monkeypatch, "STRAIGHT", Declined(reason="a row is refused"))
     assert executor.process(WriteStraight(plan=plan())) == Declined(reason="a row is refused", way="straight")
 
 
 def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says where the next run begins."""
+    """Its hint says that the next run begins with this batch."""
     error = fail_with(monkeypatch, executor, OSError("no route"))
     assert isinstance(error, CarryFailed)
     assert error.message.startswith("batch 1 of lane a/0 (row 1): ")
@@ -198,10 +198,10 @@ def test_an_error_is_an_outcome_that_names_its_batch(executor: TaskExecutor, mon
 
 
 @pytest.mark.parametrize(("here", "shown"), [(False, True), (True, False)])
-def test_a_task_that_lacks_something_elsewhere_names_the_doctor(
+def test_a_cluster_that_lacks_something_is_a_hint_to_wherry_doctor(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, *, here: bool, shown: bool
 ) -> None:
-    """On this machine there is no cluster to look at."""
+    """Without a cluster the hint is omitted."""
     monkeypatch.setattr(f"{MODULE}.is_here", lambda _: here)
     lost = "Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor 1): java.lang.ClassNotFoundException: a.B"
     error = fail_with(monkeypatch, executor, spark_error(said=f"Job aborted due to stage failure: {lost}"))
@@ -209,22 +209,22 @@ def test_a_task_that_lacks_something_elsewhere_names_the_doctor(
     assert "this batch first" in error.hint
 
 
-def test_an_error_of_ours_stays_what_it_is(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only its batch is added."""
+def test_an_error_of_wherry_is_not_wrapped(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the batch is added to it."""
     given = StageError("no column 'total'", hint="there are: id")
     error = fail_with(monkeypatch, executor, given)
     assert (error, error.message, error.batch) == (given, "no column 'total'", plan().batch)
 
 
 def test_an_error_that_knows_its_batch_keeps_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though another one was being carried."""
+    """This is true even if another batch was being processed."""
     given = StageError("no column 'total'")
     given.batch = plan(7).batch
     assert fail_with(monkeypatch, executor, given).batch == plan(7).batch
 
 
-def test_of_many_batches_three_are_named() -> None:
-    """And how many there are beside them; none of them is the error's own."""
+def test_an_error_of_many_batches_names_three_of_them() -> None:
+    """It counts the others, and its `batch` is None."""
     error = with_batch_context([plan(number).batch for number in range(1, 6)], OSError("no"), Protection())
     assert error.message.startswith(
         "batch 1 of lane a/0 (row 1), batch 2 of lane a/0 (row 2), batch 3 of lane a/0 (row 3) and 2 more: "
@@ -232,8 +232,8 @@ def test_of_many_batches_three_are_named() -> None:
     assert error.batch is None
 
 
-def test_what_others_say_is_not_shown_where_a_column_is_protected() -> None:
-    """It may hold a value, in an error of theirs and in one of ours that quotes it."""
+def test_messages_of_other_programs_are_hidden_if_a_column_is_protected() -> None:
+    """They may contain a value, even inside an error of Wherry that quotes them."""
     secret = ValueError("bob@example.org is no number")
     ours = StageError("the function failed: bob@example.org is no number")
     ours.__cause__ = secret
@@ -241,10 +241,8 @@ def test_what_others_say_is_not_shown_where_a_column_is_protected() -> None:
     assert ["bob@example.org" in each.message for each in errors] == [False, False]
 
 
-def test_a_thread_whose_session_was_forgotten_gets_another(
-    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server's clock is asked for once more, for it may be another server."""
+def test_a_lost_session_is_replaced(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's clock is measured again, because the server may be another one."""
     executor.deadline = Deadline(left=lambda: 1.0)
     monkeypatch.setattr(f"{MODULE}.reconnect", lambda _: None)
     monkeypatch.setattr(f"{MODULE}.measure_clock_offset", lambda _: 42.0)
@@ -253,10 +251,10 @@ def test_a_thread_whose_session_was_forgotten_gets_another(
     assert error.__cause__ is FORGOTTEN
 
 
-def test_where_there_is_no_other_session_the_reason_is_the_error(
+def test_an_error_of_the_reconnection_replaces_the_lost_session_error(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not that the first one was forgotten."""
+    """The loss of the first session is not reported."""
     gone = ConnectionError("nobody listens there")
 
     def fail(_: object) -> None:
@@ -266,24 +264,26 @@ def test_where_there_is_no_other_session_the_reason_is_the_error(
     assert fail_with(monkeypatch, executor, FORGOTTEN).__cause__ is gone
 
 
-def test_any_other_error_leaves_the_session_as_it_is(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making another one takes time."""
+def test_another_error_does_not_replace_the_session(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new session takes time."""
     fail_with(monkeypatch, executor, DIVISION)
     assert cast("Sessions", executor._sessions).replaced == 0
 
 
-def test_batches_that_are_written_together_land_each_by_itself(
+def test_batches_that_are_written_together_have_separate_outcomes(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each says which way it took."""
+    """Each outcome has the way."""
     script(monkeypatch, "GROUPED", GroupWritten(landed={"a/0": LANDED, "a/1": LANDED}))
     outcome = executor.process(WriteGroup(carries=[WriteStraight(plan=plan(lane=lane)) for lane in ("a/0", "a/1")]))
     assert isinstance(outcome, GroupWritten)
     assert {lane: each.way for lane, each in outcome.landed.items()} == {"a/0": "grouped", "a/1": "grouped"}
 
 
-def test_a_group_that_declined_once_is_not_tried_again(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it says that the next batches need not try. How its write ended is told the first time."""
+def test_a_group_that_declined_is_not_tried_again_if_it_says_so(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of its write is reported only the first time."""
     error = OSError("no route")
     grouped = script(monkeypatch, "GROUPED", Declined(reason="parted", remember=True, error=error))
     task = WriteGroup(carries=[WriteStraight(plan=plan(1)), WriteStraight(plan=plan(2))])
@@ -294,17 +294,19 @@ def test_a_group_that_declined_once_is_not_tried_again(executor: TaskExecutor, m
     assert grouped.carried == ["p1", "p2"]
 
 
-def test_a_batch_is_decided_by_the_way_that_carries_it(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody asks for codes where no row was refused."""
+def test_a_batch_is_decided_by_the_way_that_processes_it(
+    executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes are not read if no row was refused."""
     decide(monkeypatch, lambda: DECIDED)
     assert executor.process(Prepare(plan=plan(), codes=True)) == replace(DECIDED, way="one_pass")
 
 
 @pytest.mark.parametrize(("codes", "found"), [(True, [(1, "CAST")]), (False, [])])
-def test_codes_of_refused_rows_are_asked_for_where_a_limit_needs_them(
+def test_codes_of_refused_rows_are_read_if_a_limit_needs_them(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, codes: bool, found: Sequence[tuple[int, str]]
 ) -> None:
-    """That reads the refused rows once more."""
+    """This reads the refused rows again."""
     decide(monkeypatch, lambda: replace(DECIDED, nacks=[1]))
     monkeypatch.setattr(
         "runners.ways.deliver.Inquiry.add_codes", lambda _, __, prepared: replace(prepared, codes=[(1, "CAST")])
@@ -315,10 +317,10 @@ def test_codes_of_refused_rows_are_asked_for_where_a_limit_needs_them(
 
 
 @pytest.mark.parametrize(("error", "bisected"), [(DIVISION, True), (OSError("no route"), False)])
-def test_only_an_error_of_a_row_has_the_batch_bisected(
+def test_only_an_error_that_belongs_to_a_row_causes_a_bisection(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch, error: Exception, bisected: bool
 ) -> None:
-    """Any other one fails the batch."""
+    """Every other error fails the batch."""
 
     def fail() -> Prepared:
         raise error
@@ -329,8 +331,8 @@ def test_only_an_error_of_a_row_has_the_batch_bisected(
     assert (outcome == DECIDED, isinstance(outcome, Failed)) == (bisected, not bisected)
 
 
-def test_whoever_was_written_to_keeps_house(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody does behind a task that failed."""
+def test_maintenance_follows_a_successful_write(executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not follow a failed task."""
     noted: list[Outcome] = []
     monkeypatch.setattr(executor._upkeep, "note_outcome", noted.append)
     fail_with(monkeypatch, executor, OSError("no route"))
@@ -339,13 +341,13 @@ def test_whoever_was_written_to_keeps_house(executor: TaskExecutor, monkeypatch:
     assert noted == [replace(LANDED, way="straight")]
 
 
-def test_the_rows_of_an_origin_that_is_gone_are_not_counted(executor: TaskExecutor) -> None:
-    """A destination has the batch all the same, so that the run goes on."""
+def test_the_rows_of_a_missing_origin_are_not_counted(executor: TaskExecutor) -> None:
+    """A destination has the batch, so the run goes on."""
     assert executor.process(CountSpan(plan=plan(), written=Written(rows=1))) == Counted(read=None)
 
 
-def test_each_destination_confirms_once_whatever_the_others_say(executor: TaskExecutor) -> None:
-    """One with two names as well; what goes wrong is given back."""
+def test_each_destination_confirms_once_despite_errors_of_others(executor: TaskExecutor) -> None:
+    """A destination with two names also confirms once. The errors are returned."""
     lost = DestinationError("batch 3 is gone")
     asked: list[str] = []
     first, second = Telling(name="first", asked=asked, said=lost), Telling(name="second", asked=asked)
@@ -354,8 +356,8 @@ def test_each_destination_confirms_once_whatever_the_others_say(executor: TaskEx
     assert asked == ["first", "second"]
 
 
-def test_origins_that_listen_hear_of_their_own_lanes(executor: TaskExecutor) -> None:
-    """By the names that they have for them; of rows that are replayed they hear nothing."""
+def test_origins_that_listen_are_notified_of_their_lanes(executor: TaskExecutor) -> None:
+    """They get their names of the lanes. They are not notified of replayed rows."""
     listening = Listening(schema="id long")
     executor.origins = {"a": listening, "b": origins.Memory(schema="id long")}
     hear = executor.list_listening(NO_SPARK)
@@ -364,8 +366,8 @@ def test_origins_that_listen_hear_of_their_own_lanes(executor: TaskExecutor) -> 
     assert (list(hear), listening.heard) == (["a"], ["0"])
 
 
-def test_only_what_was_decided_is_removed(executor: TaskExecutor) -> None:
-    """A straight batch has left nothing in the store."""
+def test_only_decided_rows_are_removed(executor: TaskExecutor) -> None:
+    """A straight batch stores no rows."""
     removed: list[str] = []
     executor.store = cast("Any", type("Store", (), {"remove": lambda _, __, path: removed.append(path)})())
     decided = DecidedBatch(path="p1-x", counts=COUNTS, window=NackWindow())
@@ -374,6 +376,6 @@ def test_only_what_was_decided_is_removed(executor: TaskExecutor) -> None:
     assert removed == ["p1-x"]
 
 
-def test_where_rows_cannot_be_read_none_are_shown(executor: TaskExecutor) -> None:
-    """Why the run failed must not be hidden by it."""
+def test_a_sample_of_unreadable_rows_is_empty(executor: TaskExecutor) -> None:
+    """It must not hide why the run failed."""
     assert executor.sample(NO_SPARK, plan().batch, 3) == []

@@ -1,4 +1,4 @@
-"""Every way of a batch comes to the same, and each can be left out."""
+"""Every way of a batch has the same result, and each can be left out."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class TestGrouped(GroupedConformance):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.stages])
-def test_where_filtered_rows_are_kept_each_is_there(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """In both ways that keep them, as often as it was filtered; all else is decided as without them."""
+def test_filtered_rows_are_all_kept_if_wanted(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Both ways that keep them store each row as often as it was filtered. The rest of the decision is unchanged."""
     found = []
     for limits in (Thresholds(), LARGE):
         bench = WayBench(spark, tmp_path / str(limits.small_bytes), CASES[name], [], limits, keeps_filtered=True)
@@ -84,8 +84,8 @@ def test_where_filtered_rows_are_kept_each_is_there(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.spark
-def test_whether_a_way_can_is_known_without_a_spark_job(spark: SparkSession, tmp_path: Path) -> None:
-    """By whatever it may look at."""
+def test_a_way_is_chosen_without_a_spark_job(spark: SparkSession, tmp_path: Path) -> None:
+    """The reasons against each way are found without a job."""
     bench = WayBench(spark, tmp_path, CASES["expected"], [], LARGE)
     given = bench.runner.make_candidate(spark, bench.plan(straight=True), places=True)
     spark.sparkContext.setJobGroup("asked", "which way")
@@ -95,7 +95,7 @@ def test_whether_a_way_can_is_known_without_a_spark_job(spark: SparkSession, tmp
 
 
 def candidate(*stages: Stage, destinations: Sequence[Destination] = (Delta(path="orders"),), **more: Any) -> Candidate:
-    """A definition with these stages, without a batch."""
+    """Return a definition with these stages, without a batch."""
     named = {f"d{number}": each for number, each in enumerate(destinations)}
     origin = Files(path="landing/*.parquet", format="parquet", name="files")
     chain = StageChain.of(stages, named)
@@ -103,7 +103,7 @@ def candidate(*stages: Stage, destinations: Sequence[Destination] = (Delta(path=
 
 
 def test_a_definition_without_obstacles_can_take_every_way() -> None:
-    """Which of them a batch takes then depends on the batch."""
+    """The way of a batch then depends only on the batch."""
     assert list_reasons(candidate(Filter("id > 1"))) == dict.fromkeys(WAYS, "")
 
 
@@ -136,20 +136,20 @@ def test_a_definition_without_obstacles_can_take_every_way() -> None:
         "one",
     ],
 )
-def test_each_way_says_why_it_cannot(given: Candidate, not_by: set[str]) -> None:
-    """In a sentence; those that can say nothing."""
+def test_each_way_gives_a_reason_why_it_cannot_process_a_definition(given: Candidate, not_by: set[str]) -> None:
+    """A way that can has no reason."""
     assert {way for way, why in list_reasons(given).items() if why} == not_by
 
 
-def test_a_batch_takes_the_first_way_that_can() -> None:
-    """The last one always can."""
+def test_a_batch_takes_the_first_possible_way() -> None:
+    """The last way is always possible."""
     assert choose(candidate(), DECIDING).name == "in_process"
     assert choose(candidate(spark_is_local=False, keeps_few=False), DECIDING).name == "written"
     assert [way.name for way in EVERY][-1] == "written"
 
 
 class Reluctant(Way[list[str], Any]):
-    """Says that it can, and declines."""
+    """A way that claims to be possible and declines."""
 
     name = "reluctant"
 
@@ -162,7 +162,7 @@ class Reluctant(Way[list[str], Any]):
 
 
 class Willing(Way[list[str], Any]):
-    """Carries everything."""
+    """A way that processes every batch."""
 
     name = "willing"
 
@@ -175,7 +175,7 @@ class Willing(Way[list[str], Any]):
 
 
 def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
-    """The lane's next batches do not ask it again before one of them is clean."""
+    """Later batches of the lane do not try that way again until one of them has no refused row."""
     memory, asked, ways = DeclinedWays(), list[str](), (Reluctant(), Willing())
     for clean in (False, False, True, False):
         way, result, declined = carry(candidate(declined=memory.of("0")), ways, asked)
@@ -185,7 +185,7 @@ def test_a_way_that_declines_gives_the_batch_to_the_next() -> None:
     assert memory.of("1") == frozenset()
 
 
-def test_written_cannot_be_left_out() -> None:
-    """Something must carry a batch that no other way can."""
+def test_the_way_written_cannot_be_left_out() -> None:
+    """A batch without another way needs it."""
     assert list_ways_off(["straight"]) == frozenset(WAYS) - {"straight", "written"}
     assert list_ways_off([]) == frozenset()

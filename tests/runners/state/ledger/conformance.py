@@ -16,9 +16,9 @@ BODY: dict[str, Json] = {
     "2**63": 2**63,
     "": {},
 }
+"""A body with all that JSON can hold and a table might spoil."""
 NOWHERE: SpanBody = {"start": None, "end": None, "parts": [], "label": ""}
 """The span of a batch of which only the number matters."""
-"""A body with all that JSON can hold and a table might spoil."""
 
 
 class LedgerConformance(ABC):

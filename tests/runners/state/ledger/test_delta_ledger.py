@@ -30,7 +30,7 @@ Write = Callable[..., None]
 
 @pytest.mark.promise("CN-04", "CN-06")
 class TestDeltaLedger(LedgerConformance):
-    """Every handle is opened anew."""
+    """Each handle is opened separately."""
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_a_commit_without_an_entry_does_no_harm(path: Path) -> None:
 
 @pytest.fixture
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is cleaned up at each checkpoint, without the seconds of grace."""
+    """Let each checkpoint clean up the log at once."""
     monkeypatch.setitem(delta_ledger.PROPERTIES, "delta.logRetentionDuration", "interval 0 seconds")
 
 
@@ -221,7 +221,7 @@ def test_a_log_that_is_cleaned_during_a_read_is_read_again(path: Path, monkeypat
 
 @pytest.mark.usefixtures("forgetful")
 def test_a_handle_behind_a_cleaned_log_cannot_append(path: Path) -> None:
-    """It is refused, though the place in the log that it would take is free again."""
+    """The version that it would take is free again, but the append is refused."""
     behind = DeltaLedger(path)
     behind.append(entries("a"), after=0)
     go_on(path, after=1)
@@ -378,7 +378,7 @@ def test_entries_that_a_killed_process_appended_are_kept(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["with space", "größe", "it's", 'say "so"', "100%", "a#b?c", "ledger.v1"])
 def test_a_folder_may_have_any_usual_name(tmp_path: Path, name: str) -> None:
-    """What people call their folders is not read as part of an address."""
+    """Characters in the name of a folder are not read as part of an address."""
     DeltaLedger(tmp_path / name / "ledger").append(entries("a"), after=0)
     assert ids(DeltaLedger(tmp_path / name / "ledger")) == ["a"]
     assert [each.name for each in tmp_path.iterdir()] == [name]

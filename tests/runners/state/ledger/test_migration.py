@@ -64,7 +64,7 @@ def test_an_older_wherry_refuses_a_repaired_ledger() -> None:
 
 
 @pytest.mark.parametrize("kind", ["acquire", "release", "cancel", "set", "stop"])
-def test_entries_that_did_not_change_keep_their_bodies(kind: str) -> None:
+def test_entries_of_an_unchanged_kind_keep_their_bodies(kind: str) -> None:
     """Only their format becomes the present one."""
     entry = migrate_entry(Entry(kind=kind, body={"reason": "x"}, format=1))
     assert (entry.format, entry.body) == (FORMAT, {"reason": "x"})
