@@ -28,7 +28,7 @@ PLACE = StateLocation(directory=Path("/nowhere"), schema="", name="numbers")
 
 
 class HostClock(ManualClock):
-    """The clocks of one host. They began at other values than those of other hosts, and run at the same speed."""
+    """The clocks of one host. Each host's clocks begin at another value, and all run at the same speed."""
 
     def __init__(self, world: Owners) -> None:
         skew = timedelta(minutes=world.rng.uniform(-20, 20))

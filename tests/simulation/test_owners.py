@@ -50,7 +50,7 @@ def test_refusals_and_takeovers_happen_in_these_schedules() -> None:
 
 
 @pytest.mark.parametrize("without", ["lease", "deadline", "judged_last", "fence", "conditional"])
-def test_without_one_rule_of_owning_rows_are_lost_or_doubled(without: str) -> None:
+def test_without_one_rule_of_ownership_rows_are_lost_or_doubled(without: str) -> None:
     """Without one rule, some of a few thousand schedules go wrong."""
     protections = replace(ALL, **{without: False})
     assert any(_goes_wrong(seed, protections) for seed in range(3_000))

@@ -78,7 +78,7 @@ class MetadataChanged(Broken):
 
 @dataclass(frozen=True)
 class Protections:
-    """The rules of the protocol that a test can take away, to show what they are for."""
+    """The rules of the protocol. A test turns one off to show that it is needed."""
 
     conditional: bool = True
     """The ledger refuses an append by a process that has not read its end."""
@@ -120,7 +120,7 @@ class Commit:
 
 @dataclass
 class Table:
-    """A table that remembers: commits in order, and a counter that a fence moves."""
+    """A table that remembers its batches: ordered commits, and a counter that a fence increases."""
 
     commits: list[Commit] = field(default_factory=list)
     fences: int = 0
@@ -497,7 +497,7 @@ class World:
         self.rows = rows
         self.largest = largest
         self.fickle = fickle
-        """Whether stages answer differently when they are run again."""
+        """Whether stages give other results when they run again."""
         self.delivery = delivery
         self.dlq = dlq or Dlq(window=0)
         self.hears = hears

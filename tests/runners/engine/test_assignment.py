@@ -83,7 +83,7 @@ OWNERS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=6, unique=True
 
 
 @given(lanes=st.integers(1, 20), owners=OWNERS)
-def test_lanes_are_dealt_like_cards(lanes: int, owners: list[str]) -> None:
+def test_lanes_are_dealt_evenly(lanes: int, owners: list[str]) -> None:
     """Each lane has an owner. No owner has two lanes more than another."""
     fair = deal_lanes([str(lane) for lane in range(lanes)], owners)
     counts = [Counter(fair.values())[owner] for owner in owners]

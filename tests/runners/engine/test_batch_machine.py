@@ -168,9 +168,9 @@ CONSTRAINT = spark_error("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "constraint sma
 
 
 def refused(flight: BatchInFlight, *names: str, has: tuple[str, ...] = ()) -> BatchInFlight:
-    """Return the flight after these destinations refused rows. The destinations in `has` have the batch.
+    """Return the flight after these destinations refused rows.
 
-    These destinations were asked, and do not have it.
+    Wherry has asked these destinations, and they do not have the batch. The destinations in `has` have it.
     """
     outcome = Landed(written={name: Written(rows=9) for name in has}, failed=dict.fromkeys(names, CONSTRAINT))
     return next_transition(next_transition(flight, outcome, LENIENT).flight, Answers(found={}), LENIENT).flight
@@ -407,7 +407,10 @@ def test_an_open_straight_batch_that_landed_is_counted_and_settled() -> None:
 
 
 def test_a_batch_that_was_written_with_others_is_counted_after_its_stages() -> None:
-    """Its commit has the rows of all, so the rows that its stages leave are counted and settled as delivered."""
+    """Its commit has the rows of several batches.
+
+    The rows that its stages leave are counted and settled as delivered.
+    """
     step = next_transition(
         resume_flight(STRAIGHT, LaneState(), {}), Answers(found={"orders": Written(rows=None, version=3)}), LENIENT
     )

@@ -108,7 +108,7 @@ def test_a_stop_waits_for_no_answer(bench: Limited) -> None:
     assert (bench.asked, bench.dispatcher.errors, bench.dispatcher.stopping) == ([1], [], "the night")
 
 
-def test_a_stop_in_the_ledger_is_heard_within_five_seconds(bench: Limited) -> None:
+def test_a_stop_in_the_ledger_is_noticed_within_five_seconds(bench: Limited) -> None:
     """The run reads the ledger, although it records nothing while it waits."""
     bench.ledger.append([Entry(kind="stop", body={"reason": "the night"})], after=bench.journal.state.seq)
     bench.move(bench.dispatcher.patience() or 0)

@@ -258,7 +258,7 @@ def test_a_forced_stop_leaves_batches_in_flight_open() -> None:
 
 @pytest.mark.promise("CD-35")
 def test_the_first_error_is_kept_and_the_others_finish() -> None:
-    """A failure in one lane stops planning; batches of other lanes are committed."""
+    """A failure in one lane stops planning. Batches of other lanes are committed."""
     bench = Bench(lanes=2, runners=2)
     bench.turn()
     bench.error = OSError("first")

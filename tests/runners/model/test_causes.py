@@ -56,7 +56,7 @@ def test_values_of_one_form_are_alike(value: str, form: str) -> None:
 
 
 @given(st.text())
-def test_a_form_has_a_bounded_length_and_ignores_shortened_runs(value: str) -> None:
+def test_a_form_has_a_bounded_length_and_does_not_depend_on_the_length_of_runs(value: str) -> None:
     """Spark may therefore shorten runs of digits and letters first."""
     import re
 

@@ -118,7 +118,7 @@ def test_common_schedules_have_names(short: str, line: str) -> None:
 )
 def test_an_invalid_line_is_refused_with_a_reason(line: str, said: str) -> None:
     """The error names the field, what it accepts, and what was given."""
-    with pytest.raises(ValueError) as raised:  # noqa: PT011  (the sentence is what is looked at)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  (the test checks the message)
         parse(line)
     assert said in str(raised.value)
 

@@ -145,7 +145,7 @@ def test_a_column_with_invalid_weights_does_not_hide_the_refused_rows() -> None:
 @given(
     st.lists(st.tuples(st.booleans(), st.none() | st.floats(0, 1e12)), min_size=1, max_size=50),
 )
-def test_the_refused_share_of_the_weight_is_a_share(rows: Sequence[tuple[bool, float | None]]) -> None:
+def test_the_refused_share_of_the_weight_is_between_zero_and_one(rows: Sequence[tuple[bool, float | None]]) -> None:
     """It is 0 if no row is refused, 1 if all rows are, and otherwise between."""
     known = [size for _, size in rows if size is not None]
     lost = [size for refused, size in rows if refused and size is not None]

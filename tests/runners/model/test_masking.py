@@ -118,7 +118,7 @@ def test_a_secret_that_is_cut_off_is_masked(before: str) -> None:
     assert shown == f"'{before}${{secret:KEY}}…' is no number"
 
 
-def test_masking_twice_is_masking_once() -> None:
+def test_a_second_masking_changes_nothing() -> None:
     """A reference is not searched, even if its name is a secret."""
     secrets = {"KEY_OF_SHOP": "${secret:A}", "hunter2": "${secret:KEY_OF_SHOP}"}
     once = without(secrets, "hunter2")

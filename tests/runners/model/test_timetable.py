@@ -148,10 +148,10 @@ CHANGES = [
 
 @pytest.mark.parametrize(("zone", "start"), CHANGES)
 def test_a_schedule_is_due_when_the_clock_shows_its_time(zone: str, start: str) -> None:
-    """A daily line fires for times that the clock shows first or skips.
+    """A line fires for each time that the clock shows for the first time or skips.
 
-    An hourly line fires for each time that the clock shows. Each zone has 50 lines over the two days around a clock
-    change.
+    A line of every hour fires for each time that the clock shows. Each zone has 50 lines over the two days around a
+    clock change.
     """
     dice, began = random.Random(f"{zone} {start}"), utc(start)
     minutes = list(watched(zone, began, 2880))
@@ -236,6 +236,6 @@ def test_a_schedule_without_a_valid_time_is_refused_with_the_name_of_its_option(
     options: dict[str, str], said: str
 ) -> None:
     """The error says what was expected."""
-    with pytest.raises(ValueError) as raised:  # noqa: PT011  (the sentence is what is looked at)
+    with pytest.raises(ValueError) as raised:  # noqa: PT011  (the test checks the message)
         times(**options)
     assert said in str(raised.value)

@@ -251,7 +251,7 @@ def test_the_spark_of_another_run_also_holds_commits(
 
 
 def test_settings_of_a_running_spark_are_read_from_it(spark: Any, starts: Starts) -> None:
-    """The session may be new. A setting of a frozen JVM is not answered from memory."""
+    """This is also true of a new session, so that a frozen JVM is noticed."""
     own = LateSession(spark.late, lambda given: given)
     spark.table("orders")
     starts.session.known["spark.sql.ansi.enabled"] = "from Spark"

@@ -126,7 +126,7 @@ class Kept:
     def close(self) -> None:
         """End the keeper."""
         self.spark.kill()
-        with contextlib.suppress(RuntimeError):  # it was not begun
+        with contextlib.suppress(RuntimeError):  # the thread was not started
             self.thread.join()
         self.keeper.close()
         self.door.close()
@@ -690,7 +690,7 @@ def test_a_run_that_needs_no_spark_borrows_none(
 
 @pytest.fixture
 def lease(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """What the keeper hears of a process that holds its lease."""
+    """Return the keeper's end of the connection of a process with a lease."""
     here, there = socket.socketpair()
     monkeypatch.setattr(warm, "_LEASES", [there.detach()])
     monkeypatch.setattr(warm, "leave_jvm", lambda: None)

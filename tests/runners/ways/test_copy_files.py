@@ -1,4 +1,4 @@
-"""A parquet batch whose rows no stage changes is decided without a second pass, and its good rows are copied."""
+"""A parquet batch whose rows no stage changes is decided by its refused and filtered rows. Other rows are copied."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_rows_that_a_batch_changes_are_written_by_spark(
 def test_nothing_is_copied_if_spark_may_read_other_rows_than_arrow(
     place: Place, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark might judge fewer rows, or other moments."""
+    """Spark might judge fewer rows, or other timestamps."""
     landed(place)
     names = written(monkeypatch)
     with_setting(monkeypatch, setting, "true")

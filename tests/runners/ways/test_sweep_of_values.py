@@ -209,7 +209,7 @@ def test_an_unreadable_store_fails_no_run(place: Place, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("kind", ["files", "delta"])
-def test_a_table_in_a_store_that_takes_no_condition_is_refused(s3: S3, kind: Format) -> None:
+def test_a_table_in_a_store_without_conditional_writes_is_refused(s3: S3, kind: Format) -> None:
     """A commit there may replace another commit and lose values. The format `files` needs no condition."""
     url = StoreUrl(s3.make_url("claims"), s3.spark_settings)
     chain = StageChain.of([Claim(path=url, format=kind), Unclaim(path=url, format=kind)], {"memory": Memory()})

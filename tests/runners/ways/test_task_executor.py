@@ -280,7 +280,7 @@ def test_batches_that_are_written_together_have_separate_outcomes(
     assert {lane: each.way for lane, each in outcome.landed.items()} == {"a/0": "grouped", "a/1": "grouped"}
 
 
-def test_a_group_that_declined_is_not_tried_again_if_it_says_so(
+def test_a_group_that_declined_permanently_is_not_tried_again(
     executor: TaskExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error of its write is reported only the first time."""

@@ -56,7 +56,7 @@ def test_reading_creates_nothing(s3: S3, url: StoreUrl) -> None:
     assert {request.kind for request in s3.proxy.list_requests()} <= {"LIST", "GET", "HEAD"}
 
 
-def test_an_append_is_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_append_needs_two_requests(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are its file and its version. Some seconds after the last listing, the log is listed too."""
     ledger, now = DeltaLedger(url), 100.0
     monkeypatch.setattr(delta_ledger, "read_clock", lambda: now)
