@@ -1,7 +1,7 @@
-"""What a run is doing now: the task of each thread, since when, where in the code, and what Spark has to do.
+"""What a run is doing now: the task of each thread, since when, where in the code, and the work of Spark.
 
-A run pays for it with one entry in a dictionary for each task. Everything else is done when somebody asks, and for a
-run that takes long, in a thread beside.
+A run records each task in a dictionary. It does the rest only for a request, or in a background thread if it takes
+long.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from runners.running.stop import handle_signals
 from runners.state.background_writer import BackgroundWriter
 
 EVERY = 5.0
-"""After how many seconds of a run, and how often then, its activity is stored."""
+"""The seconds after which a run first stores its activity, and between later times."""
 _PATIENCE = 1.0
-"""How many seconds a run that ends waits for a file that is still being written."""
+"""The seconds that an ending run waits for a file that is still being written."""
 _ROOT = Path(__file__).resolve().parents[2]
 _CODE = tuple(f"{_ROOT / folder}{os.sep}" for folder in ("origins", "stages", "destinations", "runners"))
 _DOING: Mapping[type, str] = {
@@ -66,19 +66,19 @@ log = logging.getLogger("wherry")
 
 @dataclass(eq=False)
 class RunActivity:
-    """The tasks that the threads of one run are doing, while it is entered."""
+    """The current tasks of one run's threads. Other code sees them while this context is entered."""
 
     pipeline: str
     run: str
     folder: Path | None = None
-    """Where it is stored; None where the state has no folder."""
+    """The folder for the stored activity, or None if the state has no folder."""
     count_work: Callable[[], Mapping[str, int] | None] = lambda: None
-    """How many `jobs` and `tasks` Spark has to do for the run; None where that is not known. May block."""
+    """Returns the active `jobs` and `tasks` of the run in Spark, or None if they are unknown. May block."""
     list_runs: Callable[[], Collection[str]] = tuple
-    """The runs that have the pipeline."""
+    """Returns the runs that own the pipeline now."""
     clock: Clock = field(default_factory=Clock)
     _tasks: dict[int, tuple[Task, float]] = field(default_factory=dict)
-    """By thread, with the moment at which the task began."""
+    """The task of each thread, with the moment at which it began."""
 
     def __post_init__(self) -> None:
         self._looked = self.clock.elapsed()
@@ -101,7 +101,7 @@ class RunActivity:
                 _get_file(self.folder, self.run).unlink(missing_ok=True)
 
     def watch(self, process: Callable[[Task], Outcome]) -> Callable[[Task], Outcome]:
-        """The same work, which is seen here while it is done."""
+        """Return the same function, which records each task while it works on it."""
 
         def process_and_note(task: Task) -> Outcome:
             thread = threading.get_ident()
@@ -114,7 +114,7 @@ class RunActivity:
         return process_and_note
 
     def describe(self) -> dict[str, JSON]:
-        """`{"pipeline", "run", "process", "at", "threads", "spark"}`, the slowest thread first; Spark is not asked."""
+        """Return `pipeline`, `run`, `process`, `at`, `threads` (the slowest first) and `spark`, without asking Spark."""
         now, frames = self.clock.elapsed(), _list_frames()
         tasks = sorted(dict(self._tasks).items(), key=lambda item: item[1][1])
         return {
@@ -130,7 +130,7 @@ class RunActivity:
         }
 
     def store(self) -> None:
-        """Have it stored, unless that was done a moment ago; returns at once. For a thread that looks around anyway."""
+        """Have the activity stored in the background, unless that was done moments ago. Returns at once."""
         now = self.clock.elapsed()
         if self.folder is None or now - self._looked < EVERY or not (self._tasks or self._stored):
             return
@@ -138,11 +138,11 @@ class RunActivity:
         self._writer.put(now)
 
     def flush(self) -> None:
-        """Wait until what was to be stored is stored."""
+        """Wait until the pending activity is stored."""
         self._writer.flush(_PATIENCE)
 
     def _write(self, moments: Sequence[float]) -> None:
-        """First without Spark, which may be what the run waits for."""
+        """Store the activity without Spark's work first, because the run may be waiting for Spark."""
         assert self.folder is not None
         first, self._stored = not self._stored, True
         if first:
@@ -159,7 +159,7 @@ class RunActivity:
 
 
 def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
-    """Put the facts in the place of the run's earlier ones, all at once."""
+    """Replace the run's earlier facts with these in one atomic step."""
     folder.mkdir(exist_ok=True, mode=0o700)
     new = folder / f".{run}"
     new.write_text(json.dumps(facts), encoding="utf-8")
@@ -167,7 +167,7 @@ def write_activity(folder: Path, run: str, facts: Mapping[str, Json]) -> None:
 
 
 def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping[str, Json]]:
-    """The facts of these runs, as far as they wrote some that this version can read."""
+    """Return the facts of these runs. A run without facts that this version can read is left out."""
     found = {}
     for run in runs:
         try:
@@ -181,7 +181,7 @@ def read_activities(folder: Path, runs: Collection[str]) -> Mapping[str, Mapping
 
 
 def _list_parts(facts: Any) -> Iterator[tuple[Any, set[str]]]:
-    """What is shown of the facts, each with the keys that it needs."""
+    """Yield the parts of the facts that are shown, each with the keys that it needs."""
     for thread in facts["threads"]:
         yield thread, {"doing", "batches", "rows", "seconds", "place"}
         yield from ((batch, {"lane", "number"}) for batch in thread["batches"])
@@ -190,7 +190,7 @@ def _list_parts(facts: Any) -> Iterator[tuple[Any, set[str]]]:
 
 
 def sweep_activities(folder: Path, runs: Collection[str]) -> None:
-    """Remove what runs left that were killed: all but these."""
+    """Remove the files of all other runs, which were killed."""
     for file in folder.glob("*.json"):
         if file.stem not in runs:
             file.unlink(missing_ok=True)
@@ -212,12 +212,12 @@ def _describe_task(task: Task) -> dict[str, JSON]:
 
 
 def _list_frames() -> Mapping[int, FrameType]:
-    """Where each thread is."""
-    return sys._current_frames()  # noqa: SLF001 -- there is no other way to see another thread
+    """Return the current frame of each thread."""
+    return sys._current_frames()  # noqa: SLF001 -- Python has no other way to see another thread
 
 
 def find_place(frame: FrameType | None) -> str:
-    """The line of our code in which this frame is, or its nearest caller. Empty where no caller is ours."""
+    """Return the line of Wherry's code at this frame or its nearest caller. Empty if no caller is Wherry's code."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_CODE) and name != __file__:
@@ -228,10 +228,10 @@ def find_place(frame: FrameType | None) -> str:
 
 @contextlib.contextmanager
 def tell_on_signal() -> Iterator[None]:
-    """While in here SIGUSR1 logs what the runs of this process are doing, and changes nothing.
+    """Log what the runs of this process are doing on each SIGUSR1, until the context ends. It changes nothing.
 
-    Only the main thread can listen, and only where the system has this signal. The handler asks a thread that waits,
-    since a handler may interrupt any call.
+    Only the main thread can listen, and only on a system with this signal. The handler passes the request to a waiting
+    thread, because a handler may interrupt any call.
     """
     number = getattr(signal, "SIGUSR1", None)
     if number is None or threading.current_thread() is not threading.main_thread():
@@ -243,7 +243,7 @@ def tell_on_signal() -> Iterator[None]:
         while asked.get() is not None:
             try:
                 _log_activities()
-            except Exception as error:  # noqa: BLE001 -- the edge of the thread: a look at the run must not end it
+            except Exception as error:  # noqa: BLE001 -- the edge of the thread: an error here must not end the run
                 _log(f"what the runs are doing is unknown: {type(error).__name__}: {error}")
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -259,7 +259,7 @@ def tell_on_signal() -> Iterator[None]:
 
 
 def _log_activities() -> None:
-    """A line for each thread at work; then, since it may block, one for Spark."""
+    """Log a line for each thread at work, and then one for Spark, because asking Spark may block."""
     live = list(_LIVE)
     main = find_place(_list_frames().get(threading.main_thread().ident or 0))
     if not live:

@@ -1,4 +1,4 @@
-"""Which stages put the rows of a batch together, by Spark's plan, and where that would give a wrong table."""
+"""Find stages that combine several rows of a batch, by Spark's plan. Refuse them if the table would be wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from stages.rows import StraightRows
 
 ROWS = HIDDEN + "rows"
-"""What the rows that enter a stage are called in the plan of that stage."""
+"""The name of a stage's input rows in the plan of that stage."""
 _WORDS = {
     "Aggregate": "an aggregate",
     "Window": "a window function",
@@ -37,7 +37,7 @@ _WORDS = {
     "Intersect": "an INTERSECT",
     "Except": "an EXCEPT",
 }
-"""The name of a plan's node that needs several rows. In Spark's plan a rollup, a cube and a pivot are aggregates."""
+"""The names of plan nodes that combine several rows. In Spark's plan a rollup, a cube and a pivot are aggregates."""
 _KEEPS = {
     "LeftOuter": (True, False),
     "LeftSemi": (True, False),
@@ -45,7 +45,7 @@ _KEEPS = {
     "RightOuter": (False, True),
     "FullOuter": (True, True),
 }
-"""Of which sides a join gives rows that the other side only picks or completes."""
+"""By type of join, whether it gives rows of the left and the right side that the other only selects or completes."""
 _OF_GROUPS = re.compile(r"(?:Flat)?Map(?:Co)?Groups\w*")
 _LINE = re.compile(r"((?:[: ] {2})*)([:+])- (\w+)(.*)")
 _BEGINS, _ENDS = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
@@ -53,7 +53,7 @@ _BEGINS, _ENDS = "== Analyzed Logical Plan ==", "== Optimized Logical Plan =="
 
 @dataclass(frozen=True, kw_only=True)
 class SplitReason:
-    """Why rows that belong together may come in several batches, and what a person can do about it."""
+    """Why rows that belong together may come in several batches, and how a person can change that."""
 
     why: str
     remedy: str
@@ -62,7 +62,7 @@ class SplitReason:
 def list_splits(
     pipeline: PipelineSpec, origin: Origin, line: StageChain, *, follow: bool = False, again: SplitReason | None = None
 ) -> Sequence[SplitReason]:
-    """Why the destinations of this origin may get several batches in a run; nothing if they surely get one."""
+    """Return why the destinations of this origin may get several batches in a run. Empty if they surely get one."""
     destinations = [each for each in pipeline.every_destination if each.name in line.branches]
     sharing = [
         each
@@ -116,13 +116,13 @@ def check_mixing(
     again: SplitReason | None = None,
     only: str | None = None,
 ) -> Mapping[str, Sequence[str]]:
-    """What a person should know of stages that see one batch at a time: sentences by origin. Reads no row.
+    """Return warnings about stages that see one batch at a time, by origin. Reads no row.
 
-    Raises `SplitAggregate` where such a stage stands before a destination that is replaced and may get several batches:
-    the first would replace the table, and the results of the others would be appended. `again` says that old rows are
-    carried again, and `only` names the one destination that gets them.
+    Raises `SplitAggregate` if such a stage comes before a destination that is replaced and may get several batches. The
+    first batch would replace the table, and the results of the others would be appended.
 
-    Spark is asked about stages that `may_mix`, and only where several batches may come.
+    `again` is set if old rows are processed again. `only` names the one destination that gets them. Wherry asks Spark
+    only about stages that `may_mix`, and only if several batches may come.
     """
     found: dict[str, Sequence[str]] = {}
     for name, origin in pipeline.origins_by_name.items():
@@ -156,10 +156,10 @@ def _check_replaced(
 
 
 def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Sequence[SplitReason]) -> Iterator[str]:
-    """The warnings about a `deduplicate` before a destination that is replaced.
+    """Yield warnings about a `deduplicate` stage before a destination that is replaced.
 
-    Its documentation says that it looks at one batch. So it is reported here and not refused; before other
-    destinations it is not reported.
+    Wherry does not refuse this stage, because its documentation says that it looks at one batch. For other destinations
+    there is no warning.
     """
     for destination in pipeline.every_destination if splits else ():
         own = line.branches.get(destination.name or "") if destination.replaces else None
@@ -172,9 +172,10 @@ def warn_of_deduplicates(pipeline: PipelineSpec, line: StageChain, splits: Seque
 
 
 def find_mixing_stages(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, str]:
-    """The stages whose analysed plan puts rows of a batch together, by name, with what they have for it. Reads no row.
+    """Return the stages that combine several rows of a batch, by name, with a description of how. Reads no row.
 
-    Each stage is applied to no rows with the columns that reach it, so that its plan is all its own.
+    Wherry applies each stage alone to an empty frame with the columns that reach it. So the analysed plan is the plan
+    of that stage only.
     """
     from pyspark.sql.types import StructType
 
@@ -205,7 +206,7 @@ def _make_empty_rows(spark: SparkSession, schema: StructType) -> StraightRows:
 
 
 def _plan(frame: DataFrame) -> str:
-    """What Spark says of the frame; without rows the optimizer leaves all tables that the stage asks alone."""
+    """Return Spark's plans for the frame. `WHERE false` keeps the optimizer from reading tables of the stage."""
     explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame} WHERE false", frame=frame)
     return str(explained.collect()[0][0])
 
@@ -216,23 +217,25 @@ class _PlanNode:
 
     name: str
     text: str
-    """What stands behind the name."""
+    """The text after the name."""
     depth: int
     inputs: list[_PlanNode] = field(default_factory=list)
     subqueries: list[_PlanNode] = field(default_factory=list)
-    """The plans of queries that stand in its expressions."""
+    """The plans of the queries in its expressions."""
     ended: set[int] = field(default_factory=set)
-    """The depths of the nodes below it of which the last has come."""
+    """The depths below it at which no further node can come."""
 
 
 def describe_mixing(plan: str) -> Sequence[str]:
-    """What in an analysed plan (`EXPLAIN EXTENDED`) puts several of the rows called `ROWS` together, in words. Where
-    Spark shows no plan, because the optimizer already met an error, nobody can say that nothing does.
+    """Describe the nodes of an analysed plan (`EXPLAIN EXTENDED`) that combine several of the rows called `ROWS`.
 
-    Only the names of nodes count, and only of nodes that these rows reach: an aggregate of another table, or of the
-    items of one row, does not depend on the batch. These do: aggregates, windows, DISTINCT, LIMIT and OFFSET, INTERSECT
-    and EXCEPT, functions of groups, subqueries over the rows, and joins with themselves or that keep rows of another
-    table. A sort leaves the rows as they are. A UNION with another table, which each batch repeats, is not counted.
+    If Spark shows no plan because the optimizer failed, the result names that. Such a plan may combine rows.
+
+    Only the names of nodes that these rows reach count. An aggregate of another table, or of the items of one row, does
+    not depend on the batch. These nodes count: aggregates, windows, DISTINCT, LIMIT and OFFSET, INTERSECT and EXCEPT,
+    functions of groups, and subqueries over the rows. Joins count if they join the rows with themselves or keep rows of
+    another table. A sort does not count, because it changes no row. A UNION with another table, which each batch
+    repeats, does not count.
     """
     if _BEGINS not in plan:
         return ("a plan that Spark cannot show",)
@@ -242,9 +245,9 @@ def describe_mixing(plan: str) -> Sequence[str]:
     found: dict[str, None] = {}
 
     def reaches(node: _PlanNode) -> bool:
-        """Whether the rows reach this node; notes what puts them together at it or below."""
+        """Whether the rows reach this node. Records the nodes that combine them, at this node or below."""
         if node.name == "CTERelationDef":
-            return False  # counts where it is asked for
+            return False  # its references count instead
         if node.name in ("CTERelationRef", "UnionLoopRef"):
             number = _get_number(node)
             if number not in known:
@@ -273,7 +276,7 @@ def describe_mixing(plan: str) -> Sequence[str]:
 
 
 def _parse_plan(plan: str) -> _PlanNode:
-    """The analysed plan. Lines that do not fit where they stand are no nodes, but pieces of a text with line breaks."""
+    """Parse the analysed plan. A line that does not fit its position is part of a text with line breaks, not a node."""
     root = _PlanNode(name="", text="", depth=0)
     path = [root]
     for line in plan.partition(_BEGINS)[2].rpartition(_ENDS)[0].splitlines():

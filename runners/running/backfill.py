@@ -1,4 +1,4 @@
-"""Carrying again what was carried before, in lanes of its own beside the pipeline's progress."""
+"""A backfill: past batches are processed again, in separate lanes beside the pipeline's progress."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from runners.state.journal import Journal
 from runners.ways.stage_chain import name_destinations
 
 Bound: TypeAlias = "int | datetime"
-"""A batch's number in its lane, or when its offset was committed."""
+"""The number of a batch in its lane, or the time at which its offset was committed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backfill:
-    """Which of the batches that were carried are carried again, and where to."""
+    """The past batches to process again, and their destinations."""
 
     start: Bound | None = None
-    """The first of them, inclusive; by default the first that there was."""
+    """The first of these batches, inclusive; by default the first batch of the lane."""
     end: Bound | None = None
-    """The last of them, inclusive; by default the last that there was when it began."""
+    """The last of these batches, inclusive; by default the last batch when the backfill began."""
     only: str | None = None
-    """The one destination that gets them; by default all."""
+    """The only destination that gets them; by default all destinations."""
     lane: str | None = None
-    """The one lane of which it is; by default all."""
+    """The only lane to process again; by default all lanes."""
     again: bool = False
-    """Whether destinations get batches once more that they have already, by the ledger."""
+    """Whether a destination gets a batch again that it already has according to the ledger."""
     reason: str
 
     def __post_init__(self) -> None:
@@ -47,14 +47,14 @@ class Backfill:
 
     @property
     def key(self) -> str:
-        """What is the same for two calls that mean the same backfill."""
+        """A text that is equal for two calls of the same backfill."""
         lane = () if self.lane is None else (self.lane,)
         return "|".join("" if each is None else str(each) for each in (self.start, self.end, self.only, *lane))
 
     def make_source(self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal) -> BatchPlanner:
-        """What a run of it plans from, where one of the pipeline would plan from `make_source`.
+        """Return the planner for a run of this backfill, in place of the pipeline's planner `source`.
 
-        It goes on where an earlier run of the same backfill ended.
+        It continues after an earlier run of the same backfill.
         """
         self._check(source.destinations, journal)
         begun = self._find_begun(pipeline, journal) or self._begin(journal)
@@ -81,7 +81,7 @@ class Backfill:
         return replace(source, destinations=(self.only,) if self.only else source.destinations, feeds=feeds)
 
     def list_left(self, pipeline: PipelineSpec, journal: Journal) -> Mapping[str, Sequence[PastBatch]]:
-        """The batches that it has not carried yet, lane by lane, each with the destinations that lack it."""
+        """Return the batches that it has not processed yet, by lane, each with the destinations that lack it."""
         self._check(list(name_destinations(pipeline.every_destination)), journal)
         known = self._find_begun(pipeline, journal)
         if known is None:
@@ -106,7 +106,7 @@ class Backfill:
     def _list_past(
         self, pipeline: PipelineSpec, journal: Journal, until: datetime, *, again: bool
     ) -> Mapping[str, Sequence[PastBatch]]:
-        """The batches in its range, lane by lane, as they were at this time."""
+        """Return the batches in its range, by lane, as they were at this time."""
         settled = [each for each in journal.list_settled() if _from(each, until) <= 0]
         destinations = name_destinations(pipeline.every_destination)
         today = resolve_names(destinations)
@@ -130,7 +130,7 @@ class Backfill:
         return found
 
     def select_batches(self, carried: Sequence[Settled], until: datetime) -> Mapping[str, Sequence[Settled]]:
-        """The batches that it holds, lane by lane, in their order; none that was committed later than `until`."""
+        """Return the batches of this backfill in order, by lane, without batches that were committed after `until`."""
         lanes: dict[str, list[Settled]] = {}
         for batch in sorted(carried, key=lambda batch: batch.number):
             begun = self.start is None or _from(batch, self.start) >= 0
@@ -154,7 +154,7 @@ class Backfill:
             )
 
     def _find_begun(self, pipeline: PipelineSpec, journal: Journal) -> BegunBackfill | None:
-        """The same backfill that has begun and is not complete."""
+        """Return the same backfill if it has begun and is not complete."""
         known = journal.state.backfills.get(self.key)
         if known is None or (self.again and not known.get("again", True)):
             return None
@@ -170,13 +170,13 @@ class Backfill:
 
 @dataclass(frozen=True, kw_only=True)
 class PastBatch:
-    """A batch of the past, and which destinations a backfill brings it to."""
+    """A past batch, and the destinations to which a backfill brings it."""
 
     settled: Settled
     lacking: Sequence[str]
     """The destinations that get it."""
     having: Sequence[str]
-    """The destinations that have it already, by the ledger."""
+    """The destinations that already have it according to the ledger."""
 
     @staticmethod
     def of(settled: Settled, asked: Sequence[str], had: Collection[str], *, again: bool) -> PastBatch:
@@ -186,8 +186,10 @@ class PastBatch:
 
 
 def _check_ends(lane: str, batches: Sequence[PastBatch]) -> None:
-    """Raises `Refusal` where two batches end alike, after the lane was set back: an offset says how far a backfill is,
-    and the batches between them would be left out."""
+    """Raises `Refusal` if two batches end at the same offset, because the lane was set back.
+
+    An offset is the progress of a backfill, so it would skip the batches between the two.
+    """
     seen: dict[str, PastBatch] = {}
     for batch in batches:
         before = seen.setdefault(_make_key(batch.settled.span["end"]), batch)
@@ -202,12 +204,12 @@ def _check_ends(lane: str, batches: Sequence[PastBatch]) -> None:
 
 
 class PastBacklog(Backlog):
-    """Spans that were carried before, just as they were then."""
+    """The unchanged spans of past batches."""
 
     def __init__(self, spans: Mapping[str, Sequence[Span]], left_out: Collection[str] = ()) -> None:
         self._spans = spans
         self._left_out = left_out
-        """The ends of the spans that are not carried again."""
+        """The ends of the spans that are not processed again."""
         self._next = {lane: {_make_key(span.end): at + 1 for at, span in enumerate(own)} for lane, own in spans.items()}
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
@@ -217,9 +219,9 @@ class PastBacklog(Backlog):
 
 
 def parse_bound(text: str, *, last: bool = False) -> Bound:
-    """A bound as it is typed: a number, or a time such as 2026-01-31T06:00 (UTC). Raises ValueError.
+    """Parse a bound: a number, or a time such as 2026-01-31T06:00 (UTC). Raises `ValueError`.
 
-    A day without a time is its beginning, and as the `last` bound its end.
+    A day without a time means its beginning; as the `last` bound it means its end.
     """
     if text.isdecimal():
         return int(text)
@@ -230,7 +232,7 @@ def parse_bound(text: str, *, last: bool = False) -> Bound:
 
 
 def _from(batch: Settled, bound: Bound) -> int:
-    """Below zero for a batch before the bound, above it for one behind it."""
+    """Return a number below zero for a batch before the bound, and above zero for a batch after it."""
     if isinstance(bound, int):
         return batch.number - bound
     apart = datetime.fromisoformat(batch.at) - bound
@@ -238,7 +240,7 @@ def _from(batch: Settled, bound: Bound) -> int:
 
 
 def _select_behind(batches: Sequence[PastBatch], offset: JSON) -> Sequence[PastBatch]:
-    """The batches behind the one that ended at the offset; all of them where none is carried yet."""
+    """Return the batches after the batch that ended at the offset, or all batches if none was processed yet."""
     done = [
         at
         for at, batch in enumerate(batches)

@@ -52,35 +52,37 @@ _LETTERS = (
     "replays"
 )
 _FIRST_JUDGED, _MORE_JUDGED = 20_000, 8
-"""How many of the newest rows are judged first, and how much larger each following part is."""
+"""The number of the newest rows that Wherry checks first, and the factor by which each later part is larger."""
 OLDEST_FIRST = "ORDER BY nacked_at, lane, number, position, id"
-"""How a query gives the rows that were refused first before others."""
+"""The SQL that sorts rows by the time of their refusal, the oldest first."""
 _COLUMNS = ", ".join(column.split(" ")[0] for column in DLQ_COLUMNS.split(", "))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A choice of rows in the DLQ: those that meet all conditions, by default every row."""
+    """A choice of rows in the DLQ: the rows that meet all conditions, by default every row."""
 
     ids: tuple[str, ...] = ()
     code: str = ""
     stage: str = ""
-    """The stage that refused them, or the destination."""
+    """The stage or the destination that refused the rows."""
     column: str = ""
-    """The column that the message names, in any case of letters."""
+    """A column that the message names. Case does not matter."""
     file: str = ""
-    """The file that they were in: its name, its whole path, or a pattern such as `2026-*.csv`."""
+    """The file of the rows: its name, its whole path, or a pattern such as `2026-*.csv`."""
     where: str = ""
     """A condition in Spark's SQL over the columns of the DLQ. NULL counts as false."""
     since: datetime | None = None
-    """Rows that were refused then or later. A time without a zone is in UTC."""
+    """Choose rows that were refused at this time or later. A time without a zone is in UTC."""
     until: datetime | None = None
-    """Rows that were refused before."""
+    """Choose rows that were refused before this time."""
     values: tuple[str, ...] = ()
-    """Rows that have these values, as they were read or as their stage got them: each is `COLUMN=VALUE`. The value may
-    be a pattern such as `*@shop.example`; `NULL` is one as well."""
+    """Choose rows that have all these values, as they were read or as their stage got them.
+
+    Each is `COLUMN=VALUE`. The value may be a pattern such as `*@shop.example`, or `NULL`.
+    """
     text: str = ""
-    """Rows that have this text in a value or in their message, in any case of letters."""
+    """Choose rows that have this text in a value or in their message. Case does not matter."""
 
     @property
     def chooses_all(self) -> bool:
@@ -88,14 +90,14 @@ class Choice:
         return self == Choice()
 
     def json(self) -> dict[str, JSON]:
-        """As the ledger keeps it."""
+        """Return the form that the ledger keeps."""
         moments = {
             name: at and convert_to_utc(at).isoformat() for name, at in (("since", self.since), ("until", self.until))
         }
         return {**vars(self), "ids": list(self.ids), "values": list(self.values), **moments}
 
     def covers(self, moment: datetime) -> bool:
-        """Whether rows can be chosen that were refused then."""
+        """Whether it can choose rows that were refused at this moment."""
         at = convert_to_utc(moment)
         return (not self.since or at >= convert_to_utc(self.since)) and (
             not self.until or at < convert_to_utc(self.until)
@@ -103,7 +105,7 @@ class Choice:
 
     @staticmethod
     def of(body: Mapping[str, JSON]) -> Choice:
-        """From the ledger."""
+        """Return the choice from the form that the ledger keeps."""
         moments = {name: datetime.fromisoformat(body[name]) for name in ("since", "until") if body.get(name)}
         known = {each.name: body[each.name] for each in fields(Choice) if each.name in body}
         lists = {name: tuple(body.get(name, ())) for name in ("ids", "values")}
@@ -112,23 +114,23 @@ class Choice:
     def select_letters(
         self, dlq: Destination, spark: Callable[[], SparkSession], decided: Container[str]
     ) -> list[Letter]:
-        """The chosen rows of the DLQ that wait, the oldest first. Otherwise as `list_letters`."""
+        """Return the chosen rows of the DLQ that wait, the oldest first. Otherwise it works as `list_letters`."""
         return [letter for letter in self.list_letters(dlq, spark) if letter.id not in decided]
 
     def list_letters(self, dlq: Destination, spark: Callable[[], SparkSession]) -> list[Letter]:
-        """The chosen rows of the DLQ, the oldest first.
+        """Return the chosen rows of the DLQ, the oldest first.
 
-        Without Spark where there is no `where` and the DLQ lies on this machine. Raises `Refusal` for an id that is
-        not there, and for a `where` that Spark does not understand.
+        It needs no Spark if `where` is empty and the DLQ is on this machine. Raises `Refusal` for an id that the DLQ
+        does not have, and for a `where` that Spark does not understand.
         """
         return [Letter.of(row) for row in self.list_rows(dlq, spark, _LETTERS, then=OLDEST_FIRST)]
 
     def list_newest(
         self, dlq: Destination, spark: Callable[[], SparkSession], most: int, *, but: frozenset[str] = frozenset()
     ) -> list[str]:
-        """The ids of the chosen rows that were refused last, the newest first; none of them is one of `but`.
+        """Return the ids of the chosen rows that were refused last, the newest first, without the ids in `but`.
 
-        Where SQL does not judge all rows, it reads the newest first, and older ones only while rows are lacking.
+        If SQL cannot check all conditions, it reads the newest rows first, and older rows only until it has enough.
         """
         order = f"ORDER BY {NEWEST} LIMIT {most + len(but)}" if not self._judged_columns else ""
         names = [each.split(" ")[0] for each in NEWEST.split(", ")]
@@ -143,7 +145,7 @@ class Choice:
         return [row["id"] for row in found]
 
     def _list_windows(self, dlq: Destination, spark: Callable[[], SparkSession]) -> Sequence[str]:
-        """Return conditions that part the DLQ by time, the newest rows first, in parts of growing size."""
+        """Return conditions that divide the DLQ by time, the newest rows first, in parts of growing size."""
         windows: list[str] = []
         until, rows, most = "true", 0, _FIRST_JUDGED
         for table in self._query(dlq, spark, "nacked_at, count(*) AS n", then="GROUP BY nacked_at ORDER BY 1 DESC"):
@@ -158,15 +160,17 @@ class Choice:
     def list_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
     ) -> Iterator[Mapping[str, Any]]:
-        """The rows of `stream_rows`, one by one."""
+        """Return the rows of `stream_rows`, one by one."""
         tables = self.stream_rows(dlq, spark, columns, where=where, then=then)
         return (row for table in tables for row in to_python_rows(table))
 
     def stream_rows(
         self, dlq: Destination, spark: Callable[[], SparkSession], columns: str, *, where: str = "", then: str = ""
     ) -> Iterator[pyarrow.Table]:
-        """These columns of the chosen rows, in tables of bounded size. `where` is a further condition, and `then`
-        stands behind all of them. Raises as `list_letters` does."""
+        """Yield these columns of the chosen rows, in tables of bounded size.
+
+        `where` is a further condition. `then` is SQL after all conditions. Raises as `list_letters` does.
+        """
         if self.file:
             found = (part for table in self._query(dlq, spark, "DISTINCT part") for part in table["part"].to_pylist())
             parts = [part for part in found if _is_file(part or "", self.file)]
@@ -213,7 +217,7 @@ class Choice:
             ) from error
 
     def _check_ids(self, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
-        """Raises `Refusal` for an id that is not there."""
+        """Raises `Refusal` for an id that the DLQ does not have."""
         conditions = [match_ids(self.ids) if self._names_ids else match_plans(self.ids)]
         conditions += [f"(\n{self.where}\n)"] if self.where else []
         tables = self._query(dlq, spark, "id", conditions)
@@ -228,12 +232,12 @@ class Choice:
 
     @property
     def _names_ids(self) -> bool:
-        """Whether its ids can be listed in a query."""
+        """Whether a query can list its ids."""
         return 0 < len(self.ids) <= MOST_LISTED
 
     @property
     def _judged_columns(self) -> Sequence[str]:
-        """The columns by which rows must be judged here, since SQL does not say all that is meant."""
+        """The columns that Wherry must check itself, because SQL cannot express the whole condition."""
         asked = {
             "id": bool(self.ids) and not self._names_ids,
             "part": bool(self.file),
@@ -243,7 +247,7 @@ class Choice:
         return [name for name, is_asked in asked.items() if is_asked]
 
     def _list_conditions(self) -> Iterator[str]:
-        """SQL that is true for every chosen row, and for few others."""
+        """Yield SQL conditions that are true for every chosen row, and for few others."""
         if self.ids:
             yield match_ids(self.ids) if self._names_ids else match_plans(self.ids)
         if self.code:
@@ -265,7 +269,7 @@ class Choice:
                 yield _contain(("`row`", "original"), pieces)
 
     def _is_meant(self, row: Mapping[str, JSON], ids: Container[str]) -> bool:
-        """Whether a row is chosen, as far as SQL does not say it."""
+        """Whether the row meets the conditions that SQL cannot check."""
         return (
             (not ids or row["id"] in ids)
             and (not self.file or _is_file(row["part"] or "", self.file))
@@ -288,12 +292,12 @@ class Choice:
 
 @lru_cache(maxsize=10_000)
 def _list_named(message: str) -> Sequence[str]:
-    """Return the columns that a message names, in small letters. The same messages come again and again."""
+    """Return the columns that a message names, in lower case. Cached, because messages repeat."""
     return [name.lower() for name in parse_message(message).columns]
 
 
 class _Number(str):
-    """A number, as JSON has it."""
+    """A number in the spelling of its JSON."""
 
 
 def _has_value(payload: JSON, wanted: str) -> bool:
@@ -303,7 +307,7 @@ def _has_value(payload: JSON, wanted: str) -> bool:
 
 
 def _find_values(row: JSON, column: str) -> Iterator[JSON]:
-    """What stands in this column, or field such as `buyer.email`; also in each of a list."""
+    """Yield the values of this column, or of a field such as `buyer.email`. Looks into each item of a list."""
     if isinstance(row, list):
         for each in row:
             yield from _find_values(each, column)
@@ -331,7 +335,7 @@ def _parse_number(text: str) -> Decimal | None:
 
 
 def _list_pieces(wanted: str) -> Sequence[str]:
-    """Return texts of which the JSON of a row with this value has at least one; empty if unknown."""
+    """Return texts of which the JSON of every row with this value contains at least one. Empty if no text is known."""
     digits = wanted.removeprefix("-")
     if re.fullmatch("0|[1-9][0-9]*", digits):
         return digits, f"{digits[0]}.{digits[1:].rstrip('0') or '0'}e"  # a large number may be written as 1.7E7
@@ -344,12 +348,12 @@ def _list_pieces(wanted: str) -> Sequence[str]:
 
 
 def _is_same_in_json(text: str) -> bool:
-    """Whether each value that contains this text does so in JSON too, and in small letters the same way for all."""
+    """Whether the text looks the same in JSON, and every engine gives it the same lower case."""
     return all(each.isprintable() and each < "\u0100" and each not in '"\\' for each in text)
 
 
 def _contain(columns: Sequence[str], pieces: Sequence[str]) -> str:
-    """SQL that is true where one of the columns contains one of the pieces, which are in small letters."""
+    """Return SQL that is true if one of the columns contains one of the pieces, which are in lower case."""
     every = [f"contains(lower({column}), {quote_in_hex(piece)})" for column in columns for piece in pieces]
     return f"({' OR '.join(every)})"
 
@@ -365,7 +369,7 @@ def _is_file(part: str, wanted: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Letter:
-    """A row of the DLQ, as far as it must be known to carry it again."""
+    """A row of the DLQ, with the facts that a replay needs."""
 
     id: str
     origin: str
@@ -374,23 +378,23 @@ class Letter:
     code: str = ""
     delivered_to: tuple[str, ...] = ()
     kind: str | None = None
-    """What tells apart rows that were read with different schemas; None where the row as it was read was not kept."""
+    """A text that differs for rows that were read with different schemas, or None if the original row was not kept."""
     message: str = ""
     part: str = ""
-    """The file that it was in."""
+    """The file of the row."""
     nacked_at: datetime = datetime(1970, 1, 1)
     replays: str = ""
-    """The id of the row of which this is the replay that was refused again."""
+    """The id of the replayed row, if this row is its second refusal."""
 
     @staticmethod
     def of(row: Mapping[str, JSON]) -> Letter:
-        """From the columns of the DLQ."""
+        """Return the letter from the columns of the DLQ."""
         texts = {name: row[name] or "" for name in ("code", "message", "part", "replays")}
         return Letter(**{**row, **texts, "delivered_to": tuple(row["delivered_to"] or ())})
 
 
 MOST_MESSAGES = 100_000
-"""So many different refusals of a run are looked at for its report; of more, the most frequent."""
+"""The number of different refusals of a run that its report considers. The most frequent are considered first."""
 _OF_RUN = (
     "SELECT code, stage, destination, message, part, count(*) AS alike, min(id) AS id FROM {{table}} WHERE run = {run} "
     "GROUP BY code, stage, destination, message, part ORDER BY alike DESC, message, part LIMIT {most}"
@@ -402,11 +406,11 @@ _EXAMPLES = "SELECT id, stage, message, `row`, original FROM {{table}} WHERE id 
 def count_causes_of_report(
     report: Report, dlq: Destination, spark: Callable[[], SparkSession], protection: Protection
 ) -> Causes:
-    """Why the run refused rows. Where the DLQ cannot tell, a warning says so; the run does not fail."""
+    """Return why the run refused rows. If the DLQ cannot be read, Wherry logs a warning, and the run does not fail."""
     if report.nacked <= report.discarded or not isinstance(dlq, Delta):
         return Causes()
     if report.error is not None and dlq.folder is None:
-        return Causes()  # Spark may be what failed
+        return Causes()  # perhaps Spark failed
     try:
         return count_causes_of_run(dlq, spark, report.run, protection).keep_first(MOST_REPORTED)
     except Exception as error:  # noqa: BLE001 -- the run is done, and its report is not written yet
@@ -418,7 +422,7 @@ def count_causes_of_report(
 def count_causes_of_run(
     dlq: Destination, spark: Callable[[], SparkSession], run: str, protection: Protection = Protection()
 ) -> Causes:
-    """Why the rows were refused that are in the DLQ from this run; the values of protected columns are masked."""
+    """Return why this run refused the rows that the DLQ has from it. Values of protected columns are masked."""
     counter = CauseCounter()
     of_run = quote_text(run)
     rows = query_dlq(dlq, spark, _OF_RUN.format(run=of_run, most=MOST_MESSAGES))
@@ -433,7 +437,7 @@ def count_causes_of_run(
 def mask_causes(
     dlq: Destination, spark: Callable[[], SparkSession], counter: CauseCounter, protection: Protection
 ) -> None:
-    """Mask the counted causes, so that no value of a protected column stands in them, also not under another name."""
+    """Mask the counted causes, so that they show no value of a protected column, even under another name."""
     if protection:
         known = read_examples(dlq, spark, [cause.sample for cause in counter.count().found], protection)
         counter.put_messages({sample: row["message"] for sample, row in known.items()})
@@ -442,13 +446,13 @@ def mask_causes(
 def read_examples(
     dlq: Destination, spark: Callable[[], SparkSession], ids: Iterable[str], protection: Protection
 ) -> Mapping[str, JSON]:
-    """These rows of the DLQ by their ids, masked: `message` and `row`."""
+    """Return the masked `message` and `row` of these rows of the DLQ, by id."""
     listed = ", ".join(sorted({quote_text(each) for each in ids}))
     rows = query_dlq(dlq, spark, _EXAMPLES.format(ids=listed)) if listed else []
     return {row["id"]: protection.mask_nack(_decode(row)) for row in rows}
 
 
 def _decode(row: Mapping[str, JSON]) -> Mapping[str, JSON]:
-    """The row with its payload as values."""
+    """Return the row with its payload as values."""
     original = row["original"]
     return {**row, "row": json.loads(row["row"]), "original": json.loads(original) if original is not None else None}

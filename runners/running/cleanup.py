@@ -1,6 +1,6 @@
-"""What a run deletes: old rows of the DLQ, old filtered rows, and prepared rows and large values that are not used.
+"""What a run deletes: old rows of the DLQ, old filtered rows, and unused prepared rows and large values.
 
-What goes wrong costs space only. It is logged, and a later run tries again.
+An error here only costs space. Wherry logs it, and a later run tries again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("wherry")
 
 @dataclass
 class Cleanup:
-    """Deletes what a pipeline has kept for long enough."""
+    """Deletes data that a pipeline has kept for long enough."""
 
     pipeline: PipelineSpec
     place: StateLocation
@@ -47,7 +47,7 @@ class Cleanup:
     filtered: Delta
     clock: Clock
     _dropped: float | None = None
-    """When it last deleted old filtered rows."""
+    """The time at which it last deleted old filtered rows."""
 
     def delete_dead_letters(self, journal: Journal, spark: SparkSession) -> None:
         """Delete DLQ rows that were replayed or discarded, and were refused longer ago than `dlq.retain` says."""
@@ -101,7 +101,7 @@ class Cleanup:
 
 
 def _match_old(retain: Mapping[str, float], now: datetime) -> str:
-    """SQL that is true for rows which were refused longer ago than the period of their code."""
+    """Return SQL that is true for rows that were refused longer ago than the period of their code."""
     before = {
         code: f"timestamp {quote_text((now - timedelta(seconds=kept)).isoformat())}" for code, kept in retain.items()
     }

@@ -1,5 +1,4 @@
-"""What changed between two runs: whether the state still fits the definition, and what a person decides where none
-can know."""
+"""Whether the state still fits a changed definition, and what a person decides if Wherry cannot know."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Recognises = Callable[[str], bool]
-"""Whether the state knows this origin or destination, also from another place. What is stored there decides."""
+"""Whether the state knows this origin or destination, even if its place changed. The stored content decides."""
 
 
 def make_recogniser(
     pipeline: PipelineSpec, destinations: Mapping[str, Destination], journal: Journal, spark: SparkSession
 ) -> Recognises:
-    """What looks at a place for what the state knows of it."""
+    """Return a function that looks in a place for content that the state knows."""
     state, origins = journal.state, pipeline.origins_by_name
 
     def recognise(name: str) -> bool:
@@ -59,8 +58,10 @@ def check_layout(
     ruling: OperatorOverrides,
     recognises: Recognises = lambda name: False,
 ) -> None:
-    """Raises `Refusal` when the definition reads or writes in other places than the state remembers. A place that moved
-    together with the state, or that is recognised, is the same one."""
+    """Raises `Refusal` if the definition reads or writes in other places than the state remembers.
+
+    A place counts as the same if it moved together with the state, or if `recognises` finds its content.
+    """
     origins = pipeline.origins_by_name
     home, elsewhere = _DefinitionHome.of(pipeline, state.opened), list[_MovedPlace]()
     salts = mark_salts(pipeline)
@@ -92,7 +93,7 @@ def check_newest(
     opened: Mapping[str, OpenDestination],
     ruling: OperatorOverrides,
 ) -> None:
-    """Raises `LedgerError` when a destination has a batch that the ledger never planned: it is not the newest one."""
+    """Raises `LedgerError` if a destination has a batch that the ledger never planned: the ledger is not the newest."""
     for name, destination in destinations.items():
         label = None if name in ruling.fresh else opened[name].newest(pipeline)
         if label is None or label["destination"] not in (name, destination.was):
@@ -124,17 +125,17 @@ def _check_lanes(pipeline: PipelineSpec, origin: Origin, before: Sequence[str]) 
 
 @dataclass(frozen=True, kw_only=True)
 class _DefinitionHome:
-    """Whether the folder of the definition moved with the state in it, so that what was given relative to it did."""
+    """Whether the definition's folder moved together with the state in it. Then the paths relative to it moved too."""
 
     same: bool = False
-    """Whether the state lies where it lay, as seen from the definition."""
+    """Whether the state has the same path as before, relative to the definition."""
     before: str = ""
-    """Where the definition was, of a state that was written before paths were recorded as they were given."""
+    """The definition's former folder. Only for a state that was written before Wherry recorded paths as given."""
     now: str = ""
 
     @staticmethod
     def of(pipeline: PipelineSpec, opened: OpenBody) -> _DefinitionHome:
-        """By where the definition keeps its state, and where it kept it when the last run opened."""
+        """Return this from the place of the state in the definition, and its place when the last run opened."""
         state = pipeline.state if isinstance(pipeline.state, str) else ""
         given = list_given_paths([state])
         if not given:
@@ -149,7 +150,7 @@ class _DefinitionHome:
         return _DefinitionHome(same=True, before=kept.removesuffix(tail), now=now)
 
     def has(self, known: OriginBody | DestinationBody, end: Origin | Destination) -> bool:
-        """Whether an end that the state knows is in its old place, as seen from the definition."""
+        """Whether an origin or destination has the same path as the state knows, relative to the definition."""
         if not self.same or not end.given_paths:
             return False
         if "given" in known:
@@ -160,7 +161,7 @@ class _DefinitionHome:
 
 @dataclass(frozen=True, kw_only=True)
 class _MovedPlace:
-    """An origin or a destination whose place is another one than the state remembers."""
+    """An origin or a destination whose place differs from the place that the state remembers."""
 
     name: str
     before: str
@@ -176,12 +177,12 @@ def _compare_place(
 
 
 def _canonicalise_all(place: str) -> str:
-    """A place that may be several paths, each by its one name."""
+    """Return a place, which may be several paths, with each path in its canonical form."""
     return ", ".join(map(canonicalise, place.split(", ")))
 
 
 def _refuse_moved(parts: Sequence[_MovedPlace]) -> Refusal:
-    """All that lies elsewhere, and one command for all of it."""
+    """Return the error with all places that changed, and one command for all of them."""
     moves = [f"'{each.name}' was {each.before} and is now {each.now}" for each in parts]
     moved, fresh = (" ".join(f"{option} {each.name}" for each in parts) for option in ("--moved", "--fresh"))
     apart = "; you can combine both options" if len(parts) > 1 else ""
@@ -199,7 +200,11 @@ def _check_names(
     ruling: OperatorOverrides,
     home: _DefinitionHome,
 ) -> list[_MovedPlace]:
-    """An only origin may change its name; among several, one that is new while another is gone was perhaps renamed."""
+    """Check the names of origins that are gone or new.
+
+    A pipeline's only origin may change its name. Raises `Refusal` if one of several origins is gone and another is new,
+    because it may have been renamed.
+    """
     gone = [name for name in before if name not in origins]
     new = [name for name in origins if name not in before and name not in ruling.fresh]
     if not gone or not new:
@@ -216,9 +221,9 @@ def _check_names(
 
 
 def mark_salts(pipeline: PipelineSpec) -> Mapping[str, list[str]]:
-    """By `STAGE.salt` a mark of each salt that a stage hashes with, as the ledger keeps it.
+    """Return a mark of each salt that a stage hashes with, by `STAGE.salt`, in the form that the ledger keeps.
 
-    It tells whether a salt is the one of before. It is too short to confirm what somebody guesses the salt to be.
+    A mark shows whether a salt has changed. It is too short to confirm a guess of the salt.
     """
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     stages = [*pipeline.stages, *(stage for end in ends for stage in end.stages)]
@@ -231,7 +236,7 @@ def mark_salts(pipeline: PipelineSpec) -> Mapping[str, list[str]]:
 
 
 _MARK = 8
-"""The characters of a salt's mark: one in four thousand million other salts has the same."""
+"""The length of a salt's mark. One in four thousand million other salts has the same mark."""
 
 
 def _check_salts(before: Mapping[str, Sequence[str]], now: Mapping[str, list[str]], ruling: OperatorOverrides) -> None:
@@ -249,10 +254,10 @@ def _check_salts(before: Mapping[str, Sequence[str]], now: Mapping[str, list[str
 def start_over(
     pipeline: PipelineSpec, journal: Journal, ruling: OperatorOverrides, *, stand: Collection[str] = ()
 ) -> None:
-    """Put the lanes of origins that are read whole, or that are new in an old place, back to their beginning; not those
-    that `stand` as they were carried.
+    """Set lanes back to their beginning: those of origins that are read whole, and of origins that are `fresh`.
 
-    Numbers go on, so that no destination takes what comes for what it has.
+    An origin in `stand` keeps its lanes, unless it is `fresh`. Batch numbers continue, so that no destination mistakes
+    a new batch for one that it has.
     """
     state = journal.state
     for name, origin in pipeline.origins_by_name.items():
@@ -270,15 +275,16 @@ def start_over(
 
 
 def resolve_names(destinations: Mapping[str, Destination]) -> Mapping[str, str]:
-    """The names of destinations by all names that they have or had."""
+    """Return the destinations' current names by all names that they have or had."""
     was = {each.was: name for name, each in destinations.items() if each.was}
     return {**was, **{name: name for name in destinations}}
 
 
 def waive(journal: Journal, destinations: Mapping[str, Destination], ruling: OperatorOverrides) -> None:
-    """See to it that all destinations of which an open batch waits are there, or are forgotten on a person's word.
+    """Drop the open batches of destinations that a person forgets.
 
-    A batch that waits for nobody else is cancelled, and its rows are planned anew.
+    Raises `Refusal` for a destination of an open batch that is missing and that the person does not forget. If a batch
+    waits for no other destination, Wherry cancels it and plans its rows again.
     """
     known = resolve_names(destinations)
     for plan in journal.state.open_plans:
@@ -312,17 +318,19 @@ def _make_waiting_refusal(plan: PlannedBatch, name: str) -> Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOverrides:
-    """A person's word for one run."""
+    """A person's decisions for one run."""
 
     moved: tuple[str, ...] = ()
     """Origins and destinations at a new place, with the same content."""
     fresh: tuple[str, ...] = ()
-    """Origins and destinations in whose place there is something else now: an origin is read from its beginning, a
-    destination takes part from the next batch."""
+    """Origins and destinations whose place has other content now.
+
+    Wherry reads such an origin from its beginning. Such a destination gets rows from the next batch on.
+    """
     forget: tuple[str, ...] = ()
-    """Destinations that are gone, or refuse what was decided for them, and get no open batch any more."""
+    """Destinations that get no open batch any more, because they are gone or refuse the decided rows."""
     assume: Literal["", "delivered", "missing"] = ""
-    """What holds for an open batch of which its destination cannot say whether it has it."""
+    """Whether an open batch counts as delivered or as missing if its destination cannot say whether it has it."""
     reason: str = ""
 
     def __post_init__(self) -> None:
@@ -333,13 +341,13 @@ class OperatorOverrides:
         return bool(self.moved or self.fresh or self.forget or self.assume)
 
     def check(self, names: set[str]) -> None:
-        """Raises `Refusal` for what nothing is called."""
+        """Raises `Refusal` for a moved or fresh name that is not among these names."""
         for name in (*self.moved, *self.fresh):
             if name not in names:
                 raise Refusal(f"Nothing has the name '{name}'; there are: {', '.join(sorted(names))}.")
 
     def json(self) -> Mapping[str, Json]:
-        """As the ledger keeps it."""
+        """Return the form that the ledger keeps."""
         return {
             "moved": list(self.moved),
             "fresh": list(self.fresh),

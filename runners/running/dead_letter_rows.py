@@ -1,4 +1,4 @@
-"""Rows of the DLQ as they were read, for a batch that carries them again."""
+"""Rows of the DLQ in their original form, for a batch that processes them again."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FEW = 10
-"""So many rows are read in this process."""
+"""At most this many rows are read in this process."""
 _ROW, _ID, _READ, _CORRECTED = (f"{HIDDEN}{name}" for name in ("row", "id", "read", "corrected"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeadLetterRows(Origin):
-    """The rows of a DLQ that a batch names in its span, with the columns that their origin has today.
+    """The rows of a DLQ that a batch names in its span, with today's columns of their origin.
 
-    A column that is new is NULL, one that is gone is left out, one of another type is converted; a row of which a value
-    cannot be is refused.
+    A new column is NULL. A removed column is left out. Wherry converts the values of a column that has another type
+    now, and refuses a row with a value that cannot be converted.
     """
 
     dlq: Delta
     corrected: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Rows by the ids of their entries, which are read in the place of what the DLQ has of them."""
+    """Corrected rows by the ids of their entries. They are read in place of the rows in the DLQ."""
 
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         raise NotImplementedError("a replay chooses the rows of a DLQ")
@@ -71,8 +71,11 @@ class DeadLetterRows(Origin):
         return FrameRows(frame.select(*columns))
 
     def _find_rows(self, spark: SparkSession, ids: Sequence[str]) -> tuple[DataFrame, str]:
-        """The rows with these ids, perhaps among others, and the schema with which they were read; none if they are
-        gone. A Spark that has just begun takes seconds to open the table, so few rows are read without it."""
+        """Return the rows with these ids, perhaps among others, and the schema with which they were read.
+
+        The schema is empty if the rows are gone. Few rows are read without Spark, because a new Spark needs seconds to
+        open the table.
+        """
         columns = f"id AS {_ID}, original"
         if len(ids) <= _FEW:
             query = f"SELECT {columns}, original_schema FROM {{table}} WHERE {match_ids(ids)}"

@@ -1,5 +1,7 @@
-"""A fix: what is done to refused rows before they are carried again. It is a stage that only a replay has, or the rows
-as a person corrected them."""
+"""A fix: a change to refused rows before they are processed again.
+
+It is a stage that only a replay has, or the rows as a person corrected them.
+"""
 
 from __future__ import annotations
 
@@ -38,32 +40,32 @@ if TYPE_CHECKING:
 FIX = "fix"
 """The name of its stage in reports and in the DLQ."""
 FIX_CODE = "FIX"
-"""The code of a row for which a SELECT does not give one row."""
+"""The code of a row for which a SELECT does not give exactly one row."""
 MOST_BYTES = 65_536
-"""So large is a fix at most."""
+"""The size limit of a fix."""
 _AT, _KEY, _NEW, _FOUND = HIDDEN + "at", HIDDEN + "key", HIDDEN + "new", HIDDEN + "found"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fix:
-    """What is done to each of the chosen rows: columns are set, a query or a function changes it, or a person did.
+    """A change to each chosen row: set columns, a query, a function, or the rows as a person corrected them.
 
-    It is text that the ledger keeps, so that a replay that goes on applies the same. Of corrected rows the ledger has a
-    key, and the state has the rows.
+    The ledger keeps the text of a fix, so that a resumed replay applies the same fix. Of corrected rows the ledger
+    keeps only a key, and the state keeps the rows.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Expressions by the columns that they set."""
+    """SQL expressions by the columns that they set."""
     sql: str = ""
-    """One SELECT over `rows`. A column that it does not give stays as it is."""
+    """One SELECT over `rows`. A column that it does not give stays unchanged."""
     python: str = ""
-    """The text of a file with a function, as the stage `python` takes one."""
+    """The text of a file with a function, in the form that the stage `python` takes."""
     rows: GivenRows = NONE_GIVEN
-    """The rows as a person corrected them, which are read in the place of those that the DLQ has."""
+    """The rows as a person corrected them. They are read in place of the rows in the DLQ."""
     file: str = ""
-    """The file that it was in."""
+    """The file of the fix."""
     start: Literal["beginning", "refused"] = "beginning"
-    """Where it is applied: before all stages, or before the stage that refused the row."""
+    """Whether the fix is applied before all stages, or before the stage that refused the row."""
 
     def __post_init__(self) -> None:
         given = [each for each in (self.columns, self.sql, self.python, self.rows) if each]
@@ -83,7 +85,7 @@ class Fix:
 
     @staticmethod
     def read(file: str | Path, *, start: Literal["beginning", "refused"] = "beginning") -> Fix:
-        """The fix in a `.sql` or a `.py` file. Raises `Refusal` for one that is none."""
+        """Read the fix from a `.sql` or a `.py` file. Raises `Refusal` if the file is not a fix."""
         path = Path(file)
         kinds: Mapping[str, str] = {".sql": "sql", ".py": "python"}
         if path.suffix not in kinds:
@@ -99,23 +101,23 @@ class Fix:
 
     @staticmethod
     def of(body: Mapping[str, JSON]) -> Fix:
-        """From the ledger."""
+        """Return the fix from the form that the ledger keeps."""
         known = {each.name: body[each.name] for each in fields(Fix) if each.name in body}
         return Fix(**{**known, **({"rows": GivenRows.of_body(known["rows"])} if "rows" in known else {})})
 
     def json(self) -> dict[str, JSON] | None:
-        """As the ledger keeps it; None for no fix."""
+        """Return the form that the ledger keeps, or None for no fix."""
         own = {name: value for name, value in vars(self).items() if value and name != "rows"}
         return {**own, **({"rows": self.rows.json()} if self.rows else {})} if self else None
 
     @property
     def key(self) -> str:
-        """What is the same for the same fix, wherever its file is."""
+        """A text that is equal for the same fix, even from another file."""
         body = {name: value for name, value in (self.json() or {}).items() if name != "file"}
         return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
 
     def describe(self) -> str:
-        """The fix in a few words."""
+        """Describe the fix in a few words."""
         if self.columns:
             return ", ".join(f"{name}={sql}" for name, sql in self.columns.items())
         if self.rows and not self.file:
@@ -123,7 +125,7 @@ class Fix:
         return Path(self.file).name or "a text"
 
     def put_into(self, chain: StageChain, refuser: str) -> StageChain:
-        """The chain with the fix at its place, for rows that this stage refused. Corrected rows need no stage."""
+        """Return the chain with the fix in place, for rows that this stage refused. Corrected rows need no stage."""
         if not self or self.rows:
             return chain
         step, number = PlacedStage(number=0, name=name_fix(chain), stage=self._make_stage()), itertools.count(1)
@@ -151,20 +153,20 @@ NO_FIX = Fix()
 
 
 def name_fix(chain: StageChain) -> str:
-    """What the stage of a fix is called in a chain that has none yet."""
+    """Return the name for the stage of a fix in a chain that has none yet."""
     names = {step.name for step in chain.steps}
     others = (f"{FIX}#{number}" for number in itertools.count(2))
     return next(each for each in itertools.chain([FIX], others) if each not in names)
 
 
 def is_fix(stage: str) -> bool:
-    """Whether the stage of a fix may be called so."""
+    """Whether the stage of a fix may have this name."""
     return stage.partition("#")[0] == FIX
 
 
 @dataclass(frozen=True, kw_only=True)
 class SetColumns(WithColumns):
-    """Sets columns that the rows have."""
+    """Sets columns that the rows already have."""
 
     def apply(self, rows: Rows) -> Rows:
         check_columns(self.columns, rows)
@@ -173,8 +175,7 @@ class SetColumns(WithColumns):
 
 @dataclass(frozen=True, kw_only=True)
 class SelectEach(Stage):
-    """Changes each row as one SELECT over `rows` says, which gives one row for each. A row for which it gives none, or
-    several, is refused."""
+    """Changes each row with one SELECT over `rows`. Refuses a row for which the SELECT gives no row or several rows."""
 
     gathers: ClassVar[bool] = True
 
@@ -188,7 +189,7 @@ class SelectEach(Stage):
         return is_repeatable_sql(self.statement) and list_tables(self.statement) <= {"rows"}
 
     def apply(self, rows: Rows) -> Rows:
-        if PLACE not in rows.frame.columns:  # rows that are only described have no place
+        if PLACE not in rows.frame.columns:  # only the schema is wanted, and such rows have no places
             described = self._ask(rows, rows.frame.withColumn(PLACE, F.lit(0))).drop(_AT).schema
             return rows.with_columns({each.name: F.lit(None).cast(each.dataType) for each in described})
         asked = self._ask(rows, rows.frame.where(rows.live))
@@ -204,7 +205,7 @@ class SelectEach(Stage):
         return replace(rows, frame=joined).attempt({**tried, _FOUND: count}, why, put)
 
     def _ask(self, rows: Rows, frame: DataFrame) -> DataFrame:
-        """Where each row is, then the columns of the SELECT."""
+        """Return the place of each row, and then the columns of the SELECT."""
         statement = re.sub(r";\s*$", "", put_in(self.statement, rows.labels).rstrip())
         statement = add_to_select(statement, f"{_AT} AS {_KEY}, ").replace("{", "{{").replace("}", "}}")
         seen = frame.select(F.col(PLACE).alias(_AT), *[rows.column(name).alias(name) for name in rows.names])
@@ -231,7 +232,7 @@ class SelectEach(Stage):
 
 
 def _lacks_places(error: BaseException) -> bool:
-    """Whether the place of a row, which Wherry adds to the SELECT, is what Spark cannot find or group."""
+    """Whether Spark cannot find or group the place of a row, which Wherry adds to the SELECT."""
     if has_condition(error, "MISSING_GROUP_BY", "NUM_COLUMNS_MISMATCH"):
         return True
     words = summarise_error(error).partition("Did you mean")[0]

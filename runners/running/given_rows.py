@@ -1,5 +1,7 @@
-"""Rows that a person corrected: read in the place of their entries in the DLQ, and kept in the state until all of them
-are replayed."""
+"""Rows that a person corrected. Wherry reads them in place of their entries in the DLQ.
+
+The state keeps them until all are replayed.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,16 @@ log = logging.getLogger("wherry")
 
 @dataclass(frozen=True, kw_only=True)
 class GivenRows:
-    """Corrected rows by the ids of their entries, each as JSON that has the form of `original`.
+    """Corrected rows by the ids of their entries, each as JSON in the form of `original`.
 
-    The ledger keeps only what tells them from other rows: their values are in the state, where they can be removed.
+    The ledger keeps only a key and a count. The state keeps the values, so that they can be removed.
     """
 
     key: str = ""
-    """The same for the same rows."""
+    """A text that is equal for the same rows."""
     count: int = 0
     texts: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The rows; none where only the state has them."""
+    """The rows; empty if only the state has them."""
 
     @staticmethod
     def of(texts: Mapping[str, str]) -> GivenRows:
@@ -47,23 +49,23 @@ class GivenRows:
 
     @staticmethod
     def of_body(body: Mapping[str, Json]) -> GivenRows:
-        """From the ledger."""
+        """Return the rows from the form that the ledger keeps, without their texts."""
         return GivenRows(key=str(body["key"]), count=int(str(body["count"])))
 
     def __bool__(self) -> bool:
         return bool(self.key)
 
     def json(self) -> dict[str, Json]:
-        """As the ledger keeps it."""
+        """Return the form that the ledger keeps."""
         return {"key": self.key, "count": self.count}
 
     @property
     def name(self) -> str:
-        """Under which name the store has them."""
+        """The name of the rows in the store."""
         return f"given{self.key}"
 
     def keep(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
-        """The rows, which the store has from now on. Raises `Refusal` where neither it nor this has them whole."""
+        """Return the rows, after storing them if needed. Raises `Refusal` if neither the store nor this has them all."""
         try:
             return self.load(store, spark)
         except Refusal:
@@ -76,14 +78,14 @@ class GivenRows:
         return self
 
     def remove(self, store: PreparedStore, spark: SparkSession) -> None:
-        """Remove them from the store. What goes wrong in here is tried again by the next run."""
+        """Remove the rows from the store. After an error the next run tries again."""
         try:
             store.remove(spark, self.name)
         except list_spark_errors(WherryError) as error:
             log.warning("the corrected rows of this replay are still in the state: %s", summarise_error(error))
 
     def load(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
-        """The rows that the store has. Raises `Refusal` where it has not all of them."""
+        """Return the rows from the store. Raises `Refusal` if the store does not have all of them."""
         from pyarrow import ArrowException
 
         try:
@@ -106,7 +108,7 @@ NONE_GIVEN = GivenRows()
 
 
 def find_given(journal: Journal) -> GivenRows:
-    """The corrected rows that the state has to keep: those of a replay that was cut short, while one of them waits."""
+    """Return the corrected rows of an interrupted replay while one of them waits, or none. The state must keep them."""
     fix = journal.state.replay["body"].get("fix") if journal.state.replay else None
     rows = fix.get("rows") if isinstance(fix, Mapping) else None
     if journal.state.replay is None or not isinstance(rows, Mapping):
