@@ -114,7 +114,7 @@ class RunActivity:
         return process_and_note
 
     def describe(self) -> dict[str, JSON]:
-        """Return `pipeline`, `run`, `process`, `at`, `threads` (the slowest first) and `spark`, without asking Spark."""
+        """Return `pipeline`, `run`, `process`, `at`, `threads` (the slowest first) and `spark`. Does not ask Spark."""
         now, frames = self.clock.elapsed(), _list_frames()
         tasks = sorted(dict(self._tasks).items(), key=lambda item: item[1][1])
         return {

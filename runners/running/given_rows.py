@@ -65,7 +65,7 @@ class GivenRows:
         return f"given{self.key}"
 
     def keep(self, store: PreparedStore, spark: SparkSession) -> GivenRows:
-        """Return the rows, after storing them if needed. Raises `Refusal` if neither the store nor this has them all."""
+        """Store the rows if the store lacks them, and return them. Raises `Refusal` if they are not all known."""
         try:
             return self.load(store, spark)
         except Refusal:

@@ -1,4 +1,4 @@
-"""The folders of this machine that a pipeline uses: whether executors see them, and where a disk may be full."""
+"""The folders of this machine that a pipeline uses: whether executors see them, and which disk may be full."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class NamedPlace:
     """A path of this machine that a definition names."""
 
     what: str
-    """Which part of the definition names it."""
+    """The part of the definition that names it."""
     path: str
     instead: str
-    """What to write there, for a store that all machines reach."""
+    """An example of a path in a store that all machines reach."""
     probe: Path | None
-    """The folder or the file that an executor looks for; None where there is nothing yet."""
+    """The folder or file that an executor looks for; None if nothing exists yet."""
     written: bool
     """Whether the run writes there."""
 
 
 def check_shared(pipeline: PipelineSpec, spark: SparkSession) -> None:
-    """Raises `Refusal` where executors do not see a folder of this machine that they have to read or write.
+    """Raises `Refusal` if executors do not see a folder of this machine that they must read or write.
 
-    Asks them once, and only where they are on other machines and the definition names such a folder. A disk that all
-    machines share is seen by all.
+    Wherry asks them once, and only if they are on other machines and the definition names such a folder. Executors see
+    a folder on a shared disk.
     """
     unseen = list_unshared(pipeline, spark)
     if unseen:
@@ -58,14 +58,13 @@ def check_shared(pipeline: PipelineSpec, spark: SparkSession) -> None:
 
 
 def list_unshared(pipeline: PipelineSpec, spark: SparkSession) -> Sequence[NamedPlace]:
-    """The paths of this machine that executors have to see and do not see."""
+    """Return the paths of this machine that executors must see and do not see."""
     if is_connect(spark) or is_here(spark):
         return []
     places = [each for each in list_places(pipeline) if each.path]
     state = [each for each in places if each.what == STATE]
-    if (
-        places != state and find_default_scheme(spark) != "file"
-    ):  # there a path without a scheme is none of this machine
+    # with another default scheme, a path without a scheme is not on this machine
+    if places != state and find_default_scheme(spark) != "file":
         places = [*state, *(each for each in places if each.path.startswith("file:"))]
     written = {each.probe for each in places if each.written and each.probe}
     read = {each.probe for each in places if not each.written and each.probe}
@@ -77,7 +76,7 @@ STATE = "the state"
 
 
 def list_places(pipeline: PipelineSpec) -> Iterator[NamedPlace]:
-    """The paths of this machine in a definition."""
+    """Yield the paths of this machine that a definition names."""
     directory, name = StateLocation.of(pipeline).directory, pipeline.name
     if directory is not None:
         yield _name_written(STATE, str(directory), f"state: s3://bucket/wherry/{name}")
@@ -118,16 +117,16 @@ def _name_read(part: Origin | Stage) -> Iterator[NamedPlace]:
 
 
 def _list_files(root: Path) -> Iterator[Path]:
-    """The files below a folder that Spark does not pass over by their names."""
+    """Yield the files below a folder, without those that Spark ignores because of their names."""
     for folder, below, names in os.walk(root):
         below[:] = (name for name in below if name[0] not in _HIDES)
         yield from (Path(folder, name) for name in sorted(names) if name[0] not in _HIDES)
 
 
 _HIDES = "._"
-"""What the names of files and folders begin with that Spark passes over."""
+"""Spark ignores files and folders whose names begin with one of these characters."""
 _PATHS = ("path", "paths", "file")
-"""The options of kinds that say where rows are."""
+"""The options of kinds that give the place of rows."""
 
 
 def _list_paths(part: Origin | Stage | Destination) -> Iterator[str]:
@@ -138,16 +137,16 @@ def _list_paths(part: Origin | Stage | Destination) -> Iterator[str]:
 
 
 def _get_end(path: str) -> str:
-    """The last two parts of a path."""
+    """Return the last two parts of a path."""
     return "/".join(without_scheme(path).rstrip("/").split("/")[-2:]).lstrip("/")
 
 
 def list_written_folders(
     state: StateLocation, destinations: Mapping[str, Destination], spark: SparkSession | None = None
 ) -> dict[str, str]:
-    """Return the folders of this machine where a run writes, by what is there.
+    """Return the folders of this machine where a run writes, by a description of their content.
 
-    With `spark`, the folders of Spark's temporary files are among them.
+    With `spark`, they include the folders of Spark's temporary files.
     """
     places = {"the state": str(state.directory)} if state.directory else {}
     places |= {f"'{name}'": each.place for name, each in destinations.items() if getattr(each, "path", None)}

@@ -1,4 +1,4 @@
-"""Brings refused rows from the fallback back into the DLQ, batch by batch, each row once."""
+"""Moves refused rows from the fallback back into the DLQ, batch by batch, each row once."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FEW = 10_000
-"""So many refused rows are read in this process at once, of one batch or of several."""
+"""The number of refused rows that this process reads at once, from one or several batches."""
 _NAMED = 5
-"""So many batches are named in an error."""
+"""The number of batches that an error names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class GivenLetters:
 
     file: str
     rows: pyarrow.Table
-    """With the columns of the DLQ."""
+    """The rows, with the columns of the DLQ."""
 
 
 @dataclass
@@ -52,20 +52,22 @@ class FallbackMerge:
     spark: SparkSession
     deadline: Deadline | None
     rows: int = 0
-    """How many rows it has brought back."""
+    """The number of rows that it has moved."""
     batches: int = 0
-    """Of how many batches."""
+    """The number of batches that it has moved."""
     lacking: list[str] = field(default_factory=list)
-    """The batches of which the source has too few rows."""
+    """The batches for which the source has too few rows."""
     exceeding: list[str] = field(default_factory=list)
-    """The batches of which the source has too many rows."""
+    """The batches for which the source has too many rows."""
 
     def merge(self, is_stopped: Callable[[], bool]) -> None:
-        """Bring back what waits, until it is done or stopped.
+        """Move the waiting rows until all are moved or the run is stopped.
 
-        The DLQ is fenced first, so that no write that failed lands later. Then it is asked which rows it has, and gets
-        those that it lacks: twice is once. Raises `DestinationError` where the source has too few or too many rows of a
-        batch; all other batches are merged then.
+        The DLQ is fenced first, so that no failed write succeeds later. Then Wherry writes only the rows that the DLQ
+        lacks, so a repeated merge adds nothing.
+
+        Raises `DestinationError` if the source has too few or too many rows of a batch. All other batches are merged
+        before that.
         """
         fallen = dict(self.journal.state.fallen)
         if not fallen:
@@ -86,7 +88,7 @@ class FallbackMerge:
         self._check_whole()
 
     def _group(self, fallen: Mapping[str, int]) -> Iterator[Sequence[str]]:
-        """Group the plans whose rows are read together."""
+        """Yield groups of plans whose rows are read together."""
         if isinstance(self.source, GivenLetters):
             yield list(fallen)
             return
@@ -157,7 +159,7 @@ class FallbackMerge:
         return TableRows(self.spark, pa.Table.from_pylist(lacking, schema), dlq_schema()), len(found)
 
     def _read_many(self, settled: Settled) -> tuple[BatchRows, int]:
-        """Do the same for a batch with many rows."""
+        """Return the same for a batch with many rows."""
         from pyspark.sql import functions as F
 
         assert not isinstance(self.source, GivenLetters)
@@ -193,12 +195,12 @@ def _name_batches(batches: Sequence[str]) -> str:
 
 
 def label_waiting(pipeline: str, settled: Settled) -> Label:
-    """Return the label under which the fallback got the refused rows of a batch."""
+    """Return the label with which the fallback got the refused rows of a batch."""
     return Label(batch=_make_batch(pipeline, settled), destination=FALLBACK)
 
 
 def _make_batch(pipeline: str, settled: Settled) -> Batch:
-    """What the label of the batch's refused rows says."""
+    """Return the batch for the label of its refused rows."""
     return Batch(
         pipeline=pipeline,
         run=settled.run,

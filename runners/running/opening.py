@@ -1,5 +1,7 @@
-"""Opening a run: what waits, whether everything fits, what is protected, and what the ledger keeps. Nothing is read
-yet."""
+"""Opens a run: finds waiting rows, checks that everything fits and is protected, and records it in the ledger.
+
+It processes no row yet.
+"""
 
 from __future__ import annotations
 
@@ -46,38 +48,41 @@ if TYPE_CHECKING:
 
 @dataclass
 class RunOpening:
-    """A definition about to be run on a session."""
+    """A definition that is about to run on a session."""
 
     pipeline: PipelineSpec
     run: str
     text: str
-    """The definition, whole, as the ledger keeps it."""
+    """The whole definition, as the ledger keeps it."""
     hash: str
     destinations: Mapping[str, Destination]
     dlq: Destination
     filtered: Destination
-    """Where the rows are stored that stages filter."""
+    """The table for rows that stages filter."""
     opened: Mapping[str, OpenDestination]
-    """The destinations as this run has them open, by name, these two, and the fallback of the DLQ."""
+    """The open destinations of this run by name, with the DLQ, the filtered rows and the fallback."""
     fallback: Destination | None = None
     """Where refused rows go while the DLQ cannot take them."""
     ruling: OperatorOverrides = OperatorOverrides()
     follow: bool = False
-    """Whether the run goes on when nothing is left."""
+    """Whether the run continues when nothing is left."""
     split: SplitReason | None = None
-    """Why rows come in several batches beyond the origins' rules, if they do."""
+    """Why rows come in several batches for another reason than the origins' rules; None if they do not."""
     only: str | None = None
-    """The one destination that gets the rows; by default all."""
+    """The only destination that gets the rows; by default all destinations."""
     lines: Mapping[str, StageChain] = field(default_factory=dict)
-    """The way of each origin's rows, once it is open."""
+    """The stage chain of each origin, after the origin was opened."""
     notices: Sequence[tuple[str, str]] = ()
-    """What a person should know of what was found at the origins, each with its origin."""
+    """Notices about what the run found at the origins, each with its origin."""
 
     def open_source(self, journal: Journal, spark: SparkSession) -> BatchPlanner | None:
-        """What this run plans from; None while the schema is unknown, and while nothing waits where nothing has changed
-        since the last run: then no stage is analysed, which takes a JVM.
+        """Return the planner of this run, or None if it has nothing to plan.
 
-        Records the definition, the layout, and what each destination is, so that it can be asked later.
+        That is so while no schema is known. It is also so if no row waits and nothing has changed since the last run.
+        Wherry then analyses no stage, because that needs a JVM.
+
+        Records the definition, the layout and the identity of each destination. Wherry needs them to ask the
+        destinations later.
         """
         backlogs = {name: survey_origin(self.pipeline, each, journal, spark) for name, each in self._origins.items()}
         self.notices = [(name, notice) for name, backlog in backlogs.items() for notice in backlog.notices]
@@ -89,7 +94,7 @@ class RunOpening:
         return self._make_source(journal, spark, backlogs, schemas) if schemas else None
 
     def _is_idle(self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]) -> bool:
-        """Whether nothing waits, and all is as the last run left it."""
+        """Whether no row waits and nothing has changed since the last run."""
         state = journal.state
         if self.ruling or self.split or self.only or journal.is_shared or state.open_plans:
             return False
@@ -123,7 +128,7 @@ class RunOpening:
         identities = self._open_destinations(spark, whole)
         check_newest(journal, self.pipeline.name, self.destinations, self.opened, self.ruling)
         if journal.is_shared:
-            journal.refresh()  # behind the look at the tables, so that no open batch of others is older than that
+            journal.refresh()  # after the look at the tables: any batch that is still unknown began later
         body = {
             "pipeline": self.pipeline.name,
             "run": self.run,
@@ -170,7 +175,10 @@ class RunOpening:
     def survey_again(
         self, source: BatchPlanner | None, offsets: Mapping[str, JSON], journal: Journal, spark: SparkSession
     ) -> BatchPlanner | None:
-        """What waits now, behind these offsets; an origin that had no schema yet is opened once it has one."""
+        """Return the planner with the rows that wait now, after these offsets.
+
+        Opens an origin that had no schema once it has a schema.
+        """
         if source is None:
             return self.open_source(journal, spark)
 
@@ -193,8 +201,10 @@ class RunOpening:
     def survey_anew(
         self, source: BatchPlanner, origins: Collection[str], journal: Journal, spark: SparkSession
     ) -> BatchPlanner:
-        """The same with what waits at these origins now by the ledger's word, for lanes in which another run was
-        before. Nothing of them may be in flight here."""
+        """Return the planner with the rows that wait now at these origins, according to the ledger.
+
+        It is for lanes that another run had before. This run may have no batch of these origins in flight.
+        """
 
         def now(feed: OriginFeed) -> OriginFeed:
             if feed.origin not in origins:
@@ -208,7 +218,7 @@ class RunOpening:
         return self.pipeline.origins_by_name
 
     def _check_mixing(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Sequence[str]]:
-        """What a person should know of stages that see one batch at a time. Raises `SplitAggregate`."""
+        """Return warnings about stages that see one batch at a time, by origin. Raises `SplitAggregate`."""
         lines = make_chains(self.pipeline, self.destinations)
         notices = check_mixing(
             self.pipeline, spark, lines, schemas, follow=self.follow, again=self.split, only=self.only
@@ -223,7 +233,7 @@ class RunOpening:
     def _find_schemas(
         self, journal: Journal, spark: SparkSession, backlogs: Mapping[str, Backlog]
     ) -> Mapping[str, str]:
-        """The schema of each origin that has one: pinned by an earlier run, given, or told from what waits."""
+        """Return the schema of each origin that has one: recorded earlier, given, or inferred from waiting rows."""
         found = {}
         for name, backlog in backlogs.items():
             known = None if name in self.ruling.fresh else find_recorded_schema(self._origins[name], journal)
@@ -233,7 +243,7 @@ class RunOpening:
         return found
 
     def _describe_schema(self, name: str, schema: str, journal: Journal) -> Iterator[str]:
-        """The notice about an inferred schema: once, and again when it changed."""
+        """Yield a notice about an inferred schema, once and after each change."""
         from pyspark.sql.types import StructType
 
         origin, before = self._origins[name], find_recorded_schema(self._origins[name], journal)
@@ -260,7 +270,7 @@ class RunOpening:
         )
 
     def _expect(self, journal: Journal) -> None:
-        """Tell every destination what it was, unless a person said that it is another one now."""
+        """Give each destination its recorded identity. It is empty if a person said that the place has changed."""
         known = journal.state.identities
         for name in (*self.destinations, DLQ, *([FALLBACK] if self.fallback is not None else [])):
             before = known.get(name) or known.get(self._get_destination(name).was or "")
@@ -270,7 +280,7 @@ class RunOpening:
                 self.opened[name].share()
 
     def _open_destinations(self, spark: SparkSession, schemas: Mapping[str, str]) -> Mapping[str, Identity]:
-        """What each destination is. Tables are made, and every schema that will arrive there is checked."""
+        """Return the identity of each destination. Makes missing tables and checks each schema that will arrive."""
         identities, lines = {}, {}
         for name, schema in schemas.items():
             line = make_chain(self.pipeline, self._origins[name], self.destinations)
@@ -296,8 +306,10 @@ class RunOpening:
         return identities
 
     def _describe_identity(self, before: Identity | None, identity: Identity, journal: Journal) -> DestinationBody:
-        """What a destination is asked by. While a batch is open that stays the version from before it was written, and
-        the places that got its copies."""
+        """Return what Wherry needs later to ask the destination about a batch.
+
+        While a batch is open, this stays the version from before its write, and the places that got its copies.
+        """
         version = identity.version
         if before is not None and before.id == identity.id and journal.state.open_plans:
             version = min(before.version, version)
@@ -323,7 +335,7 @@ _ONE_FILE = Limits(files=1)
 
 
 def make_limits(options: BatchOptions) -> Limits:
-    """When a batch is full."""
+    """Return the limits at which a batch is full."""
     return Limits(rows=options.rows, bytes=parse_size(options.bytes) if options.bytes else None, files=options.files)
 
 
@@ -333,7 +345,7 @@ def make_chain(
     destinations: Mapping[str, Destination] | None = None,
     demands: Mapping[str, list[Stage]] | None = None,
 ) -> StageChain:
-    """The stages that an origin's rows pass: its own, the pipeline's, each destination's."""
+    """Return the stages for an origin's rows: of the origin, of the pipeline, and of each destination."""
     lanes, every = pipeline.lanes_of(origin), destinations or name_destinations(pipeline.every_destination)
     own = {name: each for name, each in every.items() if each.takes(lanes)}
     return StageChain.of([*origin.stages, *pipeline.stages], own, demands)
@@ -342,14 +354,14 @@ def make_chain(
 def make_chains(
     pipeline: PipelineSpec, destinations: Mapping[str, Destination] | None = None
 ) -> Mapping[str, StageChain]:
-    """The stages that the rows of each origin pass, by its name."""
+    """Return the stages for the rows of each origin, by its name."""
     return {name: make_chain(pipeline, origin, destinations) for name, origin in pipeline.origins_by_name.items()}
 
 
 def make_candidate(
     pipeline: PipelineSpec, origin: Origin, line: StageChain, destinations: Mapping[str, Destination]
 ) -> Candidate:
-    """What the ways of an origin's batches depend on, before there is a batch."""
+    """Return the facts that decide the way of an origin's batches, before a batch exists."""
     own = [destinations[name] for name in line.branches]
     return Candidate(
         origin=origin,
@@ -362,7 +374,7 @@ def make_candidate(
 
 
 def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spark: SparkSession) -> Backlog:
-    """What waits at the origin beyond what the ledger says was carried."""
+    """Return the rows that wait at the origin, beyond what the run has processed according to the ledger."""
     parts = list_carried_parts(pipeline, origin, journal.list_settled()) if origin.keeps_parts else []
     lanes = journal.state.lanes
     offsets = {own: lanes[lane].offset for lane, own in pipeline.lanes_of(origin).items() if lane in lanes}
@@ -370,8 +382,10 @@ def survey_origin(pipeline: PipelineSpec, origin: Origin, journal: Journal, spar
 
 
 def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable[Settled]) -> Sequence[JSON]:
-    """The parts that these batches brought from an origin that keeps them, each as it was read last: a file that was
-    redone is what it was then."""
+    """Return the parts that these batches read from an origin that keeps them.
+
+    Each part is in its newest version: for a file that was redone, as the redo read it.
+    """
     own: list[Settled] = []
     again: list[Settled] = []
     for batch in carried:
@@ -389,13 +403,15 @@ def list_carried_parts(pipeline: PipelineSpec, origin: Origin, carried: Iterable
 
 
 def get_lane_read(settled: Settled) -> str:
-    """The lane from which a batch was read, for the first time or again."""
+    """Return the lane from which a batch was read, for the first time or again."""
     return settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
 
 
 def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -> Collection[str]:
-    """The origins that are read whole, and would give the same rows to the same tables once more: nothing is new, the
-    definition is the one that carried them, and every stage answers again as it did."""
+    """Return the origins that are read whole and would give the same rows to the same tables again.
+
+    Nothing new waits at them, the definition has not changed, and every stage gives the same answers again.
+    """
     pipeline, state = opening.pipeline, journal.state
     found: list[str] = []
     if opening.ruling or state.opened.get("hash") != opening.hash or _OF_A_RUN.search(opening.text):
@@ -416,7 +432,7 @@ def list_unchanged(opening: RunOpening, journal: Journal, spark: SparkSession) -
 
 
 def find_recorded_schema(origin: Origin, journal: Journal) -> str | None:
-    """The schema that an earlier run read the origin with, as the ledger has it."""
+    """Return the schema with which an earlier run read the origin, from the ledger."""
     opened = journal.state.opened.get("origins", {}).get(origin.name or "origin", OriginBody())
     return opened.get("schema")
 
@@ -424,14 +440,14 @@ def find_recorded_schema(origin: Origin, journal: Journal) -> str | None:
 def find_schema(origin: Origin, recorded: str | None, spark: SparkSession, backlog: Backlog) -> str | None:
     """Return the schema to read with.
 
-    An inferred schema stays as recorded, a given schema holds, and either may evolve.
+    An inferred schema stays as recorded. A given schema has priority. Both may evolve.
     """
     schema = recorded if origin.infers and recorded else origin.columns(spark, backlog)
     return schema and origin.evolve_schema(spark, backlog, schema, recorded)
 
 
 def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping[str, StructType]:
-    """The schema in which rows reach each destination. Raises `StageError` that names the stage; reads nothing."""
+    """Return the schema of the rows at each destination. Raises `StageError`, which names the stage. Reads no row."""
     from pyspark.sql.types import StructType
 
     from stages.rows import StraightRows
@@ -446,11 +462,14 @@ def analyse_chain(spark: SparkSession, schema: str, line: StageChain) -> Mapping
 
 
 _OF_A_RUN = re.compile(r":(?:batch_time|run|number)\b")
-"""What expressions ask that differs from run to run. It may be found where none asks: then all is read again."""
+"""Names in expressions whose values differ from run to run.
+
+A match outside an expression does no harm: Wherry then reads everything again.
+"""
 
 
 def list_suites(pipeline: PipelineSpec) -> Suites:
-    """What the stages of a pipeline expect."""
+    """Return the rules that the stages of a pipeline expect, by origin and stage."""
     return {
         origin: {step.name: step.stage.rules for step in chain.steps if isinstance(step.stage, Expect)}
         for origin, chain in make_chains(pipeline).items()
@@ -460,7 +479,7 @@ def list_suites(pipeline: PipelineSpec) -> Suites:
 def check_protected(
     protect: Sequence[str], spark: SparkSession, lines: Mapping[str, StageChain], schemas: Mapping[str, str]
 ) -> None:
-    """Raises `Refusal` for a protected column that no origin gives and no stage makes. Reads nothing."""
+    """Raises `Refusal` for a protected column that no origin gives and no stage makes. Reads no row."""
     known: dict[str, str] = {}
     for origin, schema in schemas.items() if protect else ():
         known.update({name.lower(): name for name in _list_names(spark, lines[origin], schema)})
@@ -474,7 +493,7 @@ def check_protected(
 
 
 def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
-    """Raises `Refusal` where an origin's rows have no column of numbers or text with this name."""
+    """Raises `Refusal` if the rows of an origin have no column of numbers or text with this name."""
     if not weigh:
         return
     from pyspark.sql.types import NumericType, StringType, StructType
@@ -493,7 +512,7 @@ def check_weighed(weigh: str | None, schemas: Mapping[str, str]) -> None:
 
 
 def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]:
-    """The columns and their fields as they are read, and behind each stage."""
+    """Return the names of the columns and their fields, as they are read and after each stage."""
     from pyspark.sql.types import StructType
 
     from stages.rows import StraightRows
@@ -516,7 +535,7 @@ def _list_names(spark: SparkSession, line: StageChain, schema: str) -> list[str]
 
 
 def _list_inner_names(kind: DataType, above: str = "") -> Iterator[str]:
-    """The names of all that stands in a value of this type, as `buyer.email`."""
+    """Yield the names of all fields in a value of this type, for example `buyer.email`."""
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(kind, ArrayType):

@@ -1,5 +1,7 @@
-"""Reading one file again that was edited in place: its old rows leave the tables, and its new rows come, in one commit
-each."""
+"""A redo: Wherry reads one file again that was edited in place.
+
+In each table, one commit removes the old rows of the file and adds the new rows.
+"""
 
 from __future__ import annotations
 
@@ -36,53 +38,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OldRows:
-    """How a table tells the rows of a file: by a condition, or by the keys of a merge."""
+    """How a table identifies the rows of a file: by a condition, or by the keys of a merge."""
 
     condition: str = ""
-    """The rows that leave; empty where the new rows are merged."""
+    """The condition for the rows to remove; empty if the new rows are merged."""
     stamp: str = ""
-    """The column that names the batch of each row, where that is what tells."""
+    """The column that names the batch of each row, if the condition uses it."""
 
     def format_instead(self, lane: str) -> str:
-        """The condition for what leaves when this lane brings the new rows; these meet it as well."""
+        """Return the condition for the rows to remove when this lane adds the new rows. New rows meet it too."""
         own = f" OR startswith({quote_name(self.stamp)}, {quote_text(f'{lane}/')})" if self.stamp else ""
         return f"{self.condition}{own}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OldLetters:
-    """The rows of the DLQ that wait, by their ids, and that an edited file may have left there."""
+    """The ids of the waiting rows in the DLQ that an edited file may have left."""
 
     old: tuple[str, ...] = ()
-    """The old file had them."""
+    """The old file had these rows."""
     unsure: tuple[str, ...] = ()
-    """Nothing tells whether the old file or another one had them."""
+    """Wherry cannot know whether the old file or another file had these rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileRedo:
-    """What a redo of a file does."""
+    """The plan for the redo of a file."""
 
     origin: Origin
     file: str
     lane: str
     """The lane that brought the file last."""
     key: str
-    """What is the same for two calls that redo the same version of the file."""
+    """A text that is equal for two calls that redo the same version of the file."""
     span: Span | None
-    """The file as it is now; None where it was read as it is now."""
+    """The current version of the file; None if that version was read last."""
     tables: Mapping[str, OldRows] = field(default_factory=dict)
-    """How each destination that has the file tells its rows."""
+    """How each destination that has the file identifies its rows."""
     alone: Sequence[str] = ()
-    """The ids of the batches that brought this file alone."""
+    """The ids of the batches that brought only this file."""
     mixed: Sequence[str] = ()
-    """The ids of those that brought it with others."""
+    """The ids of the batches that brought it with other files."""
 
     replayed: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """The ids of the rows of the DLQ that each batch of a replay took, by the id of the batch."""
+    """By the id of each batch of a replay, the ids of the DLQ rows that it took."""
 
     def sort_letters(self, letters: Sequence[Letter], waiting: Sequence[Letter]) -> OldLetters:
-        """Which of the waiting rows of the DLQ, among all of its `letters`, the old file left there."""
+        """Return which of the waiting rows the old file left in the DLQ. `letters` are all rows of the DLQ."""
         known = {letter.id: letter for letter in letters}
         found = {letter.id: self._is_old(letter.id, known) for letter in waiting}
         return OldLetters(
@@ -91,8 +93,10 @@ class FileRedo:
         )
 
     def _is_old(self, letter: str, known: Mapping[str, Letter]) -> bool | None:
-        """Whether the old file had this row; None if nothing tells. A row that a replay refused is traced back to the
-        row that the replay took."""
+        """Whether the old file had this row, or None if Wherry cannot know.
+
+        A row that a replay refused is traced back to the row that the replay took.
+        """
         plan, found = letter.rpartition("/")[0], known.get(letter)
         if plan in self.alone:
             return True
@@ -106,20 +110,20 @@ class FileRedo:
 
 @dataclass(frozen=True, kw_only=True)
 class Redo:
-    """Which file is read again, and why.
+    """The file to read again, and the reason.
 
-    Each destination gets the new rows in the commit in which the old ones leave. A call after a crash goes on where the
-    redo was; a file that is as it was read last is left alone.
+    Each destination gets the new rows in the commit that removes the old rows. After a crash, another call continues. A
+    file that has not changed since it was read last is skipped.
     """
 
     file: str
-    """The name of the file, as the ledger has it or as a path."""
+    """The name of the file, as in the ledger or as a path."""
     reason: str = ""
 
     def make_source(
         self, source: BatchPlanner, pipeline: PipelineSpec, journal: Journal, spark: SparkSession
     ) -> BatchPlanner:
-        """What a run of it plans from, where one of the pipeline would plan from `source`."""
+        """Return the planner for a run of this redo, in place of the pipeline's planner `source`."""
         plan = plan_redo(pipeline, journal, spark, self.file)
         if plan.span is None:
             return replace(source, feeds=[])
@@ -141,7 +145,7 @@ class Redo:
         return replace(source, feeds=[again(feed) for feed in source.feeds if feed.origin == name_of_origin])
 
     def _find_beginning(self, plan: FileRedo, journal: Journal) -> str:
-        """How its lane begins, which an earlier call may have named."""
+        """Return the first part of its lane's name. An earlier call may have chosen that."""
         if plan.key not in journal.state.backfills:
             body = {
                 "key": plan.key,
@@ -153,7 +157,7 @@ class Redo:
 
 
 def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, file: str) -> FileRedo:
-    """What a redo of this file does now. Raises `Refusal` where a destination cannot tell the rows of the file."""
+    """Plan the redo of this file. Raises `Refusal` if a destination cannot identify the rows of the file."""
     settled = sorted(list_settled_ever(journal), key=lambda each: each.at)
     carried = [each for each in settled if journal.state.is_carried(each)]
     plans = {each.plan for each in carried}
@@ -191,7 +195,7 @@ def plan_redo(pipeline: PipelineSpec, journal: Journal, spark: SparkSession, fil
 
 
 def _check_open_redos(journal: Journal, key: str) -> None:
-    """Raises `Refusal` where a redo of something else is open: what it brings is not in the ledger yet."""
+    """Raises `Refusal` if another redo is open, because the ledger does not have its batch yet."""
     begun = journal.state.backfills.get(key)
     own = begun["name"] if begun else ""
     for plan in journal.state.open_plans:
@@ -201,19 +205,22 @@ def _check_open_redos(journal: Journal, key: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tracer:
-    """Finds by what each table tells the rows of a file."""
+    """Finds how each table identifies the rows of a file."""
 
     pipeline: PipelineSpec
     origin: Origin
     file: str
     brought: Sequence[Settled]
-    """The batches that brought it, in their order."""
+    """The batches that brought the file, in order."""
     settled: Sequence[Settled]
     names: Collection[tuple[str, str]]
     """All files that were read, each with its origin."""
 
     def trace_all(self, spark: SparkSession) -> Mapping[str, OldRows]:
-        """By each destination that has the file, how it tells the rows. Raises `Refusal` with all that cannot."""
+        """Return how each destination that has the file identifies its rows.
+
+        Raises one `Refusal` that names all destinations which cannot.
+        """
         self._check_only_origin()
         destinations = name_destinations(self.pipeline.every_destination)
         today = resolve_names(destinations)
@@ -269,7 +276,10 @@ class _Tracer:
         return OldRows(condition=f"{fact} = {quote_text(base)}")
 
     def _trace_stamp(self, name: str, stamp: str) -> OldRows:
-        """The rows of the batches that brought the file, if these brought nothing else, and nothing else brought it."""
+        """Return the condition for the batches that brought the file.
+
+        Raises `Refusal` if such a batch had other files too, or if a replay brought rows of the file.
+        """
         mixed = next((each for each in self.brought if len(_list_names(each)) > 1), None)
         if mixed is not None:
             raise Refusal(
@@ -287,7 +297,7 @@ class _Tracer:
         return OldRows(condition=f"{quote_name(stamp)} IN ({batches})", stamp=stamp)
 
     def _check_order(self, name: str, destination: Delta) -> None:
-        """Raises `Refusal` where the rows of the file would take the place of newer ones."""
+        """Raises `Refusal` if rows of the file would replace newer rows."""
         last = self.brought[-1]
         later = any(each.at > last.at and each.counts.get("delivered") for each in self.settled)
         if destination.ordered and (later or len(_list_names(last)) > 1):
@@ -297,7 +307,7 @@ class _Tracer:
             )
 
     def _check_marks(self, name: str, rows: DataFrame, mark: str) -> None:
-        """Raises `Refusal` where some rows of the table do not say by this column which file they are of."""
+        """Raises `Refusal` if some rows of the table do not show in this column which file they came from."""
         if rows.where(f"{quote_name(mark)} IS NULL").limit(1).collect():
             raise Refusal(
                 f"'{name}' has rows with NULL in {mark}, perhaps from before the table had the column. They may belong "
@@ -314,12 +324,12 @@ class _Tracer:
             )
 
     def _list_folders(self) -> Sequence[str]:
-        """Where the files of all origins are, as a column of their rows has it."""
+        """Return the folders of all origins' files, as in the column `file_path`."""
         origins = self.pipeline.origins_by_name
         return sorted({path.removesuffix(file) for name, file in self.names for path in origins[name].list_paths(file)})
 
     def _check_only_origin(self) -> None:
-        """Raises `Refusal` where another origin of the pipeline read the same file."""
+        """Raises `Refusal` if another origin of the pipeline read the same file."""
         own = set(self.origin.list_paths(self.file))
         for name, each in self.pipeline.origins_by_name.items():
             files = [file for origin, file in self.names if origin == name]
@@ -327,7 +337,7 @@ class _Tracer:
                 raise Refusal(f"The origins {self.origin.name} and {name} both read {self.file}.")
 
     def _check_alone_in(self, name: str, destination: Delta, spark: SparkSession) -> None:
-        """Raises `Refusal` where another pipeline may have written the same file name, or the same stamp."""
+        """Raises `Refusal` if another pipeline wrote to the table. Its rows may have the same file name or stamp."""
         account = destination.account(lambda: spark, self.pipeline.name)
         others = sorted({each.label["pipeline"] for each in account.brought} - {self.pipeline.name})
         if others:
@@ -335,7 +345,7 @@ class _Tracer:
 
 
 def _find_file(pipeline: PipelineSpec, carried: Sequence[Settled], file: str) -> tuple[Origin, str]:
-    """The origin that read the file, and its name there."""
+    """Return the origin that read the file, and the file's name there."""
     known = [(each, name) for each in pipeline.every_origin for name in _list_files(pipeline, each, carried)]
     path = make_absolute(canonicalise(file))
     for fits in (

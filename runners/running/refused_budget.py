@@ -1,4 +1,4 @@
-"""How many refused rows wait, how much they hold, and whether that is more than `dlq.budget` allows."""
+"""How many refused rows wait, how many bytes they have, and whether `dlq.budget` allows that."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BYTES = " + ".join(f"CAST(coalesce(octet_length({each}), 0) AS bigint)" for each in ("`row`", "original", "message"))
-"""How much a row of a DLQ holds."""
+"""The bytes of a row in a DLQ."""
 
 
 @dataclass
 class RefusedBudget:
-    """Counts what waits once, and then adds what each batch refuses.
+    """Counts the waiting rows once, and then adds the rows that each batch refuses.
 
-    Before it says that the budget is exceeded, it counts again: rows may have been discarded meanwhile. It gets the
-    entries that settle batches before the ledger has them. After an error it counts everything again.
+    Before it reports that the budget is exceeded, it counts again, because rows may have been discarded meanwhile. It
+    gets the entries that settle batches before the ledger has them. After an error it counts everything again.
     """
 
     limit: int
     count: Callable[[Sequence[Entry]], int]
-    """How many refused rows wait now, or how many bytes they hold."""
+    """Returns how many refused rows wait now, or how many bytes they have."""
     add: Callable[[Sequence[Entry]], int]
-    """How much of that is new."""
+    """Returns the part that is new with these entries."""
     size: str = ""
-    """The budget as the definition has it, where it is a number of bytes."""
+    """The budget as the definition gives it, if it is a number of bytes."""
     _waiting: int | None = None
 
     def check(self, settled: Sequence[Entry] = ()) -> BudgetExceeded | None:
-        """Why no batch may follow those that these entries settle; None if one may."""
+        """Return why no batch may follow after these entries, or None if a batch may follow."""
         known, self._waiting = self._waiting, None
         waiting = self.count(settled) if known is None else known + self.add(settled)
         if waiting > self.limit and known is not None:
@@ -64,13 +64,13 @@ class WaitingRows:
     journal: Journal
 
     def make_budget(self, budget: int | str) -> RefusedBudget:
-        """Return what limits their number or, if the budget is a size such as `500MiB`, their bytes."""
+        """Return a budget for the number of the rows or, if the budget is a size such as `500MiB`, for their bytes."""
         if isinstance(budget, str):
             return RefusedBudget(parse_size(budget), self.measure, self.measure_new, budget)
         return RefusedBudget(budget, self.count, count_refused)
 
     def count(self, settled: Sequence[Entry] = ()) -> int:
-        """Return how many wait, with those that these entries settle."""
+        """Return how many rows wait, with the rows of the batches that these entries settle."""
 
         def count_dlq() -> int:
             refused = count_dead_letters(self.dlq, self.spark) or 0
@@ -79,7 +79,7 @@ class WaitingRows:
         return sum(self._list_fallen(settled).values()) + self._ask_dlq(count_dlq)
 
     def measure(self, settled: Sequence[Entry] = ()) -> int:
-        """Return how many bytes they hold, with those that these entries settle."""
+        """Return how many bytes the waiting rows have, with the rows of the batches that these entries settle."""
         fallen = self._list_fallen(settled)
         return self._measure_fallback(fallen) + self._ask_dlq(
             lambda: _add_undecided(_BYTES, self.dlq, self.spark, list_decided(self.journal).ids)
@@ -113,7 +113,7 @@ def count_refused(settled: Sequence[Entry]) -> int:
 
 
 def count_undecided(refused: int, dlq: Destination, spark: Callable[[], SparkSession], journal: Journal) -> int:
-    """How many of the rows in the DLQ were neither replayed nor discarded."""
+    """Return how many of the rows in the DLQ were neither replayed nor discarded."""
     decided = list_decided(journal).ids
     return _add_undecided("1", dlq, spark, decided) if refused and decided else refused
 

@@ -1,4 +1,4 @@
-"""How chosen rows of the DLQ are carried again: which of them can be, grouped into batches."""
+"""A replay of chosen rows of the DLQ: which rows it can process, grouped into batches."""
 
 from __future__ import annotations
 
@@ -35,41 +35,41 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST = 10_000
-"""How many rows of the DLQ a batch has at most: the ledger keeps the id of each."""
+"""The most rows of the DLQ in a batch. The ledger keeps the id of each."""
 
 FIX_PIN = ":fix"
-"""Under which name a plan says which fix its rows get. No stage is called so."""
+"""The name under which a plan records the fix of its rows. No stage has this name."""
 UNREAD = hashlib.md5(RAW.encode(), usedforsecurity=False).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortedLetters:
-    """The rows that can be carried again, by origin, and how many cannot, by the reason."""
+    """The rows that can be replayed, by origin, and the number of the others, by reason."""
 
     spans: Mapping[str, Sequence[Span]]
     wanted: Mapping[str, tuple[str, ...]]
-    """To which destinations each span goes, by its end."""
+    """The destinations of each span, by its end."""
     left: Mapping[str, int]
     refusers: Mapping[str, str] = field(default_factory=dict)
-    """Before which stage the fix of each span is applied, by its end, where that is not the first."""
+    """By the end of each span, the stage before which the fix is applied; empty if that is the first stage."""
 
     def put_fix(self, fix: Fix, line: StageChain, span: Span) -> StageChain:
-        """The way of a span's rows: to the destinations that lack them, and with the fix."""
+        """Return the chain for a span's rows: with the fix, and only to the destinations that lack the rows."""
         own = replace(line, branches={name: line.branches[name] for name in self.wanted[str(span.end)]})
         return fix.put_into(own, self.refusers.get(str(span.end), ""))
 
     @property
     def rows(self) -> int:
-        """How many rows are carried."""
+        """The number of rows to process."""
         return sum(len(span.parts) for spans in self.spans.values() for span in spans)
 
     @property
     def notices(self) -> Sequence[str]:
-        """What is not carried, a sentence for each reason."""
+        """A sentence for each reason why rows are left out."""
         return [f"{format_count(rows)} in the DLQ cannot be replayed: {why}" for why, rows in self.left.items()]
 
     def check(self, destinations: Mapping[str, Destination]) -> None:
-        """Raises `Refusal` where late rows would take the place of newer ones."""
+        """Raises `Refusal` if late rows would replace newer rows."""
         for name in {name for names in self.wanted.values() for name in names if destinations[name].ordered}:
             raise Refusal(
                 f"'{name}' keeps the row that arrives last, and rows of the DLQ arrive late: an old row would replace "
@@ -81,8 +81,10 @@ class SortedLetters:
 def sort(
     letters: Sequence[Letter], lines: Mapping[str, StageChain], most: int | None = None, fix: Fix = NO_FIX
 ) -> SortedLetters:
-    """Which of these rows can be carried again through the lines of today, in batches of rows that were read alike and
-    go to the same destinations, and to which a fix is applied at the same place."""
+    """Return which of these rows can be replayed through the chains of today, in batches.
+
+    The rows of a batch were read with the same schema, go to the same destinations, and get the fix at the same place.
+    """
     left: Counter[str] = Counter()
     alike: dict[tuple[str, JSON, tuple[str, ...], str], list[str]] = {}
     for letter in letters:
@@ -107,9 +109,10 @@ def sort(
 def leave_to_backfills(
     letters: Sequence[Letter], journal: Journal, destinations: Mapping[str, Destination]
 ) -> Sequence[Letter]:
-    """The rows, each without the destinations that another batch of the same rows was for.
+    """Return the rows, so that each leaves out destinations that another batch with the same rows was for.
 
-    A backfill that refused a row again left a row of its own in the DLQ, which goes to the backfill's destinations.
+    A backfill that refused a row again left a second row in the DLQ. That second row goes to the backfill's
+    destinations.
     """
     if not journal.state.backfills:
         return letters
@@ -136,7 +139,7 @@ def leave_to_backfills(
 
 
 class ReplayBacklog(Backlog):
-    """Rows of the DLQ in batches that are made already; what was carried before is none of them."""
+    """Rows of the DLQ in prepared batches. Rows that were replayed before are not among them."""
 
     def __init__(self, spans: Sequence[Span], notices: Sequence[str] = ()) -> None:
         self._spans = spans
@@ -153,7 +156,7 @@ class ReplayBacklog(Backlog):
 
 
 def _explain_staying(letter: Letter, lines: Mapping[str, StageChain], fix: Fix) -> str:
-    """Why this row cannot be carried again; nothing if it can."""
+    """Return why this row cannot be replayed; empty if it can."""
     line = lines.get(letter.origin)
     if line is None:
         return f"the origin '{letter.origin}' no longer exists"
@@ -183,40 +186,42 @@ def _make_spans(ids: Sequence[str], most: int) -> Iterator[Span]:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """Which rows of the DLQ are carried again, and why.
+    """The rows of the DLQ to process again, and the reason.
 
-    Each is carried once, however often the same is asked for and wherever the process dies. One that is refused again
-    is a new row of the DLQ that names this one.
+    Each row is processed once, even if the replay is repeated or its process dies. If a row is refused again, that is a
+    new row of the DLQ, which names the old row.
     """
 
     choice: Choice = Choice()
     reason: str
     fix: Fix = NO_FIX
-    """What is done to each row before."""
+    """The change to each row before it is processed."""
     give_up: bool = False
-    """Whether a replay with another fix is given up, which was cut short."""
+    """Whether to give up an interrupted replay with another fix."""
 
     def __post_init__(self) -> None:
         if not self.reason.strip():
             raise Refusal("A replay needs a reason, which the ledger keeps.", hint='--reason "…"')
 
     def json(self) -> Mapping[str, JSON]:
-        """As the ledger keeps it."""
+        """Return the form that the ledger keeps."""
         fix = {"fix": self.fix.json()} if self.fix else {}
         given_up = {"give_up": True} if self.give_up else {}
         return {**self.choice.json(), "reason": self.reason, **fix, **given_up}
 
     @staticmethod
     def resume(state: PipelineState) -> Replay:
-        """The replay that was cut short, with its fix. Raises `Refusal` where there is none."""
+        """Return the interrupted replay with its fix. Raises `Refusal` if no replay was interrupted."""
         if state.replay is None:
             raise Refusal("No replay with a fix was interrupted, so there is none to resume.")
         body: Mapping[str, JSON] = state.replay["body"]
         return Replay(choice=Choice.of(body), reason=body["reason"], fix=Fix.of(body["fix"]))
 
     def check_fix(self, journal: Journal, dlq: Destination, spark: Callable[[], SparkSession]) -> None:
-        """Raises `Refusal` where a replay was cut short that has applied another fix to some of its rows, and others of
-        them wait."""
+        """Raises `Refusal` if an interrupted replay with another fix still has waiting rows.
+
+        That replay must have applied its fix to some of its rows.
+        """
         known = journal.state.replay
         if self.give_up or known is None or not known["decided"]:
             return
@@ -243,8 +248,10 @@ class Replay:
         journal: Journal,
         spark: SparkSession,
     ) -> tuple[BatchPlanner, Callable[[StageChain, Span], StageChain]]:
-        """What a run of it plans from, where one of the pipeline would plan from `make_source`; and the way of a
-        batch's rows with the fix, from that of its origin's rows."""
+        """Return the planner for a run of this replay, in place of the pipeline's planner `source`.
+
+        Also return a function that adds the fix to the chain of an origin, for the rows of a batch.
+        """
         letters_found = self.choice.select_letters(dlq, lambda: spark, list_decided(journal))
         found = sort(leave_to_backfills(letters_found, journal, destinations), lines, source.limits.rows, self.fix)
         found.check(destinations)
@@ -268,10 +275,10 @@ class Replay:
 
 
 def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> SortedLetters:
-    """What a replay would carry, and what it would leave.
+    """Return the rows that a replay would process, and those that it would leave out.
 
-    Spark is asked only for a `where`, or for a DLQ that lies in a catalog. Raises `Refusal` where a destination must
-    not get old rows.
+    It asks Spark only for a `where`, or for a DLQ in a catalog. Raises `Refusal` if a destination must not get old
+    rows.
     """
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
@@ -284,5 +291,5 @@ def plan_replay(pipeline: PipelineSpec, choice: Choice, fix: Fix = NO_FIX) -> So
 
 
 def make_empty_report(pipeline: PipelineSpec) -> Report:
-    """The report of a replay that has nothing to carry, for which no run begins."""
+    """Return the report of a replay that has no rows to process. No run begins for it."""
     return Report(pipeline=pipeline.name, run="", status="succeeded", reason="no row waits in the DLQ")

@@ -1,4 +1,4 @@
-"""One execution of a pipeline: take it, finish what was left open, carry what waits, let it go."""
+"""One run of a pipeline: take the pipeline, finish open batches, process waiting rows, release the pipeline."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ log = logging.getLogger("wherry")
 
 @dataclass(frozen=True, kw_only=True)
 class CarriedRun:
-    """What is known of a run by something that works beside its runners."""
+    """The facts about a run for code that works beside its workers."""
 
     id: str
     spark: SparkSession
@@ -102,44 +102,44 @@ class CarriedRun:
     deadline: Deadline | None
     """Until when a write may begin."""
     is_stopping: Callable[[], bool]
-    """Whether nothing may hold a batch up any longer."""
+    """Whether the run is stopping, so that nothing may delay a batch any longer."""
 
 
 @dataclass
 class PipelineRun:
-    """A run of a pipeline, from taking it to letting it go."""
+    """A run of a pipeline, from taking it to releasing it."""
 
     pipeline: PipelineSpec
     text: str
-    """The definition, whole, as the ledger keeps it."""
+    """The whole definition, as the ledger keeps it."""
     hash: str
     listeners: Sequence[Listener] = ()
     clock: Clock = Clock()
     follow: bool = False
-    """Whether to go on when nothing is left, and to carry what comes."""
+    """Whether to continue when nothing is left, and to process new rows."""
     backfill: Backfill | None = None
-    """What of the past to carry again, in place of what waits."""
+    """The past batches to process again, in place of waiting rows."""
     finish: bool = False
-    """Whether to finish what an earlier run left open, and to carry nothing else."""
+    """Whether only to finish the batches that an earlier run left open."""
     merge: Destination | GivenLetters | None = None
-    """From where to bring the refused rows back that wait in the fallback, and to carry nothing else."""
+    """The source of refused rows that wait in the fallback. If it is set, the run only moves them into the DLQ."""
     replay: Replay | None = None
-    """What of the DLQ to carry again, in place of what waits."""
+    """The rows of the DLQ to process again, in place of waiting rows."""
     redo: Redo | None = None
-    """Which file to read again in the place of its old rows, and nothing else."""
+    """The file to read again in place of its old rows. If it is set, the run does nothing else."""
     take_over: str = ""
     """Why this run may take the pipeline from an owner on another host."""
     spark: SparkSession | None = None
-    """The Spark to use; by default the active session, or a new one."""
+    """The Spark to use; by default the active session, or a new session."""
     pool: str = ""
-    """The fair scheduler's pool for its work on Spark."""
+    """The pool of Spark's fair scheduler for the run's work."""
     ruling: OperatorOverrides = OperatorOverrides()
     hooks_wait: float | None = None
-    """How many seconds to wait for hooks at the end; by default half a minute."""
+    """The seconds to wait for hooks at the end; by default half a minute."""
     thresholds: Thresholds = Thresholds()
-    """By what the way of each batch is chosen."""
+    """The sizes by which the run chooses the way of each batch."""
     accompany: Callable[[Process, CarriedRun], Process] = lambda process, _: process
-    """Puts something beside what the runners do."""
+    """Returns the function that processes tasks, perhaps with other work added to it."""
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex
@@ -154,11 +154,11 @@ class PipelineRun:
             tuple(self.destinations), resolve_names(self.destinations), list_suites(self.pipeline)
         )
         self.opened: Mapping[str, OpenDestination] = {}
-        """The destinations as this run has them open, by name, the DLQ, and the table with filtered rows."""
+        """The open destinations of this run by name, with the DLQ, its fallback, and the table with filtered rows."""
         self.dispatcher: Dispatcher | None = None
         self.finish = self.finish or self.merge is not None
         self.merged: FallbackMerge | None = None
-        """What it has brought back, where it was to do that."""
+        """The merge of the fallback, if this run does one."""
         self.patience = StorePatience(
             make_policy(self.pipeline.run_options.retry),
             self.clock,
@@ -170,12 +170,12 @@ class PipelineRun:
 
     @property
     def assignment(self) -> str:
-        """How this run shares the lanes; work on all lanes takes the pipeline alone."""
+        """How this run shares the lanes. A run that works on all lanes needs the pipeline alone."""
         aside = self.backfill or self.redo or self.replay or self.finish or self.ruling
         return "single" if aside else self.pipeline.run_options.assignment
 
     def carry(self) -> Report:
-        """Carry what waits. Raises only when the pipeline could not be taken; all else is in the report."""
+        """Process the waiting rows. Raises only if it cannot take the pipeline; the report has all other errors."""
         try:
             with contextlib.ExitStack() as to_the_end:
                 report, herald = self._carry_and_tell(to_the_end)
@@ -190,7 +190,10 @@ class PipelineRun:
         return report
 
     def _carry_and_tell(self, to_the_end: contextlib.ExitStack) -> tuple[Report, HookRunner]:
-        """Carry what waits, and write down how it went. From the first batch `to_the_end` a signal only stops."""
+        """Process the waiting rows and write the report.
+
+        From the first batch until `to_the_end` closes, a signal only asks the run to stop.
+        """
         began = self.clock.elapsed()
         forget_context_settings()
         self.place.make()
@@ -269,20 +272,20 @@ class PipelineRun:
         )
 
     def _describe_error(self, errors: Sequence[Exception], spark: SparkSession) -> RunError:
-        """The first of the errors, as the report has it."""
+        """Return the first of the errors for the report."""
         asked = spark if is_disk_full(errors[0]) else None
         places = list_written_folders(self.place, self.destinations, asked)
         return RunError.of(errors[0], self.pipeline.secrets, self.pipeline.protection, errors[1:], places)
 
     def stop(self, reason: str = "asked to stop", *, force: bool = False) -> None:
-        """Stop from another thread: what is in flight finishes, or with `force` is left as it is."""
+        """Stop from another thread. Batches in flight finish, or with `force` stay open."""
         if self.dispatcher is not None:
             self.dispatcher.request_stop(reason, force=force)
 
     def _carry(
         self, journal: Journal, spark: SparkSession, to_the_end: contextlib.ExitStack, herald: HookRunner
     ) -> tuple[str, Sequence[Exception]]:
-        """How the run ended, and what went wrong, in its order."""
+        """Return the status of the run, and its errors in order."""
         options = self.pipeline.run_options
         lanes = [lane for origin in self.pipeline.every_origin for lane in self.pipeline.lanes_of(origin)]
         ends = {**self.destinations, DLQ: self.dlq, FILTERED: self.filtered}
@@ -344,7 +347,7 @@ class PipelineRun:
                 self._carry_all(journal, dispatcher, runner, spark)
             except WorkCancelled:
                 dispatcher.take_turn()
-            except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
+            except Exception as error:  # noqa: BLE001 -- the edge of the run: its report has the error
                 raised.append(error)
             errors = [each for each in dispatcher.errors if not (dispatcher.stopping and _waited_for_spark(each))]
             if raised or dispatcher.forced:
@@ -361,14 +364,14 @@ class PipelineRun:
         return ("stopped" if dispatcher.stopping or dispatcher.forced else "succeeded"), []
 
     def _make_budget(self, journal: Journal, spark: SparkSession) -> RefusedBudget | None:
-        """What limits the refused rows that wait. Nothing limits a run that plans no new batch."""
+        """Return the budget for waiting refused rows. A run that plans no new batch has no budget."""
         if self.pipeline.dlq.budget is None or self.replay is not None or self.finish:
             return None
         waiting = WaitingRows(dlq=self.dlq, fallback=self.fallback, spark=lambda: spark, journal=journal)
         return waiting.make_budget(self.pipeline.dlq.budget)
 
     def _heed_budget_first(self, dispatcher: Dispatcher, source: BatchPlanner | None) -> None:
-        """Let no batch begin that may wait, before it is known that not too many refused rows do."""
+        """If rows may wait, check the budget of refused rows before the first batch."""
         if source is not None:
             dispatcher.budget.ask_first(self.clock.elapsed())
 
@@ -382,8 +385,8 @@ class PipelineRun:
     def _is_stopping(self) -> bool:
         return self.dispatcher is not None and bool(self.dispatcher.asked_to_stop or self.dispatcher.stopping)
 
-    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from what is open to what waits
-        """First the batches that an earlier run left open, then what waits."""
+    def _carry_all(self, journal: Journal, dispatcher: Dispatcher, runner: TaskExecutor, spark: SparkSession) -> None:  # noqa: C901 -- one run, from open batches to waiting rows
+        """Finish the batches that an earlier run left open, and then process the waiting rows."""
         company = self._join_company(journal)
         if company is not None:
             company.await_opening(lambda: bool(dispatcher.asked_to_stop or journal.state.stopping))
@@ -419,7 +422,7 @@ class PipelineRun:
         def take_in(source: BatchPlanner | None) -> BatchPlanner | None:
             runner.reading.lines = opening.lines
             found = [*list_notices(source)] if source else opening.notices
-            found = [] if self.redo else found  # what waits in other files is not read
+            found = [] if self.redo else found  # a redo does not read the waiting files
             for notice in [each for each in found if each not in noticed]:
                 noticed.add(notice)
                 self._emit(Noticed(origin=notice[0], message=notice[1]))
@@ -462,7 +465,7 @@ class PipelineRun:
             raise make_kept_error(self.pipeline.name, journal.state, company.left)
 
     def _take_given_rows(self, rows: GivenRows, runner: TaskExecutor, spark: SparkSession) -> None:
-        """Keep the rows that a person corrected in the state before the first of them is planned, and read these."""
+        """Store corrected rows in the state before the first of them is planned, and let the run read them."""
         if rows and isinstance(self.dlq, Delta):
             kept = self.patience.outlast(lambda: rows.keep(self.place.store(), spark))
             runner.reading.origins = {
@@ -471,7 +474,7 @@ class PipelineRun:
             }
 
     def _merge_fallback(self, journal: Journal, dispatcher: Dispatcher, spark: SparkSession) -> None:
-        """Bring the refused rows back that wait in the fallback, where this run is to do that."""
+        """Move the refused rows that wait in the fallback into the DLQ, if this run is for that."""
         if dispatcher.stopping or self.merge is None:
             return
         assert isinstance(self.dlq, Delta), "no other DLQ has a fallback"
@@ -488,13 +491,13 @@ class PipelineRun:
             dispatcher.take_turn()
 
     def _choose_past(self, source: BatchPlanner, journal: Journal, spark: SparkSession) -> BatchPlanner:
-        """What a backfill or a redo plans from; for other runs what waits."""
+        """Return the planner of a backfill or a redo; for other runs `source`."""
         if self.redo is not None:
             return self.redo.make_source(source, self.pipeline, journal, spark)
         return source if self.backfill is None else self.backfill.make_source(source, self.pipeline, journal)
 
     def _join_company(self, journal: Journal) -> LaneCoordination | None:
-        """The others with whom the lanes are shared."""
+        """Return the coordination with other runs that share the lanes; None if this run has the pipeline alone."""
         if self.assignment == "single" or journal.tenure is None:
             return None
         return LaneCoordination(
@@ -510,7 +513,7 @@ class PipelineRun:
     def _finish_open(
         self, journal: Journal, dispatcher: Dispatcher, company: LaneCoordination | None, spark: SparkSession
     ) -> None:
-        """Finish the batches that an earlier run left open; others that come meanwhile get their share."""
+        """Finish the batches that an earlier run left open. Runs that join meanwhile get a share of them."""
         waive(journal, self.destinations, self.ruling)
 
         self.patience.outlast(lambda: self.cleanup.sweep_prepared(journal, spark, is_shared=company is not None))
@@ -520,12 +523,12 @@ class PipelineRun:
             company.begin()
             dispatcher.planning.company = company
         dispatcher.run()
-        if company is not None and not dispatcher.forced:  # then a write may be under way until runners are closed
+        if company is not None and not dispatcher.forced:  # if forced, a write may last until workers close
             dispatcher.planning.company = None
             company.release_lanes()
 
     def _count_waiting(self, journal: Journal, source: BatchPlanner | None) -> Mapping[str, int]:
-        """For those who show how far it is; of a run that goes on nobody knows."""
+        """Count the waiting batches, for listeners that show progress. Empty for a run that follows."""
         if source is None or self.follow or not self.listeners:
             return {}
         offsets = {lane: journal.state.get_lane(lane).offset for lane in source.lanes}
@@ -575,20 +578,20 @@ class PipelineRun:
 
 
 def _close_all(opened: Iterable[OpenDestination]) -> Iterator[Exception]:
-    """Let go of what the run has open; what goes wrong in that."""
+    """Close all open destinations. Yield the errors."""
     for each in opened:
         try:
             each.close()
-        except Exception as error:  # noqa: BLE001 -- the edge of the run: its report says what ended it
+        except Exception as error:  # noqa: BLE001 -- the edge of the run: its report has the error
             yield error
 
 
 def _waited_for_spark(error: Exception) -> bool:
-    """Whether a batch failed only because the run was to stop before its Spark was up: the next run reads it."""
+    """Whether a batch failed only because the run was stopped before Spark had started. The next run reads it."""
     return any(isinstance(each, WorkCancelled) for each in list_errors(error))
 
 
 def _log_warning(event: Event) -> None:
-    """Log events at once that a person may have to act on: rests, exceeded limits and the fallback."""
+    """Log at once the events that may need a person's action: rests, exceeded limits and the fallback."""
     if warning := describe_warning(event):
         log.warning("%s", warning)

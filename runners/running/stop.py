@@ -1,6 +1,7 @@
-"""Stopping a run: by signals, of which the first drains and a second cancels, or through the ledger from elsewhere.
+"""Stops a run: by signals, or from another process through the ledger.
 
-Draining may have a deadline; when it is over, what is in flight is cancelled as if somebody had forced it.
+The first signal lets open batches finish, and a second signal cancels them. Finishing may have a deadline; after it
+Wherry cancels the open batches.
 """
 
 from __future__ import annotations
@@ -27,37 +28,37 @@ from runners.state.location import StateLocation
 from runners.state.progress import apply_entries, read_body
 
 TICK = 0.2
-"""How often it is looked whether a stop was forced or a deadline is over, in seconds."""
+"""The seconds between two checks for a forced stop or a passed deadline."""
 FORCED_AT_ONCE, FORCED_SOON = 1.0, 30.0
-"""Seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
+"""The seconds until a run sees a forced stop: with a local ledger, and with a ledger that Spark reads."""
 log = logging.getLogger("wherry")
 
 
 class Stoppable(Protocol):
-    """What can be asked to stop; the dispatcher is."""
+    """An object that can be asked to stop, for example the dispatcher."""
 
     journal: Journal
     clock: Clock
 
     @property
     def asked_to_stop(self) -> str:
-        """The reason of a stop; empty until then."""
+        """The reason of a stop; empty until a stop is requested."""
 
     @property
     def stop_asked(self) -> float | None:
-        """When it was asked first, by its clock."""
+        """When a stop was first requested, by its clock; None until then."""
 
     @property
     def forced(self) -> bool:
-        """Whether what is in flight is cancelled."""
+        """Whether the work in flight is cancelled."""
 
     def request_stop(self, reason: str, *, force: bool = False) -> None:
-        """Stop after what is in flight, or with `force` at once."""
+        """Stop after the work in flight, or with `force` at once."""
 
 
 @contextlib.contextmanager
 def stop_on_signals(dispatcher: Stoppable) -> Iterator[None]:
-    """While in here SIGINT and SIGTERM stop the dispatcher; only the main thread can listen to them."""
+    """Stop the dispatcher on SIGINT and SIGTERM until the context ends. Only the main thread can listen to signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -74,7 +75,7 @@ def stop_on_signals(dispatcher: Stoppable) -> Iterator[None]:
 def handle_signals(
     handle: Callable[[int, FrameType | None], None], numbers: Iterable[int] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """While in here this is called on these signals."""
+    """Call `handle` on these signals until the context ends."""
     before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
@@ -93,12 +94,14 @@ def force_in_time(
     drain: float = 0.0,
     beside: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """While in here what is in flight is cancelled as soon as a stop is forced: by a second signal, by another thread,
-    through the ledger, or because draining took longer than `drain` seconds, if that is not 0.
+    """Cancel the work in flight as soon as a stop is forced, until the context ends.
 
-    The ledger is looked into every so many seconds, beside the dispatcher, which hears only between two batches. A look
-    that fails is no harm. What is cancelled may begin something else, so it is cancelled until this is left. `beside`
-    is called each time, and must be quick.
+    A second signal, another thread or the ledger may force it. It is also forced if finishing takes longer than `drain`
+    seconds, unless that is 0.
+
+    A thread reads the ledger every so many seconds, because the dispatcher reads it only between two batches. A failed
+    read does no harm. Cancelled work may begin more work, so it is cancelled repeatedly until the context ends. The
+    thread also calls `beside` each time, which must be quick.
     """
     over = threading.Event()
     watch = _StopWatch(ledger, dispatcher, every=every, drain=drain)
@@ -106,10 +109,10 @@ def force_in_time(
     def watch_ledger() -> None:
         while not over.wait(min(every, TICK)):
             watch.check()
-            with contextlib.suppress(Exception):  # whatever it is, a stop must still be heard
+            with contextlib.suppress(Exception):  # a stop must work after any error here
                 beside()
             if dispatcher.forced:
-                with contextlib.suppress(Exception):  # a Spark that is gone has nothing left to cancel
+                with contextlib.suppress(Exception):  # a lost Spark has no work left to cancel
                     cancel_work()
 
     thread = threading.Thread(target=watch_ledger, name="wherry-force", daemon=True)
@@ -122,17 +125,17 @@ def force_in_time(
 
 
 class _StopWatch:
-    """Whether it is time to force a stop."""
+    """Forces a stop when it is time."""
 
     def __init__(self, ledger: Ledger, dispatcher: Stoppable, *, every: float, drain: float) -> None:
         self._ledger, self._dispatcher, self._every, self._drain = ledger, dispatcher, every, drain
         self._seen = dispatcher.journal.state.seq
         self._looked = time.monotonic()
         self._due: float | None = None
-        """When draining has to be over, by the dispatcher's clock."""
+        """When finishing must end, by the dispatcher's clock."""
 
     def check(self) -> None:
-        """Force the stop if it is."""
+        """Force the stop if it is time."""
         dispatcher = self._dispatcher
         if dispatcher.forced:
             return
@@ -162,7 +165,7 @@ class _StopWatch:
 
 
 def stop(pipeline: PipelineSpec, reason: str, *, force: bool = False, within: str = "") -> bool:
-    """Ask a run of this pipeline, in any process, to stop; whether there was a run."""
+    """Ask a run of this pipeline, in any process, to stop. Return whether a run was active."""
     place = StateLocation.of(pipeline)
     spark = obtain_for(pipeline) if place.needs_spark else None
     after = parse_seconds(within) if within else None
@@ -170,10 +173,10 @@ def stop(pipeline: PipelineSpec, reason: str, *, force: bool = False, within: st
 
 
 def ask_to_stop(ledger: Ledger, reason: str, *, force: bool = False, within: float | None = None) -> PipelineState:
-    """Ask the run of the pipeline to stop; gives the state as it was then. It hears at its next entry; with `force`
-    within seconds, and leaves what is in flight as it is; with `within` it does so after so many seconds.
+    """Ask the run of the pipeline, if one is active, to stop. Return the state at that time.
 
-    Nobody is asked when nobody runs it.
+    The run sees the request at its next entry. With `force` it sees it within seconds and leaves its open batches. With
+    `within` it does so after this many seconds.
     """
     while True:
         state = apply_entries(ledger.read())
