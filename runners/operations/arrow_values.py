@@ -1,4 +1,4 @@
-"""The values of a row as parquet has them, and as the DLQ's JSON does."""
+"""Converts the values of a row between parquet and the JSON of the DLQ."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import pyarrow
 
 _EXACT = 2**53
-"""Beyond this a float no longer has each whole number."""
+"""A float is not exact for every whole number beyond this."""
 
 
 class NoArrowValue(ValueError):
-    """A value, or a type, that parquet cannot have."""
+    """A value or a type that parquet cannot store."""
 
 
 def make_arrow_type(kind: Json) -> pyarrow.DataType:
-    """The type of a column of this kind. What parquet does not know is text, as JSON."""
+    """Return the type of a column of this kind. A kind that parquet does not have becomes text with JSON."""
     import pyarrow as pa
 
     if isinstance(kind, Mapping):
@@ -56,7 +56,7 @@ def make_arrow_type(kind: Json) -> pyarrow.DataType:
 
 
 def to_arrow_value(value: Json, kind: Json) -> Any:
-    """What `pyarrow` makes the value of. Raises `NoArrowValue`."""
+    """Return the value in the form that `pyarrow` takes. Raises `NoArrowValue`."""
     if value is None:
         return None
     try:
@@ -102,8 +102,10 @@ def _to_nested(value: Any, kind: Mapping[str, Any]) -> Any:
 
 
 def from_arrow_value(value: Any, kind: Json) -> Json:
-    """The value that stands in parquet, which is not checked yet. Other programs write lists for maps, and floats for
-    numbers that may be NULL."""
+    """Return a value from parquet, which is not checked yet.
+
+    Other programs write lists for maps, and floats for numbers that may be NULL.
+    """
     if value is None:
         return None
     if isinstance(kind, Mapping):

@@ -1,4 +1,4 @@
-"""The audit: what the ledger says, against what every destination and the DLQ can show."""
+"""The audit: compares the ledger with what every destination and the DLQ can show."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def make_audit(
     claims: LedgerClaims, accounts: Mapping[str, DeliveryAccount | None], names: Mapping[str, str], queue: DlqContent
 ) -> Audit:
-    """What adds up and what does not. `names` are the names of today by all names that destinations have or had."""
+    """Return what adds up and what does not. `names` are today's names by all names that destinations have or had."""
     deliveries = {name: DeliveryAudit(claims, name, account, names) for name, account in accounts.items()}
     findings = [
         *_find_unbalanced(claims),
@@ -79,7 +79,7 @@ def make_audit(
 
 
 def _count_removed(claims: LedgerClaims, names: Mapping[str, str]) -> Mapping[str, Mapping[str, JSON]]:
-    """What went to destinations that have none of these names."""
+    """Return the batches and rows that went to destinations with none of these names."""
     removed: dict[str, dict[str, JSON]] = {}
     for settled in claims.counting:
         for name in [each for each in settled.counts.get("delivered") or () if each not in names]:
@@ -105,7 +105,7 @@ def _find_unbalanced(claims: LedgerClaims) -> Iterator[Finding]:
 
 
 def _find_open(claims: LedgerClaims, deliveries: Iterable[DeliveryAudit]) -> Iterator[Finding]:
-    """Batches that have landed and are not settled, and those that are settled and owed."""
+    """Yield batches that were delivered and not settled, and batches that were settled and not delivered."""
     repair = 'The next run finishes it first. To do it now:  wherry repair FILE --reason "…"'
     for plan in () if claims.running else claims.state.open_plans:
         for name in plan.destinations:
@@ -144,10 +144,10 @@ _COUNTS = (
 
 
 def audit(pipeline: PipelineSpec) -> Audit:
-    """Compare what the ledger says with what every destination and the DLQ can show.
+    """Compare the ledger with what every destination and the DLQ can show.
 
-    Changes nothing, and may be called while the pipeline is run. Needs Spark only for tables that do not lie in a
-    folder of this machine.
+    It changes nothing, and may be called during a run. It needs Spark only for tables that are not in a folder of this
+    machine.
     """
     dlq, spark = find_dlq(pipeline)
     destinations = name_destinations(pipeline.every_destination)
@@ -161,7 +161,7 @@ def audit(pipeline: PipelineSpec) -> Audit:
 
 
 def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
-    """What the ledger says of the batches."""
+    """Return what the ledger records about the batches."""
     place, journal = open_state(pipeline)
     state = journal.state
     settled = list_settled_ever(journal)
@@ -184,7 +184,7 @@ def read_claims(pipeline: PipelineSpec) -> LedgerClaims:
 
 
 def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
-    """With what has changed at the origins since it was carried."""
+    """Add what has changed at the origins since it was processed."""
     changes: dict[str, Mapping[str, str]] = {}
     for origin in pipeline.every_origin if claims.whole else ():
         lanes = [lane for lane in claims.whole if pipeline.owns(origin, lane)]
@@ -195,7 +195,7 @@ def _find_changed(pipeline: PipelineSpec, claims: LedgerClaims) -> LedgerClaims:
 
 
 def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: LedgerClaims) -> DlqContent:
-    """What the DLQ has of each batch; where that is not what was refused, also which rows these are."""
+    """Count the rows of each batch in the DLQ. If a count differs from the refused rows, also read their ids."""
     try:
         counted = query_dlq(dlq, spark, _COUNTS)
     except DestinationError as error:
@@ -228,7 +228,7 @@ def _read_dlq(dlq: Destination, spark: Callable[[], SparkSession], claims: Ledge
 
 
 def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], claims: LedgerClaims) -> FallbackContent:
-    """What the fallback has of the batches whose refused rows wait there."""
+    """Read the ids of the batches whose refused rows wait in the fallback."""
     fallen, fallback = claims.state.fallen, pipeline.dlq.fallback
     known = claims.state.opened.get("destinations", {}).get(FALLBACK, {})
     if not fallen or fallback is None:
@@ -252,7 +252,7 @@ def _read_fallback(pipeline: PipelineSpec, spark: Callable[[], SparkSession], cl
 
 @dataclass(frozen=True, kw_only=True)
 class FallbackContent:
-    """What the fallback can show."""
+    """The content of the fallback."""
 
     place: str = ""
     ids: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
@@ -270,21 +270,21 @@ class HeldLetters:
     number: int
     rows: int
     ids: frozenset[str] = frozenset()
-    """Of the batches whose rows matter one by one: where the number is not the one that was refused."""
+    """The ids of the rows. Only for a batch whose count differs from the number of its refused rows."""
     distinct: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DlqContent:
-    """What the DLQ can show."""
+    """The content of the DLQ."""
 
     place: str = ""
     held: Sequence[HeldLetters] | None = None
-    """None for one whose rows cannot be read again."""
+    """The rows of each batch, or None if the rows of the DLQ cannot be read again."""
     account: DeliveryAccount | None = None
     there: bool = True
     unreadable: str = ""
-    """Why its rows cannot be read, though it keeps them."""
+    """Why its rows cannot be read, although it keeps them."""
     fallback: FallbackContent = FallbackContent()
 
     @cached_property
@@ -293,7 +293,7 @@ class DlqContent:
         return {held.plan: held for held in self.held or ()}
 
     def json(self, claims: LedgerClaims) -> Mapping[str, JSON] | None:
-        """How many rows should be there, and how many are."""
+        """Return how many rows the DLQ should have, and how many it has."""
         if self.held is None:
             return None
         refused = sum(map(_count_refused, claims.settled))
@@ -302,7 +302,7 @@ class DlqContent:
 
 
 def check_letters(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
-    """Refused rows that are missing, that are there twice, or that no batch has refused."""
+    """Yield findings about refused rows that are missing, that are stored twice, or that no batch refused."""
     if queue.unreadable:
         yield from _find_harmed(queue)
     yield from _check_fallback(claims, queue)
@@ -341,7 +341,7 @@ def check_letters(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
 
 
 def _check_fallback(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding]:
-    """Refused rows that should wait in the fallback, and are neither there nor in the DLQ."""
+    """Yield findings about refused rows that should wait in the fallback, and are neither in it nor in the DLQ."""
     fallen, fallback = claims.state.fallen, queue.fallback
     if fallback.unreadable:
         batches = format_batches(len(fallen))
@@ -363,7 +363,7 @@ def _check_fallback(claims: LedgerClaims, queue: DlqContent) -> Iterator[Finding
 
 
 def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
-    """Whose rows lie in files that cannot be read."""
+    """Yield findings about batches whose refused rows are in files that cannot be read."""
     repair = f"Put the file back from a backup. {ACCEPT}"
     brought = queue.account.brought if queue.account else ()
     harmed = [(write.label, write.loss) for write in brought if write.loss is not None and write.loss.version is None]
@@ -382,12 +382,12 @@ def _find_harmed(queue: DlqContent) -> Iterator[Finding]:
 
 
 def _count_refused(settled: Settled) -> int:
-    """How many rows of the batch went to the DLQ."""
+    """Return how many rows of the batch went to the DLQ."""
     return 0 if settled.counts.get("discarded", 0) else settled.counts.get("nacked", 0)
 
 
 def _count_missing(claims: LedgerClaims, queue: DlqContent, settled: Settled) -> int:
-    """How many rows are missing of which nobody decided anything."""
+    """Return how many refused rows of the batch are missing, without those that were replayed or discarded."""
     refused, held = _count_refused(settled), queue.by_plan.get(settled.plan)
     there, ids = (held.distinct, held.ids) if held else (0, frozenset())
     if there >= refused:

@@ -1,4 +1,4 @@
-"""What one destination can show of each batch against what the ledger says. Pure."""
+"""Compares what one destination can show of each batch with the ledger. Pure."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ NO_PROOF = "nothing: it keeps no record of its batches, so only the ledger count
 PUT_BACK = 'Wherry can put them back while their files exist:  wherry repair FILE --reason "…"\nOtherwise: '
 _COMPARE = f"Compare its rows at the origin with the rows in the destination. {ACCEPT}"
 _MISSING = ("ROWS_GONE", "RESTORED", "FILE_GONE")
-"""The codes of a loss after which rows are certainly gone."""
+"""The codes of a loss after which rows are certainly missing."""
 _OTHER = -1
-"""What a batch's rows are in a write whose number of rows is another one than the ledger's."""
+"""The row count of a batch if the counts in the ledger do not add up to the rows of the write."""
 
 
 class DeliveryAudit:
-    """What was to be delivered to one destination, and what it shows."""
+    """The batches that the ledger has for one destination, compared with what the destination shows."""
 
     def __init__(
         self, claims: LedgerClaims, name: str, account: DeliveryAccount | None, names: Mapping[str, str]
@@ -36,14 +36,14 @@ class DeliveryAudit:
         self.name = name
         self.account = account
         self.names = frozenset(old for old, today in names.items() if today == name)
-        """All names that it has or had."""
+        """All names that the destination has or had."""
 
     def has(self, key: str) -> bool | None:
-        """Whether it shows the batch with this key; None if it can show nothing."""
+        """Whether the destination shows the batch with this key, or None if it can show nothing."""
         return None if self.account is None else key in self._brought
 
     def prove(self) -> DestinationProof:
-        """This destination's side of the equation."""
+        """Return this destination's side of the equation."""
         there = self.account is not None and self.account.there
         branches = [(settled.counts.get("branches") or {}).get(own) for settled, own in self._expected]
         return DestinationProof(
@@ -64,12 +64,12 @@ class DeliveryAudit:
         )
 
     def find_unproved(self) -> Iterator[Finding]:
-        """Batches of which it cannot be shown that read = delivered + filtered + nacked."""
+        """Yield findings about batches for which Wherry cannot show that read = delivered + filtered + nacked."""
         for pair in self._expected:
             yield from self._find_unproved(*pair)
 
     def list_findings(self) -> Iterator[Finding]:
-        """What does not add up here."""
+        """Yield findings about what does not add up at this destination."""
         if self.account is None:
             return
         place = self.account.place
@@ -109,7 +109,7 @@ class DeliveryAudit:
 
     @cached_property
     def _expected_batches(self) -> Mapping[str, tuple[Settled, str]]:
-        """The batches that were meant for it, lane by lane, each with the name that it had then, by their keys."""
+        """The batches for this destination, each with the name that it had then, by key. Ordered by lane."""
         return {
             f"{settled.plan}/{own}": (settled, own)
             for batches in self.claims.lanes.values()
@@ -120,8 +120,11 @@ class DeliveryAudit:
 
     @cached_property
     def _expected(self) -> Sequence[tuple[Settled, str]]:
-        """The batches whose rows are to be here, in the batch's name: it is not on its way, and no later one brought
-        the same rows again."""
+        """The batches whose rows should be here.
+
+        Open batches are left out. So is a batch whose rows a later batch brought again, unless its own rows are still
+        complete.
+        """
         return [
             (settled, own)
             for settled in self.claims.counting
@@ -133,7 +136,7 @@ class DeliveryAudit:
 
     @cached_property
     def _first_told(self) -> Mapping[str, int]:
-        """For each lane the first batch of which the history tells."""
+        """By lane, the first batch that the history covers."""
         whole = self.account is not None and self.account.whole
         first: dict[str, int] = {}
         for key, (settled, _) in self._expected_batches.items():
@@ -142,17 +145,17 @@ class DeliveryAudit:
         return first
 
     def _is_told(self, settled: Settled) -> bool:
-        """Whether the history tells of batches as old as this one."""
+        """Whether the history covers batches as old as this one."""
         first = self._first_told.get(settled.lane)
         return first is not None and settled.number >= first
 
     def _count_delivered(self, settled: Settled, own: str) -> int | None:
-        """How many rows of the batch it has: by what it shows, else by the ledger's word; None where neither says."""
+        """Return how many rows of the batch it shows, or else what the ledger counts. None if both are unknown."""
         shown = self._count_shown(settled, own)
         return count_rows_for(settled, own) if shown is None else shown
 
     def _count_shown(self, settled: Settled, own: str) -> int | None:
-        """How many rows of the batch it shows; None where it can show nothing of it."""
+        """Return how many rows of the batch it shows, or None if it can show nothing about the batch."""
         if self.account is None or not self._is_told(settled) or count_rows_for(settled, own) == 0:
             return None
         key = f"{settled.plan}/{own}"
@@ -187,11 +190,11 @@ class DeliveryAudit:
         return self._make_finding("NOT_PROVED", settled, why, _COMPARE)
 
     def _list_standing(self, key: str) -> Sequence[BroughtBatch]:
-        """The writes of a batch whose rows are all there."""
+        """Return the writes of a batch whose rows all still exist."""
         return [write for write in self._brought.get(key, ()) if write.loss is None]
 
     def _check_batch(self, settled: Settled, own: str, *, replaced: bool) -> Iterator[Finding]:
-        """One batch that the ledger says was delivered here; one that was rewound need not be there any more."""
+        """Check a batch that was delivered here according to the ledger. The rows of a rewound batch may be missing."""
         assert self.account is not None
         key, expected = f"{settled.plan}/{own}", count_rows_for(settled, own)
         writes, standing = self._brought.get(key, ()), self._list_standing(key)
@@ -223,8 +226,11 @@ class DeliveryAudit:
         yield self._make_finding("MISCOUNT", settled, message, repair)
 
     def _count_rows(self, brought: BroughtBatch, settled: Settled, own: str) -> int | None:
-        """The rows of one batch in a write that may have brought several; `_OTHER` where the ledger's figures of these
-        do not make the write's. A batch that has none has what was decided for it, if all together make the write's."""
+        """Return the row count of one batch in a write that may have brought several batches.
+
+        A batch without a count in the ledger has the count that was decided for it, if all counts add up to the
+        write's. Return `_OTHER` if the ledger has all counts and they do not add up.
+        """
         if len(brought.together) < 2:
             return brought.rows
         expected = count_rows_for(settled, own)
@@ -237,12 +243,12 @@ class DeliveryAudit:
         return _OTHER if all(rows is not None for rows, _ in known) else expected
 
     def _is_excused(self, settled: Settled, own: str) -> bool:
-        """Whether nobody has to show the batch: its history is over, it was rewound, carried again, or is under way."""
+        """Whether the batch need not be shown: it is too old for the history, rewound, brought again, or open."""
         counts = self._is_told(settled) and self.claims.state.is_carried(settled)
         return not counts or self._is_covered(settled) or self._is_open(settled, own)
 
     def _is_covered(self, settled: Settled) -> bool:
-        """Whether a later batch brought the same rows here, a backfill's for example."""
+        """Whether a later batch, for example of a backfill, brought the same rows here."""
         return any(
             self._list_standing(f"{other.plan}/{own}")
             for other in self.claims.same_rows.get(make_rows_key(settled), ())
@@ -252,12 +258,12 @@ class DeliveryAudit:
         )
 
     def _is_open(self, settled: Settled, own: str) -> bool:
-        """Whether the batch is still open. Another finding reports what is owed."""
+        """Whether the batch is still open. Another finding reports what it owes."""
         plan = self.claims.state.get_lane(settled.lane).open
         return plan is not None and plan.batch.plan == settled.plan and own in plan.destinations
 
     def _find_strays(self) -> Iterator[Finding]:
-        """Batches that are here and of which the ledger knows nothing."""
+        """Yield findings about batches that are here and that the ledger does not know."""
         for brought in (write for writes in self._brought.values() for write in writes):
             label = brought.label
             mine = label["pipeline"] == self.claims.state.pipeline and label["destination"] in self.names
@@ -280,7 +286,7 @@ class DeliveryAudit:
             )
 
     def _report_lost(self, settled: Settled, brought: BroughtBatch) -> Finding:
-        """Rows were brought, and are not all there any more."""
+        """Report a batch whose rows were written and are not complete any more."""
         assert brought.loss is not None
         assert self.account is not None
         loss, whole = brought.loss, brought.loss.whole
@@ -299,7 +305,7 @@ class DeliveryAudit:
         return self._make_finding(loss.code, settled, message, repair, version=loss.version, remedy=remedy)
 
     def _report_twice(self, settled: Settled, writes: list[BroughtBatch]) -> Finding:
-        """Several commits brought it, and their rows are there."""
+        """Report a batch that several commits brought, if their rows still exist."""
         versions = " and ".join(str(write.version) for write in writes if write.version is not None)
         message = f"its rows are there {len(writes)} times{f': versions {versions} brought them' if versions else ''}"
         repair = (
@@ -309,7 +315,7 @@ class DeliveryAudit:
         return self._make_finding("TWICE", settled, message, repair, version=writes[-1].version)
 
     def _report_doubt(self, settled: Settled, doubt: Loss) -> Finding:
-        """Its rows shared a file with others, and rows of that file were changed."""
+        """Report a batch whose rows shared a file with others, after rows of that file were changed."""
         since = "" if doubt.version is None else f" since version {doubt.version}"
         message = f"Wherry cannot check{since} whether its rows are unchanged: {doubt.reason}"
         repair = f"Look for its rows in the destination. {ACCEPT}"
@@ -333,7 +339,7 @@ class DeliveryAudit:
 
 
 def _suggest_restore(loss: Loss) -> str:
-    """What to type so that the rows are there again, as a person reads it."""
+    """Return what a person can do to bring the rows back."""
     if loss.restore and loss.takes_later:
         return (
             f"Restore the table in Spark:  {loss.restore}\nThen put the later batches back:  wherry repair FILE "

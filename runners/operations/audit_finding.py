@@ -1,4 +1,4 @@
-"""What an audit finds: which batch, where, what was expected, what is there, what to do."""
+"""The findings of an audit: the batch, the place, what was expected, what was found, and what to do."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ FOUND = frozenset({
     "RESTORED", "REPLACED", "TABLE_GONE", "FILE_GONE", "FILE_CHANGED", "LOG_BROKEN", "GAP", "OVERLAP", "DLQ_MISSING",
     "DLQ_GONE", "DLQ_STRAY", "DLQ_TWICE", "UNBALANCED", "ORIGIN_CHANGED",
 })  # fmt: skip
-"""The codes of all that can be found; what each means is explained where the codes of errors are."""
+"""The codes of all findings. The document with the codes of errors explains each."""
 ACCEPT = 'If everything is right as it is:  wherry repair FILE --accept ID --reason "…"'
 """The last sentence of most findings."""
 Remedy: TypeAlias = Literal["", "finish", "put_back"]
-"""What `wherry repair` does about it: nothing, finish the open batches, or put rows back as they were."""
+"""What `wherry repair` does about a finding: nothing, finish the open batches, or put rows back."""
 
 
 class NumberedBatch(Protocol):
-    """Anything that says which batch it is about."""
+    """Anything that identifies a batch."""
 
     @property
     def lane(self) -> str: ...
@@ -40,19 +40,19 @@ class Finding:
     code: str
     message: str
     repair: str
-    """What to do, as a person reads it."""
+    """The advice for a person."""
     lane: str | None = None
     number: int | None = None
     last: int | None = None
-    """The last of several batches that stand together, `number` being the first."""
+    """The number of the last batch, if the finding is about several; `number` is the first."""
     destination: str | None = None
     version: int | None = None
-    """The version of the destination that did it."""
+    """The version of the destination that caused it."""
     remedy: Remedy = ""
     plans: Sequence[str] = ()
-    """The batches' ids."""
+    """The ids of the batches."""
     members: Sequence[str] = ()
-    """What each of several findings was called before they were put together."""
+    """The ids of the findings that were combined into this one."""
 
     def __post_init__(self) -> None:
         if self.code not in FOUND:
@@ -65,14 +65,14 @@ class Finding:
 
     @property
     def id(self) -> str:
-        """What is the same in every audit that finds this again."""
+        """A text that is equal in every audit that finds this again."""
         last = None if self.last == self.number else self.last
         parts = [self.destination, self.lane, self.number, last, self.version]
         return ":".join([self.code, *("" if part is None else str(part) for part in parts)])
 
     @property
     def batches(self) -> str:
-        """The batches, as a person names them."""
+        """The batches in words."""
         if self.number is None:
             return "" if self.lane is None else f"lane {self.lane}"
         if self.last in (None, self.number):
@@ -99,16 +99,16 @@ class DestinationProof:
     """One destination's side of the equation."""
 
     delivered: int
-    """The rows that it shows, and for batches from before its history those that the ledger says."""
+    """The rows that it shows, or for batches from before its history the rows that the ledger counts."""
     read: int = 0
-    """The rows of the batches that were for it; of rows that were carried again, those of the last time."""
+    """The rows of the batches for this destination. Rows that were processed again count once, as the last time."""
     filtered: int = 0
     nacked: int = 0
     changed: int = 0
     owed: int = 0
     """Batches that it has not confirmed."""
     proved_from: Mapping[str, int] | None = None
-    """For each lane the first batch of which its own history still tells; None if it tells of none."""
+    """By lane, the first batch that its history still covers; None if it covers none."""
     proof: str = ""
 
     def json(self) -> dict[str, JSON]:
@@ -117,7 +117,7 @@ class DestinationProof:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Whether every row that was read can be shown to be where it should be."""
+    """Whether Wherry can show for every row that it is where it should be."""
 
     pipeline: str
     lanes: Mapping[str, Mapping[str, JSON]]
@@ -129,11 +129,11 @@ class Audit:
     accepted: Sequence[Finding] = ()
     """The findings that were accepted."""
     open: Sequence[Mapping[str, JSON]] = ()
-    """Batches on their way, of which nothing is wrong."""
+    """The open batches that have no problem."""
     dlq: Mapping[str, JSON] | None = None
-    """How many refused rows should be there and how many are; None where it cannot be looked into."""
+    """How many refused rows should be in the DLQ and how many are; None if the DLQ cannot be read."""
     removed: Mapping[str, Mapping[str, JSON]] = field(default_factory=dict)
-    """How many batches and rows each destination got that the definition does not have any more; not checked."""
+    """The batches and rows of each destination that the definition no longer has. They are not checked."""
 
     @property
     def balanced(self) -> bool:
@@ -164,7 +164,7 @@ _ALIKE = ("code", "destination", "lane", "remedy", "repair")
 
 
 def group_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, with those of one kind about neighbouring batches of a lane put together."""
+    """Return the findings, with similar findings about neighbouring batches of a lane combined into one."""
     groups: list[list[Finding]] = []
     for finding in sorted(findings, key=_sort_key):
         if groups and _continues(groups[-1][-1], finding):

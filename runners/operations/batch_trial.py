@@ -1,7 +1,7 @@
-"""One batch passes all stages, and nothing is written.
+"""Passes one batch through all stages and writes nothing.
 
-Every row passes every stage once, as when it is decided, and some rows are kept to be seen. Beside each row stands how
-it left every stage; what became of it is asked at the end, in one query for each part between stages that change rows.
+Every row passes every stage once, as in a run, and some rows are kept as examples. Columns beside each row record how
+it left every stage. At the end, one query for each section between stages that change rows collects the outcomes.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ Sieve = TypeVar("Sieve")
 SEEN = HIDDEN + "seen"
 FILTERED = HIDDEN + "filtered"
 WANTED = HIDDEN + "wanted"
-"""Whether a row is one of those that are looked for."""
+"""The column that is true for rows that the trial looks for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracedRow:
-    """A row as it was read, and what became of it."""
+    """A row as it was read, and its outcome."""
 
     row: JSON
-    """As it was read, or where it is refused as it stood then; masked."""
+    """The masked row as it was read; for a refused row, as it was at the refusal."""
     outcome: Literal["wanted", "filtered", "rejected", "changed"]
-    """`changed` is a row of which a stage makes other rows."""
+    """`changed` is a row from which a stage makes other rows."""
     stage: str = ""
     """The stage that filtered, refused or changed it."""
     code: str | None = None
     message: str | None = None
-    """Why it is refused."""
+    """Why the row is refused."""
     destinations: Sequence[str] = ()
-    """Which destinations want it."""
+    """The destinations that want the row."""
     filtered_for: Mapping[str, str] = field(default_factory=dict)
-    """Which stage filtered it on the way to one destination."""
+    """By destination, the stage that filtered the row for that destination only."""
     position: int = 0
-    """Its place in its part of the batch, as `PLACE` has it."""
+    """The place of the row in its part of the batch, as in `PLACE`."""
     alike: int = 0
-    """At the first row with this outcome: how many rows of the batch have it."""
+    """The number of rows in the batch with this outcome, at the first of them; 0 at the others."""
     before: JSON = None
-    """How it came to the stage of which that was asked; masked."""
+    """The masked row before the stage `BatchTrial.beside`."""
     after: JSON = None
-    """How it left that stage; None where it did not."""
+    """The masked row after that stage; None if the row did not leave the stage."""
 
     def json(self) -> dict[str, JSON]:
         shown = {"row", "outcome", "stage", "code", "message"}
@@ -84,14 +84,14 @@ class TracedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class StepNote:
-    """How rows left a step, under a column of its own; `before` is where it stood before, for those that did not."""
+    """The column with the rows after a step. The column `before` has the rows that did not leave the step."""
 
     step: PlacedStage | None
     column: str
     schema: str
     before: str
     filters: str = ""
-    """The column of its destination's filters; empty for a step that all rows pass."""
+    """The column with the filters of the step's destination; empty for a step that all rows pass."""
 
 
 @dataclass
@@ -100,50 +100,53 @@ class TrialSection:
 
     notes: list[StepNote] = field(default_factory=list)
     filters: dict[str, str] = field(default_factory=dict)
-    """By destination the column that says which of its own steps filtered a row."""
+    """By destination, the column that records which of its stages filtered a row."""
     found: Sequence[Mapping[str, JSON]] = ()
-    """Rows to be seen, each with what became of it and of how many others."""
+    """Example rows, each with its outcome and the number of rows with the same outcome."""
     refused: Sequence[Mapping[str, JSON]] = ()
-    """Groups of refused rows: one of each, how many there are, and their files."""
+    """Groups of refused rows: one row of each, their number, and their files."""
 
     @property
     def rows(self) -> int:
-        """How many rows it had."""
+        """The number of rows that entered the section."""
         return sum(row["alike"] for row in self.found if row["nth"] == 1)
 
     @property
     def live(self) -> int:
-        """How many of them reach the step that changes rows."""
+        """The number of rows that reach the step that changes rows."""
         return sum(row["alike"] for row in self.found if row["nth"] == 1 and row["state"] == 0)
 
 
 @dataclass
 class BatchTrial:
-    """One batch being tried out."""
+    """A trial of one batch."""
 
     line: StageChain
     pins: Mapping[str, JSON]
     order: Sequence[str]
-    """The parts of the batch in the order in which their rows count as read."""
+    """The parts of the batch in the order in which their rows are read."""
     most: int
-    """Of each kind of row so many are seen."""
+    """The number of example rows of each kind."""
     secrets: Mapping[str, str] = field(default_factory=dict)
-    """What is not shown, with what stands in its place."""
+    """The secrets to hide, each with the text that replaces it."""
     protection: Protection = Protection()
-    """What masks the rows that are seen."""
+    """Masks the example rows."""
     sieve: RowErrorIsolator | None = None
-    """What finds the rows at which stages raise; None while none is known to."""
+    """Finds the rows at which stages raise; None while no stage is known to raise."""
     wanted: RowCondition | None = None
-    """A condition on the rows as read: only rows for which it is true are counted and seen. The other rows pass the
-    stages too, since a stage may compare rows; but not where a stage changes rows, behind which none is known again."""
+    """A condition on the rows as read. Only rows for which it is true are counted and shown.
+
+    The other rows pass the stages too, because a stage may compare rows. They are left out if a stage changes rows,
+    because Wherry cannot recognise a row after that stage.
+    """
     beside: str = ""
-    """The stage before and behind which rows are seen, one by one."""
+    """The stage before and after which the rows are recorded."""
     sections: list[TrialSection] = field(default_factory=list)
     findings: dict[str, Sequence[Mapping[str, JSON]]] = field(default_factory=dict)
-    """What stages found out about the batch, by their names."""
+    """What stages found out about the batch, by stage."""
 
     def of(self, batch: Batch, frame: DataFrame, names: tuple[str, ...], *, rows: int | None = None) -> BatchPreview:
-        """What becomes of the rows, which `Origin.fetch` gave with their places; with `rows` of the first so many."""
+        """Pass the rows of `Origin.fetch`, with their places, through the stages. `rows` limits their number."""
         if rows is not None:
             frame = frame.orderBy(*self._arrival_order()).limit(rows)
         begun = MarkedRows.begin(frame, names, make_labels(batch), self._close_section)
@@ -170,7 +173,7 @@ class BatchTrial:
         )
 
     def trace_rows(self) -> Iterator[TracedRow]:
-        """What became of the seen rows as they were read, one by one."""
+        """Yield the example rows as they were read, each with its outcome."""
         section, names = self.sections[0], {step.number: step.name for step in self.line.steps}
         first = section.notes[0].column
         changing = next((step.name for step in self.line.common if step.stage.changes_rows), "")
@@ -183,7 +186,7 @@ class BatchTrial:
             )
 
     def _look_beside(self, row: Mapping[str, JSON], first: str) -> dict[str, JSON]:
-        """How the row stood before and behind the stage of which that was asked."""
+        """Return the row before and after the stage `beside`."""
         note = next((each for each in self.sections[0].notes if each.step and each.step.name == self.beside), None)
         if note is None or note.step is None:
             return {}
@@ -247,12 +250,12 @@ class BatchTrial:
         return pass_branches(rows, steps, own).frame
 
     def _close_section(self, rows: MarkedRows) -> DataFrame:
-        """What a stage that changes rows gets: the live ones."""
+        """Return the live rows, for a stage that changes rows."""
         self._close(rows.frame)
         return rows.frame.where(F.col(STATE) == 0).select(*[F.col(quote_name(name)) for name in rows.names])
 
     def _close(self, frame: DataFrame) -> None:
-        """Ask what became of the rows of the last section: for each outcome how many there are, and the first ones."""
+        """Collect the outcomes of the rows of the last section: the number of rows of each, and the first rows."""
         section = self.sections[-1]
         frame = frame.where(F.col(WANTED)) if WANTED in frame.columns else frame
         filters = list(section.filters.values())
@@ -273,7 +276,7 @@ class BatchTrial:
         section.refused = self._group_refused(needed, section)
 
     def _group_refused(self, frame: DataFrame, section: TrialSection) -> Sequence[Mapping[str, JSON]]:
-        """The refused rows in groups. Spark is asked only where there are more of them than are seen."""
+        """Return the refused rows in groups. Asks Spark only if more rows were refused than are shown."""
         refused = [row for row in section.found if row["state"] < 0]
         if all(row["alike"] <= self.most for row in refused):
             return [{**row, "alike": 1, "files": self._list_files(row["arrival"][0])} for row in refused]
@@ -285,11 +288,11 @@ class BatchTrial:
         return group_refusals(rows, ["state", "code", *filters], ["message", "row", first.column])
 
     def _list_files(self, number: int) -> list[str]:
-        """The part of the batch with this number, from 1."""
+        """Return the part of the batch with this number, from 1."""
         return [self.order[number - 1]] if 1 <= number <= len(self.order) else []
 
     def _arrival_order(self) -> list[Column]:
-        """By what rows stand in the order in which they were read."""
+        """Return the columns that sort rows in the order in which they were read."""
         part = F.array_position(F.lit(list(self.order)), F.col(PLACE)["part"])
         return [part, F.col(PLACE)["block"], F.col(PLACE)["row"]]
 
@@ -300,8 +303,11 @@ class BatchTrial:
                 yield self._describe_stage(section, note, self.sections[number - 1] if changes else None)
 
     def _describe_stage(self, section: TrialSection, note: StepNote, before: TrialSection | None) -> StagePreview:
-        """What a step did; `before` is what it was given, where it gave other rows, and where those stay that it
-        refused at its door."""
+        """Describe what a step did.
+
+        `before` is the section that entered a step that changes rows. That section has the rows that the step refused
+        at its input.
+        """
         number = note.step.number if note.step else 0
         rows: dict[str, list[Mapping[str, JSON]]] = {"kept": [], "filtered": [], "refused": []}
         totals = dict.fromkeys(rows, 0)
@@ -342,7 +348,7 @@ class BatchTrial:
         return counter.count()
 
     def _find_failure(self, step: PlacedStage | None) -> StageFailure | None:
-        """How the batch fails at a step as a whole, if it was judged there and does."""
+        """Return how the whole batch fails at a step, or None if it does not."""
         if step is None or step.name not in self.findings or not isinstance(step.stage, Expect):
             return None
         why = list_failures(step.stage.rules, self.findings[step.name])
@@ -361,13 +367,15 @@ class BatchTrial:
 
 
 def hold_nothing(rows: MarkedRows, note: str) -> tuple[MarkedRows, Mapping[str, int]]:
-    """The rows as they are, for nothing is written: who looks at the whole batch computes it. How many have which
-    note."""
+    """Return the rows unchanged, because nothing is written, and the number of rows with each note.
+
+    A stage that needs the whole batch computes it again.
+    """
     return rows, count_by_spark(rows.frame, [note])[note] if note else {}
 
 
 def without_stop(step: PlacedStage) -> PlacedStage:
-    """The step, at which no batch stops that fails as a whole, so that what follows can be seen."""
+    """Return the step in a form that stops no batch that fails as a whole, so that later steps can be seen."""
     stage = step.stage
     if isinstance(stage, Expect) and stage.on_batch_failure == "stop":
         return replace(step, stage=replace(stage, on_batch_failure="report"))
@@ -375,7 +383,7 @@ def without_stop(step: PlacedStage) -> PlacedStage:
 
 
 def _find_outcome(row: Mapping[str, JSON], note: StepNote, number: int) -> str:
-    """What became of a row at a step; nothing if it did not come there."""
+    """Return the outcome of a row at a step; empty if the row did not reach it."""
     state, filtered = row["state"], row[note.filters] if note.filters else 0
     left = [(0, "refused")] if state == REFUSED_BY_ORIGIN else []
     left += [(-state, "refused")] if state < 0 else [(state, "filtered")] if state else []
@@ -385,12 +393,12 @@ def _find_outcome(row: Mapping[str, JSON], note: StepNote, number: int) -> str:
 
 
 def select_live(rows: MarkedRows) -> DataFrame:
-    """The rows that no stage filtered or refused, with the columns that stages see."""
+    """Return the rows that no stage filtered or refused, with the columns that stages see."""
     return rows.frame.where(f"{STATE} = 0").select(*[rows.column(name) for name in rows.names])
 
 
 def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[], Sieve]) -> Found:
-    """What the attempt gives; where a row may have made it fail, what it gives with what finds such rows."""
+    """Return the result of the attempt. If a row may have made it fail, try again with what `make` gives."""
     try:
         return attempt(None)
     except Exception as error:  # a stage may raise anything
@@ -402,6 +410,6 @@ def isolate_if_needed(attempt: Callable[[Sieve | None], Found], make: Callable[[
 def make_isolator(
     spark: SparkSession, line: StageChain, pins: Mapping[str, JSON], order: Sequence[str]
 ) -> RowErrorIsolator:
-    """What finds the rows at which stages raise, where nothing is written."""
+    """Return an isolator of the rows at which stages raise, for a trial that writes nothing."""
     decision = BatchDecision(spark=spark, store=MemoryStore(), name="preview", line=line, pins=pins, order=order)
     return RowErrorIsolator(decision)

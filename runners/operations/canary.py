@@ -1,8 +1,7 @@
-"""A canary: while a run carries its batches, Wherry tries another definition on a share of them, and keeps the rows
-that it would deliver in shadow tables.
+"""A canary: a run tries another definition on a share of its batches, and stores the resulting rows in shadow tables.
 
-The runner's thread tries a batch once it is delivered, and before its offset moves. Whatever the other definition does,
-the batch goes on.
+A worker's thread tries a batch after its delivery and before its offset moves. An error in the trial never stops the
+batch.
 """
 
 from __future__ import annotations
@@ -60,16 +59,16 @@ if TYPE_CHECKING:
     from origins.origin import Origin
 
 PATIENCE = 1_800.0
-"""So many seconds a batch waits for the canary at most. After that the run goes on without one."""
+"""The most seconds that a batch waits for the canary. After that the run continues without it."""
 TICK = 0.1
-"""The seconds between two looks whether to wait any longer."""
+"""The seconds between two checks whether to wait any longer."""
 _SHARE = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*(%?)", re.ASCII)
 
 log = logging.getLogger("wherry")
 
 
 def parse_share(text: str | float) -> float:
-    """A share such as `5%` or 0.05 as a fraction. Raises `Refusal`."""
+    """Parse a share such as `5%` or 0.05 to a fraction. Raises `Refusal`."""
     found = _SHARE.fullmatch(str(text).strip())
     share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0 < share <= 1:
@@ -78,25 +77,27 @@ def parse_share(text: str | float) -> float:
 
 
 def is_chosen(plan: str, share: float) -> bool:
-    """Whether the canary takes the batch of this plan; always the same for the same plan."""
+    """Whether the canary takes the batch of this plan. The answer is always the same for a plan."""
     return int(hashlib.sha256(plan.encode()).hexdigest()[:12], 16) < share * 16**12
 
 
 class _Left(Exception):
-    """Why a batch does not wait for the canary any longer."""
+    """A batch does not wait for the canary any longer, for this reason."""
 
 
 @dataclass
 class Canary:
-    """Another definition that a run tries on a share of its batches. It serves one run. Raises `Refusal` where it
-    cannot read what the run reads, or not twice."""
+    """Another definition that one run tries on a share of its batches.
+
+    Raises `Refusal` if it cannot read what the run reads, or if that cannot be read twice.
+    """
 
     old: Definition
     new: Definition
     share: float
     patience: float = PATIENCE
     report: CanaryReport = field(init=False)
-    """What was found so far."""
+    """The result so far."""
 
     def __post_init__(self) -> None:
         self.report = CanaryReport(share=self.share)
@@ -110,22 +111,22 @@ class Canary:
             for name, (origin, other) in self._origins.items()
         }
         self._turn = threading.Lock()
-        """Held while a batch is tried, for minutes perhaps."""
+        """Held while a batch is tried, perhaps for minutes."""
         self._lock = threading.Lock()
-        """Held while something is noted."""
+        """Held while a result is recorded."""
         self._taken: set[str] = set()
         self._pins: dict[str, Mapping[str, JSON]] = {}
         self._is_over = False
-        """Whether a batch has waited for too long, so that no other does."""
+        """Whether a batch has waited too long, so that no other batch waits."""
         self._spark: SparkSession | None = None
         self._pairs: Mapping[str, OriginPair] = {}
 
     def accompany(self, process: Process, run: CarriedRun) -> Process:
-        """The same work of a runner, and behind a delivery the trial of its batches."""
+        """Return a function that does a worker's task, and tries its batches after their delivery."""
 
         def carry(task: Task) -> Outcome:
             for plan in _list_plans(task):
-                with contextlib.suppress(Exception):  # the trial meets it again, and reports it
+                with contextlib.suppress(Exception):  # the trial has the same error, and reports it
                     self._note_pins(run, plan)
             outcome = process(task)
             began = time.monotonic()
@@ -138,8 +139,7 @@ class Canary:
         return carry
 
     def _note_pins(self, run: CarriedRun, plan: PlannedBatch) -> None:
-        """Keep what the new stages find before the batch is delivered. A stage that both definitions have finds what
-        was planned."""
+        """Keep the new stages' pins from before the delivery. A stage of both definitions keeps the plan's pin."""
         batch = plan.batch
         if batch.plan not in self._pins and (not self._taken or is_chosen(batch.plan, self.share)):
             old, new = self._chains[batch.origin]
@@ -150,7 +150,7 @@ class Canary:
             }
 
     def _takes(self, plan: PlannedBatch) -> bool:
-        """Whether to try the batch now: it is chosen, or the first of the run, and was not tried yet."""
+        """Whether to try the batch now. It must be chosen or the first batch of the run, and not tried yet."""
         name = plan.batch.plan
         with self._lock:
             if name in self._taken or not (not self._taken or is_chosen(name, self.share)):
@@ -159,7 +159,7 @@ class Canary:
             return True
 
     def _try(self, run: CarriedRun, plan: PlannedBatch, read: int) -> None:
-        """Try the batch, and report how that went. Raises nothing."""
+        """Try the batch, and report the result. Raises nothing."""
         batch, group = plan.batch, f"wherry-{run.id}-canary-{plan.batch.plan}"
         try:
             with self._take_turn(run):
@@ -174,14 +174,14 @@ class Canary:
                 rows = read or max((each.same + each.differing for each in compared.destinations), default=0)
                 with self._lock:
                     self.report = self.report.add(compared, rows=rows, refused=refused, tables=tables)
-        except Exception as error:  # noqa: BLE001 -- whatever the new definition does, the batch goes on
+        except Exception as error:  # noqa: BLE001 -- no error of the new definition may stop the batch
             self._note_failure(batch, error)
         finally:
             self._pins.pop(batch.plan, None)
 
     @contextlib.contextmanager
     def _take_turn(self, run: CarriedRun) -> Iterator[None]:
-        """One batch is tried at a time."""
+        """Try one batch at a time."""
         while not self._turn.acquire(timeout=TICK):
             _check_stop(run)
         try:
@@ -201,7 +201,7 @@ class Canary:
                 raise _Left(f"it took longer than {self.patience:,.0f} s; the run goes on without the canary")
 
     def _carry(self, run: CarriedRun, plan: PlannedBatch, group: str) -> _Tried:
-        """What both definitions make of the batch, what the new one refuses, and where its rows are now."""
+        """Compare both definitions on the batch, count what the new one refuses, and write the shadow tables."""
         spark, batch = self._open(run), plan.batch
         with tag_work(spark, group):
             both = BatchPair(self._pairs[batch.origin], batch, (plan.pins, self._pins.get(batch.plan)))
@@ -209,7 +209,7 @@ class Canary:
             return compared, refused, {name: self._write(run, spark, both, name, batch) for name in both.new_names}
 
     def _open(self, run: CarriedRun) -> SparkSession:
-        """The session of the trials, made when the first batch is tried."""
+        """Return the session for trials. The first trial makes it."""
         if self._spark is None:
             pipeline = self.old.pipeline
             spark = make_own_session(run.spark, pipeline.run_options.time_zone)
@@ -220,7 +220,7 @@ class Canary:
         return self._spark
 
     def _write(self, run: CarriedRun, spark: SparkSession, both: BatchPair, name: str, batch: Batch) -> ShadowTable:
-        """Put the rows of one destination into its shadow table, in the place of those that an earlier try left."""
+        """Write the rows of one destination into its shadow table, in place of rows that an earlier trial left."""
         shadow = StateLocation.of(self.old.pipeline).make_shadow(name, self.new.hash)
         earlier = _list_earlier(run, batch)
         instead = f"{SHADOW_STAMP} IN ({', '.join(map(quote_text, earlier))})" if earlier else ""
@@ -245,7 +245,7 @@ class Canary:
         log.warning("%s: %s", batch.pipeline, notice)
 
     def _mask(self, error: BaseException) -> str:
-        """The error in one line, without what either definition masks."""
+        """Return the error in one line, without what either definition masks."""
         if isinstance(error, CarryFailed) and error.__cause__ is not None:
             error = error.__cause__
         ours = isinstance(error, _Left) or (isinstance(error, WherryError) and error.__cause__ is None)
@@ -261,7 +261,7 @@ _Tried = tuple[ComparedBatch, Mapping[str, int], Mapping[str, ShadowTable]]
 
 
 def _check_run(old: Definition, origins: Sequence[Origin]) -> None:
-    """Raises `Refusal` where the rows of a batch cannot be read a second time by this run."""
+    """Raises `Refusal` if this run cannot read the rows of a batch a second time."""
     once = next((origin for origin in origins if not origin.repeatable), None)
     if once is not None:
         raise Refusal(
@@ -276,7 +276,7 @@ def _check_run(old: Definition, origins: Sequence[Origin]) -> None:
 
 
 def _list_plans(task: Task) -> Sequence[PlannedBatch]:
-    """The batches of a task, but for those of a backfill or a replay that was left open."""
+    """Return the batches of a task, without the open batches of a backfill or a replay."""
     if isinstance(task, ShowEmptyBatch):
         return []
     plans = [each.plan for each in task.carries] if isinstance(task, WriteGroup) else [task.plan]
@@ -284,7 +284,7 @@ def _list_plans(task: Task) -> Sequence[PlannedBatch]:
 
 
 def _is_delivered(outcome: Outcome) -> bool:
-    """Whether a destination has the batch, or none is to get a row of it: it is settled next, or later as it is."""
+    """Whether a destination has the batch, or no destination gets a row from it. Then its rows are final."""
     if isinstance(outcome, Landed):
         return bool(outcome.written) or outcome.counts is not None
     if isinstance(outcome, Prepared):
@@ -293,22 +293,24 @@ def _is_delivered(outcome: Outcome) -> bool:
 
 
 def _count_read(task: Task, outcome: Outcome, plan: PlannedBatch) -> int:
-    """How many rows the batch has; 0 where nobody has counted them."""
+    """Return how many rows the batch has, or 0 if they were not counted."""
     decision = task.decision if isinstance(task, Deliver) else plan.decision
     counts = (outcome.counts if isinstance(outcome, Landed | Prepared) else None) or (decision and decision.counts)
     return counts.read if counts else 0
 
 
 def _leave_out(outcome: Outcome, seconds: float) -> Outcome:
-    """The outcome, which says how long the canary took, so that it does not count as the batch's time."""
+    """Add the canary's time to the outcome, so that it does not count as the batch's time."""
     if isinstance(outcome, GroupWritten):
         return replace(outcome, landed={lane: replace(each, beside=seconds) for lane, each in outcome.landed.items()})
     return replace(outcome, beside=seconds) if isinstance(outcome, Landed) else outcome
 
 
 def _list_earlier(run: CarriedRun, batch: Batch) -> Sequence[str]:
-    """The stamps of rows that earlier tries of these rows may have left: of this batch, where another run has planned
-    it, and of plans before it that were cancelled."""
+    """Return the stamps of rows that earlier trials of these rows may have left.
+
+    These are the stamp of this batch, if another run planned it, and the stamps of cancelled plans before it.
+    """
     committed = run.journal.state.get_lane(batch.lane).committed
     cancelled = range(committed + 1, batch.number)
     if batch.run == run.id and not cancelled:
@@ -322,7 +324,7 @@ def _check_stop(run: CarriedRun) -> None:
 
 
 def _begin(work: Callable[[], _Tried]) -> Future[_Tried]:
-    """Begin the work in a thread of its own, which may be left behind."""
+    """Begin the work in a new thread, which the run may abandon."""
     future: Future[_Tried] = Future()
 
     def carry() -> None:

@@ -1,4 +1,4 @@
-"""What the stages make of the rows of cases. Cases that may share a query do: Spark then runs one job for all."""
+"""Passes the rows of test cases through the stages. Cases share a Spark job if they can."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def run_cases(definition: Definition, cases: Sequence[Case]) -> Sequence[CaseResult]:
-    """What became of each case, in their order. Nothing is written, and no table is read but those of lookups."""
+    """Return the result of each case, in order. Writes nothing, and reads no table except those of lookups."""
     spark = open_session(definition.pipeline)
     trial = CaseTrial(definition, spark)
     outcomes = {case.name: outcome for group in trial.group(cases) for case, outcome in trial.run(group)}
@@ -49,7 +49,7 @@ class CaseTrial:
         self._schemas: dict[str, str] = {}
 
     def group(self, cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-        """The cases that one query can answer: rows of one origin at one time, where every row stands alone."""
+        """Group the cases that one query can answer: same origin, same time, and no stage that compares rows."""
         groups: dict[object, list[Case]] = {}
         for case in cases:
             alone = bool(case.file) or self._compares_rows(self._find_origin(case))
@@ -57,12 +57,12 @@ class CaseTrial:
         return iter(groups.values())
 
     def _compares_rows(self, origin: Origin) -> bool:
-        """Whether what becomes of a row may depend on others."""
+        """Whether the outcome of a row may depend on other rows."""
         stages = [each.stage for each in make_chain(self._pipeline, origin).steps]
         return any(each.may_mix or each.needs_places or each.prepares for each in stages)
 
     def run(self, cases: Sequence[Case]) -> Sequence[tuple[Case, CaseOutcome]]:
-        """What became of the rows of these cases."""
+        """Return the outcome of the rows of each case."""
         origin = self._find_origin(cases[0])
         line = make_chain(self._pipeline, origin)
         batch, frame, parts = (self._read_file if cases[0].file else self._make_rows)(cases, origin)
@@ -114,7 +114,7 @@ class CaseTrial:
         return self._origins[name]
 
     def _find_schema(self, origin: Origin) -> str:
-        """The columns of the origin's rows: declared, or told from what waits there."""
+        """Return the schema of the origin's rows, which is declared or inferred from waiting rows."""
         name = origin.name or "origin"
         if name not in self._schemas:
             given = getattr(origin, "schema", None)
@@ -131,7 +131,7 @@ class CaseTrial:
         return self._schemas[name]
 
     def _make_rows(self, cases: Sequence[Case], origin: Origin) -> tuple[Batch, DataFrame, Sequence[str]]:
-        """The rows of these cases, each case as a part of the batch."""
+        """Return the rows of these cases. Each case is a part of the batch."""
         schema = self._find_schema(origin)
         columns = T.StructType.fromJson(json.loads(schema))
         for case in cases:
@@ -157,7 +157,7 @@ class CaseTrial:
         return self._make_batch(cases[0], origin, schema), frame, [str(number) for number in range(1, len(cases) + 1)]
 
     def _read_file(self, cases: Sequence[Case], origin: Origin) -> tuple[Batch, DataFrame, Sequence[str]]:
-        """The rows of the one file, as the origin reads it."""
+        """Return the rows of the one file, as the origin reads it."""
         (case,) = cases
         if not isinstance(origin, Files):
             raise Refusal(
@@ -188,7 +188,7 @@ class CaseTrial:
 
 
 def _refuse_rows(cases: Sequence[Case], batch: Batch) -> Refusal:
-    """The message about rows whose values do not have the columns' types."""
+    """Return the error for rows whose values do not have the columns' types."""
     names, columns = ", ".join(repr(case.name) for case in cases), T.StructType.fromJson(json.loads(batch.schema))
     types = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in columns)
     return Refusal(
@@ -198,11 +198,11 @@ def _refuse_rows(cases: Sequence[Case], batch: Batch) -> Refusal:
 
 
 _ALL = 1_000_000_000
-"""Of each kind of row so many are seen."""
+"""The number of example rows of each kind, so that all rows are seen."""
 
 
 def _list_delivered(section: TrialSection, rows: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    """The rows as the destination gets them."""
+    """Return the rows that the destination gets."""
     filters = section.filters.get(name, "")
     note = [each for each in section.notes if each.filters in ("", filters)][-1]
     return [json.loads(row[note.column]) for row in rows if not (filters and row[filters])]

@@ -1,4 +1,4 @@
-"""The cases of `wherry test`: rows that go in, and what is expected of them behind the stages."""
+"""The cases of `wherry test`: input rows, and the expected result after the stages."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ class CaseFile:
 
 
 def find_cases(definition: Path) -> Path:
-    """The file with the cases of a definition."""
+    """Return the path of the file with a definition's cases."""
     return definition.with_name(definition.stem + CASES)
 
 
 def load_cases(file: Path) -> Sequence[Case]:
-    """The cases in a file. Raises `DefinitionError` with all that is wrong with it."""
+    """Load the cases in a file. Raises `DefinitionError` with all problems of the file."""
     try:
         with file.open("rb") as opened:
             text = decode_text(opened.read(LARGEST + 1), file.name)
@@ -116,7 +116,7 @@ def load_cases(file: Path) -> Sequence[Case]:
 
 
 def choose_cases(cases: Sequence[Case], names: Sequence[str]) -> Sequence[Case]:
-    """The cases with these names; all without a name. Raises `Refusal` for a name that no case has."""
+    """Return the cases with these names, or all cases if no name is given. Raises `Refusal` for an unknown name."""
     known = [case.name for case in cases]
     for name in names:
         if name not in known:
@@ -129,10 +129,11 @@ def choose_cases(cases: Sequence[Case], names: Sequence[str]) -> Sequence[Case]:
 def watch_cases(
     cases: Path, folder: Path, named: Sequence[Path] = (), pause: Callable[[float], None] = time.sleep
 ) -> Iterator[Sequence[str]]:
-    """Yields at once, and again whenever a file has changed, with the names of the files that did.
+    """Yield at once, and again after each change of files, with the names of the changed files.
 
-    It watches this folder, the files that are named, and those that the cases name. A change counts also while the
-    caller works."""
+    It watches this folder, the named files, and the files that the cases name. A change during the caller's work also
+    counts.
+    """
     changed: Sequence[str] = ()
     while True:
         watched = [cases, *named, *_list_fixtures(cases)]
@@ -148,18 +149,18 @@ def watch_cases(
 
 
 _EVERY = 0.3
-"""So many seconds pass between two looks at what is watched, or more where a look takes long."""
+"""The seconds between two looks at the watched files. The pause is longer if a look takes long."""
 
 
 def _list_fixtures(cases: Path) -> list[Path]:
-    """The files that the cases name; none while the cases are wrong."""
+    """Return the files that the cases name, or no file while the cases have errors."""
     with contextlib.suppress(DefinitionError):
         return [Path(case.file) for case in load_cases(cases) if case.file]
     return []
 
 
 def _look(folder: Path, named: Sequence[Path]) -> Mapping[str, tuple[int, int]]:
-    """When each file on which the outcome of a case may depend was changed, and its size."""
+    """Return the time of change and the size of each file on which the outcome of a case may depend."""
     found = []
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] not in "._" and not Path(here, name, "_delta_log").exists()]
@@ -168,7 +169,7 @@ def _look(folder: Path, named: Sequence[Path]) -> Mapping[str, tuple[int, int]]:
         found += [each, *each.parent.glob(each.name)] if not each.is_dir() else each.rglob("*")
     moments = {}
     for file in found:
-        with contextlib.suppress(OSError):  # it is gone since
+        with contextlib.suppress(OSError):  # the file was removed meanwhile
             known = file.stat()
             moments[str(file.absolute())] = known.st_mtime_ns, known.st_size
     return moments
@@ -178,7 +179,7 @@ _WATCHED = (".yaml", ".yml", ".py", ".sql", ".ddl", ".json", ".csv", ".txt", ".a
 
 
 def add_case(text: str, case: Case, note: str) -> str:
-    """The text of a file with one more case at its end, below a comment. Raises `Refusal` where no case fits there."""
+    """Return the text of a file with one more case at its end, below a comment. Raises `Refusal` if none fits."""
     if not text.strip():
         text = "cases:\n"
     indents = re.findall(r"^( *)- ", text[text.index("cases:") :] if "cases:" in text else "", re.MULTILINE)
@@ -195,7 +196,7 @@ def add_case(text: str, case: Case, note: str) -> str:
 
 
 def extend_cases(file: Path, cases: Sequence[Case], note: str) -> None:
-    """Add these cases to the file, or make it. A reader sees the old file or the new one."""
+    """Add these cases to the file, or make the file. A reader sees either the old file or the new file."""
     text = _read_cases(file)
     known = {case.name for case in load_cases(file)} if text.strip() else set()
     for case in cases:
@@ -217,7 +218,7 @@ def extend_cases(file: Path, cases: Sequence[Case], note: str) -> None:
 
 
 def check_extensible(file: Path) -> None:
-    """Raises `Refusal`, or `DefinitionError`, where no case can be added to the file."""
+    """Raises `Refusal` or `DefinitionError` if no case can be added to the file."""
     if not file.absolute().parent.is_dir():
         raise Refusal(f"{file} cannot be written: there is no folder {file.parent}.", hint="Make the folder first.")
     text = _read_cases(file)
@@ -236,7 +237,7 @@ def _read_cases(file: Path) -> str:
 
 
 def _count_cases(text: str) -> int:
-    """How many cases the text has; -1 where it cannot be read."""
+    """Return how many cases the text has, or -1 if it cannot be read."""
     reader = DefinitionReader(directory=Path().absolute(), kinds=get_our_kinds())
     try:
         read = reader.read_dataclass(parse(text, "cases"), CaseFile, "")
@@ -246,7 +247,7 @@ def _count_cases(text: str) -> int:
 
 
 def _format_case(case: Case) -> Iterator[str]:
-    """The case as lines of YAML."""
+    """Yield the case as lines of YAML."""
     yield f"- name: {_write(case.name)}"
     for name in ("origin", "at"):
         if getattr(case, name):
@@ -277,7 +278,7 @@ def _format_rows(heading: str, rows: int | Sequence[Any]) -> Iterator[str]:
 
 
 def _write(value: JSON) -> str:
-    """The value as YAML in one line. JSON is YAML, but for characters that do not print."""
+    """Return the value as one line of YAML. JSON is YAML, except for characters that do not print."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_write_name(name)}: {_write(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -291,7 +292,7 @@ def _escape(code: int) -> str:
 
 
 def _write_name(name: str) -> str:
-    """A name without quotes, where that is no other value."""
+    """Return a name without quotes, unless YAML would read it as another value."""
     return name if re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) and name.lower() not in _WORDS else _write(name)
 
 
@@ -300,33 +301,33 @@ _WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOutcome:
-    """What became of the rows of a case."""
+    """The outcome of the rows of a case."""
 
     delivered: Mapping[str, Sequence[Mapping[str, JSON]]]
-    """By destination the rows as it gets them. A column that is NULL may be left out."""
+    """By destination, the rows that it gets. A column that is NULL may be left out."""
     columns: Mapping[str, Sequence[str]]
-    """By destination the columns of its rows."""
+    """By destination, the columns of its rows."""
     filtered: int
     refused: Sequence[Mapping[str, JSON]]
     """`code`, `stage`, `message` and `row` of each refused row."""
     failures: Sequence[str] = ()
-    """Why the batch as a whole fails, a line for each expectation."""
+    """Why the whole batch fails, a line for each expectation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CaseResult:
-    """How a case went."""
+    """The result of a case."""
 
     case: str
     problems: Sequence[str]
-    """What is not as expected, a line for each; none where the case passed."""
+    """A line for each difference from the expectation; empty if the case passed."""
 
     def json(self) -> dict[str, JSON]:
         return {"case": self.case, "passed": not self.problems, "problems": list(self.problems)}
 
 
 def compare(case: Case, outcome: CaseOutcome) -> CaseResult:
-    """What of the outcome is not as the case expects it."""
+    """Compare the outcome with what the case expects."""
     return CaseResult(case=case.name, problems=tuple(_list_problems(case, outcome)))
 
 
@@ -365,8 +366,10 @@ def _compare_rows(
     *,
     parts: Collection[str] = (),
 ) -> Iterator[str]:
-    """What is wrong with these rows. Their order does not count, and columns that are not expected do not. Of `parts` a
-    row need only contain what is expected."""
+    """Yield what is wrong with these rows. Their order and unexpected columns do not count.
+
+    A value of a column in `parts` need only contain the expected value.
+    """
     if isinstance(expected, int):
         if expected != len(found):
             yield f"{label}: expected {expected}, got {len(found)}"
@@ -394,9 +397,9 @@ def _compare_rows(
 def match_rows(
     expected: Sequence[Mapping[str, JSON]], found: Sequence[Mapping[str, JSON]], parts: Collection[str] = ()
 ) -> tuple[list[Mapping[str, JSON]], list[Mapping[str, JSON]]]:
-    """The expected rows without a row of their own, and the rows that were found beyond those.
+    """Return the expected rows without a match, and the found rows without a match.
 
-    As many expected rows as possible get one: each may fit several.
+    Each expected row may fit several found rows. As many expected rows as possible get one.
     """
     owner: dict[int, int] = {}
 
@@ -414,7 +417,7 @@ def match_rows(
 
 
 def _list_differences(expected: Mapping[str, JSON], found: Mapping[str, JSON], parts: Collection[str]) -> list[str]:
-    """The columns in which a row is not as expected."""
+    """Return the columns in which a row differs from the expected row."""
     return [
         name
         for name, value in expected.items()
@@ -423,7 +426,7 @@ def _list_differences(expected: Mapping[str, JSON], found: Mapping[str, JSON], p
 
 
 def is_equal(expected: JSON, found: JSON) -> bool:
-    """Whether a value is the expected one. Numbers and times may be written in another way."""
+    """Whether a value equals the expected value. Numbers and times may have another spelling."""
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         return all(is_equal(value, found.get(name)) for name, value in expected.items())
     if isinstance(expected, list | tuple) and isinstance(found, list | tuple):
@@ -441,7 +444,7 @@ def is_equal(expected: JSON, found: JSON) -> bool:
 
 
 def _read_time(text: str) -> datetime | None:
-    """The time that stands there, if one does: a day is none."""
+    """Return the time that the text gives, or None. A day alone is not a time."""
     try:
         time = datetime.fromisoformat(text) if len(text) > len("2026-01-31") else None
     except ValueError:
@@ -454,7 +457,7 @@ def _show(value: JSON) -> str:
 
 
 def format_results(results: Sequence[CaseResult], file: Path, seconds: float) -> str:
-    """A line for each case, what is wrong below it, and how many passed."""
+    """Return a line for each case, its problems below it, and how many cases passed."""
     lines = []
     for result in results:
         word = paint("FAILED", "red") if result.problems else "passed"

@@ -1,4 +1,4 @@
-"""Two definitions on the same batches: which rows leave their stages otherwise, by column and cause."""
+"""Compares two definitions on the same batches: which rows leave their stages differently, by column and cause."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -> Comparison:
-    """Try both definitions on the next batches of the old one, or where none waits on the newest that it carried.
+    """Try both definitions on the next batches of the old one, or on the newest processed batches if no batch waits.
 
-    Nothing is written, and no offset moves. Raises `Refusal` where the definitions read from different places, and
-    where there is no batch.
+    Nothing is written, and no offset moves. Raises `Refusal` if the definitions read from different places, or if no
+    batch exists.
     """
     trial = TrialRun.open(old)
     other = replace(trial, definition=new)
@@ -56,8 +56,10 @@ def compare_definitions(old: Definition, new: Definition, *, batches: int = 1) -
 
 
 def pair_origins(old: PipelineSpec, new: PipelineSpec) -> Sequence[tuple[Origin, Origin]]:
-    """Each origin of the old definition with that of the new one. Raises `Refusal` where they read from different
-    places."""
+    """Return each origin of the old definition with its counterpart in the new one.
+
+    Raises `Refusal` if they read from different places.
+    """
     theirs, pairs = new.origins_by_name, []
     for name, origin in old.origins_by_name.items():
         other = new.every_origin[0] if len(theirs) == 1 else theirs.get(name)
@@ -78,7 +80,7 @@ def _list_waiting(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tupl
 
 
 def _list_carried(trial: TrialRun, pairs: Sequence[OriginPair]) -> Iterator[tuple[OriginPair, Batch]]:
-    """The batches that were carried, the newest first."""
+    """Yield the processed batches, the newest first."""
     again = [pair for pair in pairs if pair.origin.repeatable]
     schemas = {pair: trial.find_schema(pair.origin) for pair in again}
     own = {lane: pair for pair in again for lane in trial.definition.pipeline.lanes_of(pair.origin)}
@@ -94,47 +96,47 @@ _OLD, _STATE, _VERDICT = HIDDEN + "old", HIDDEN + "state_as_read", HIDDEN + "ver
 _NEW, _ID = HIDDEN + "new", HIDDEN + "id"
 Made = TypeVar("Made")
 _Sieves: TypeAlias = "tuple[RowErrorIsolator | None, RowErrorIsolator | None]"
-"""What finds the rows at which stages raise, for both definitions."""
+"""The isolators of the rows at which stages raise, for both definitions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Walk:
-    """The rows of a batch behind the stages of one definition; beside each its fate for every destination."""
+    """The rows of a batch after the stages of one definition, each with its fate for every destination."""
 
     frame: DataFrame
     chain: StageChain
     schemas: Mapping[str, T.StructType]
-    """By destination the columns of its rows."""
+    """By destination, the schema of its rows."""
 
     def make_outcome(self) -> Column:
-        """All that is known of a row as one column."""
+        """Return everything that is known about a row as one column."""
         rows = [F.col(f"{_ROW}{at}") for at, _ in enumerate(self.chain.branches)]
         filters = [F.col(f"{_FILTER}{at}") for at, _ in enumerate(self.chain.branches)]
         return F.struct(F.col(STATE).alias(STATE), F.col(VERDICT).alias(VERDICT), *rows, *filters)
 
     def find_number(self, name: str) -> int:
-        """The number of a destination, with which the names of its columns end."""
+        """Return the number of a destination, with which the names of its columns end."""
         return list(self.chain.branches).index(name)
 
     def keep_delivered(self, name: str) -> DataFrame:
-        """What stands beside the rows of one destination."""
+        """Return the frame with only the rows that one destination gets."""
         return self.frame.where((F.col(STATE) == 0) & (F.col(f"{_FILTER}{self.find_number(name)}") == 0))
 
     def select_delivered(self, name: str) -> DataFrame:
-        """The rows of one destination, with its columns."""
+        """Return the rows of one destination, with its columns."""
         row = F.col(f"{_ROW}{self.find_number(name)}")
         columns = [row[field.name].alias(field.name) for field in self.schemas[name]]
         return self.keep_delivered(name).select(*columns)
 
     def encode_row(self, name: str, of: str = "") -> Column:
-        """The row of a destination as text; of the column with the outcome, where that is named."""
+        """Return the row of a destination as text, from the column `of` with an outcome if that is given."""
         column = f"{_ROW}{self.find_number(name)}"
         return F.expr(encode_struct(f"{of}.{column}" if of else column, self.schemas[name].json()))
 
 
 @dataclass(frozen=True, eq=False)
 class OriginPair:
-    """An origin of the old definition, and that of the new one, which reads the same."""
+    """An origin of the old definition and its counterpart in the new one, which reads the same rows."""
 
     old: TrialRun
     new: TrialRun
@@ -142,36 +144,38 @@ class OriginPair:
     other: Origin
 
     def compare(self, batch: Batch) -> ComparedBatch:
-        """What both definitions make of a batch. An error names it."""
+        """Return what both definitions make of a batch. An error names the batch."""
         return BatchPair(self, batch).compare()
 
     @property
     def reads_alike(self) -> bool:
-        """Whether both origins give the same rows, so that they are read once."""
+        """Whether both origins give the same rows, so that Wherry reads them once."""
         return replace(self.other, name=self.origin.name) == self.origin
 
-    @functools.lru_cache(maxsize=1)  # noqa: B019 -- it lives as long as one comparison
+    @functools.lru_cache(maxsize=1)  # noqa: B019 -- the object lives as long as one comparison
     def make_chains(self, schema: str) -> tuple[StageChain, StageChain, str]:
-        """The stages of both definitions, and the schema with which the new one reads. `schema` is that of the old
-        one, which all batches of a comparison share."""
+        """Return the stages of both definitions, and the schema with which the new one reads.
+
+        `schema` is the old definition's. All batches of a comparison share it.
+        """
         theirs = schema
         if not self.reads_alike:
             theirs = self.other.complete_schema(self.new.find_schema(self.other) or schema)
         return self.old.make_chain(self.origin, schema), self.new.make_chain(self.other, theirs), theirs
 
     def show_row(self, side: str, row: str | None) -> Mapping[str, JSON]:
-        """An example of a row, given as text; masked."""
+        """Return a masked example of a row that is given as text."""
         return {} if row is None else {side: self.mask_row(json.loads(row))}
 
     def mask_row(self, row: JSON, as_it_came: JSON = None) -> JSON:
-        """A row without what either definition masks."""
+        """Return a row without what either definition masks."""
         for trial in (self.old, self.new):
             pipeline = trial.definition.pipeline
             row = without(pipeline.secrets, pipeline.protection.mask_row(row, as_it_came))
         return row
 
     def mask_message(self, nack: Mapping[str, JSON]) -> JSON:
-        """Why a row is refused, without what either definition masks."""
+        """Return why a row is refused, without what either definition masks."""
         masked = dict(nack)
         for trial in (self.old, self.new):
             pipeline = trial.definition.pipeline
@@ -181,8 +185,10 @@ class OriginPair:
 
 
 class BatchPair:
-    """One batch, and the definitions that are tried on it; `pins` is what the stages of each find the same, by default
-    what is there now."""
+    """One batch, on which both definitions are tried.
+
+    `pins` are the pins of the stages of each definition; by default what the stages find now.
+    """
 
     def __init__(
         self, pair: OriginPair, batch: Batch, pins: Sequence[Mapping[str, JSON] | None] = (None, None)
@@ -193,7 +199,7 @@ class BatchPair:
         *self._chains, schema = pair.make_chains(batch.schema)
         self._theirs = replace(self._own, schema=schema)
         self._raises = False
-        """Whether a row is known at which a stage raises."""
+        """Whether a stage is known to raise at a row."""
         self._pins = [
             chain.pins(self._spark) if pin is None else pin for chain, pin in zip(self._chains, pins, strict=True)
         ]
@@ -204,8 +210,10 @@ class BatchPair:
         return list(self._chains[1].branches)
 
     def write_new(self, name: str, write: Callable[[DataFrame], Made]) -> Made:
-        """What this makes of the rows that one destination of the new definition gets. A write that a row makes fail
-        comes once more, without such rows."""
+        """Return what `write` makes of the rows for one destination of the new definition.
+
+        If a row makes the write fail, it is repeated without such rows.
+        """
 
         def write_live(sieve: RowErrorIsolator | None) -> Made:
             walk = self._walk(self._begin(self._pair.other, self._theirs), 1, sieve)
@@ -214,7 +222,7 @@ class BatchPair:
         return self._isolate(write_live)
 
     def count_refused(self) -> Mapping[str, int]:
-        """How many rows the new definition refuses, by cause."""
+        """Return how many rows the new definition refuses, by cause."""
 
         def count(sieve: RowErrorIsolator | None) -> Mapping[str, int]:
             closed: list[DataFrame] = []
@@ -239,7 +247,7 @@ class BatchPair:
         return isolate_if_needed(attempt, lambda: self._make_isolators()[1])
 
     def compare(self) -> ComparedBatch:
-        """What both make of it."""
+        """Return what both definitions make of the batch."""
         by_row = self._pair.reads_alike and not any(
             step.stage.changes_rows for chain in self._chains for step in chain.steps
         )
@@ -274,7 +282,7 @@ class BatchPair:
         return replace(rows, parts=self._order, hold=hold_nothing, tell=lambda *_: None, claims=None)
 
     def _walk(self, rows: MarkedRows, which: int, sieve: RowErrorIsolator | None) -> _Walk:
-        """The rows behind the stages of the first definition or the second one."""
+        """Return the rows after the stages of the first or the second definition."""
         chain, pins = self._chains[which], self._pins[which]
         for run in split_runs(chain.common):
             rows = apply_chain(sieve.isolate(rows, run) if sieve else rows, _never_stop(run), pins, checked=True)
@@ -283,7 +291,7 @@ class BatchPair:
         return _pass_destinations(rows, chain, pins)
 
     def _compare_rows(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
-        """The rows pass the stages of one definition and then, as they were read, those of the other."""
+        """Compare by row: each row passes the old stages and then, as it was read, the new stages."""
         begun = self._begin(self._pair.origin, self._own)
         beside = {_ID: F.monotonically_increasing_id(), _STATE: F.col(STATE), _VERDICT: F.col(VERDICT)}
         begun = replace(begun, frame=begun.frame.withColumns(beside))
@@ -302,7 +310,7 @@ class BatchPair:
         return _RowQuery(self._pair, walked, old, new, begun.original_schema).ask(both)
 
     def _compare_contents(self, both: Sequence[str], sieves: _Sieves) -> Sequence[ComparedDestination]:
-        """How often each row is delivered by either of them."""
+        """Compare by content: count how often each definition delivers each row."""
         walks = [
             self._walk(self._begin(self._pair.origin, self._own), 0, sieves[0]),
             self._walk(self._begin(self._pair.other, self._theirs), 1, sieves[1]),
@@ -349,7 +357,7 @@ def _never_stop(steps: Sequence[PlacedStage]) -> Sequence[PlacedStage]:
 
 
 def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, JSON]) -> _Walk:
-    """The rows behind the stages of all destinations; beside each how it leaves for which of them."""
+    """Return the rows after the stages of all destinations, each with how it leaves for every destination."""
     schemas = dict.fromkeys(chain.branches, rows.schema)
     plain = [at for at, steps in enumerate(chain.branches.values()) if not steps]
     columns = {f"{_ROW}{at}": make_struct(rows.names) for at in plain} | {f"{_FILTER}{at}": "0" for at in plain}
@@ -370,7 +378,7 @@ def _pass_destinations(rows: MarkedRows, chain: StageChain, pins: Mapping[str, J
 
 @dataclass(frozen=True)
 class _RowQuery:
-    """Counts the rows by what both definitions make of them, and then reads one row of each kind that differs."""
+    """Counts the rows by what both definitions make of them, and reads one row of each kind that differs."""
 
     pair: OriginPair
     walked: DataFrame
@@ -380,7 +388,7 @@ class _RowQuery:
     """The schema of the rows as they were read."""
 
     def ask(self, both: Sequence[str]) -> Sequence[ComparedDestination]:
-        """What differs for each of these destinations."""
+        """Return what differs for each of these destinations."""
         kinds = F.explode(F.array(*[self._make_kind(at, name) for at, name in enumerate(both)])).alias("kind")
         groups = self.walked.select(_ID, kinds).groupBy("kind")
         counted = groups.agg(F.count(F.lit(1)).alias("rows"), F.min(_ID).alias("id")).collect()
@@ -405,8 +413,11 @@ class _RowQuery:
         return compared
 
     def _make_kind(self, at: int, name: str) -> Column:
-        """What both make of a row for one destination, in a form that is quickly grouped: for each the step at which
-        the row left and why, and a digit for each column of rows that both deliver, 1 where it differs."""
+        """Return what both definitions make of a row for one destination, in a form that Spark groups quickly.
+
+        For each definition it has the step at which the row left, and why. For rows that both deliver it has a digit
+        for each column: 1 if the column differs.
+        """
         (old, old_code, old_row), (new, new_code, new_row) = (
             self._find(self.old, _OLD, name),
             self._find(self.new, _NEW, name),
@@ -424,14 +435,14 @@ class _RowQuery:
         return [each for each in self.old.schemas[name].names if each in self.new.schemas[name].names]
 
     def _find(self, walk: _Walk, column: str, name: str) -> tuple[Column, Column, Column]:
-        """Where a row left on its way to a destination, why, and the row as it is delivered."""
+        """Return where a row left on its way to a destination, why, and the row as it is delivered."""
         outcome, at = F.col(column), walk.find_number(name)
         state = outcome[STATE]
         left = F.when(state != 0, state).otherwise(outcome[f"{_FILTER}{at}"])
         return left, F.when(state < 0, outcome[VERDICT]["code"]), outcome[f"{_ROW}{at}"]
 
     def _describe(self, row: T.Row, both: Sequence[str]) -> Difference | None:
-        """What a kind of rows is; None where both definitions make the same of it."""
+        """Describe a kind of rows, or return None if both definitions make the same of it."""
         kind = row["kind"]
         old, new = (
             _name_outcome(self.old, kind["old"], kind["old_code"]),
@@ -456,7 +467,7 @@ class _RowQuery:
         return {row["id"]: row for row in rows.collect()}
 
     def _make_example(self, difference: Difference, row: T.Row | None, at: int) -> Mapping[str, JSON]:
-        """The row as it was read, as it is delivered, and why it is refused; masked."""
+        """Return the masked row as it was read, as it is delivered, and why it is refused."""
         if row is None:
             return {}
         read = json.loads(row["read"])

@@ -1,5 +1,4 @@
-"""Refused rows that a person corrects, in a file or in an editor: how they are given out, and taken back as the fix of
-their entries in the DLQ."""
+"""Refused rows that a person corrects in a file or an editor: their export, and their import as a fix."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_CORRECTED = 100_000
-"""So many rows are corrected at once: the ledger keeps the id of each, and they pass through this process."""
+"""The most rows in one correction. The ledger keeps the id of each, and this process reads them all."""
 _ASKED = "id, stage, code, message, `row`, original, original_schema"
 _UNREAD = "the origin could not read these lines; correct them and add them in a new file"
 _NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
@@ -54,7 +53,7 @@ _NOT_KEPT = "the DLQ did not keep the original rows (dlq.original is false)"
 
 @dataclass(frozen=True, kw_only=True)
 class Correctable:
-    """An entry of the DLQ as a person may correct it."""
+    """An entry of the DLQ that a person may correct."""
 
     id: str
     code: str
@@ -66,13 +65,13 @@ class Correctable:
     """The row without the values of protected columns."""
     masked_message: str = ""
     protected: frozenset[str] = frozenset()
-    """The columns in which protected values may stand."""
+    """The columns that may have protected values."""
     why_not: str = ""
     """Why it cannot be corrected."""
 
     @staticmethod
     def of(row: Mapping[str, Any], protection: Protection) -> Correctable:
-        """From the columns of the DLQ."""
+        """Return the entry from the columns of the DLQ."""
         original, schema = row["original"], row["original_schema"]
         why = _NOT_KEPT if original is None else _UNREAD if schema == RAW else ""
         values = parse_row(original) if not why else {}
@@ -92,7 +91,7 @@ class Correctable:
         )
 
     def show(self, *, reveal: bool) -> EditableRow:
-        """As a file shows it."""
+        """Return the entry as a file shows it."""
         return EditableRow(
             id=self.id,
             code=self.code,
@@ -102,8 +101,10 @@ class Correctable:
         )
 
     def show_for_editor(self, *, reveal: bool) -> str:
-        """As an editor shows it: JSON that begins with the reason. Without `reveal` a column is left out of which a
-        protected value would be seen, and then stays as it is."""
+        """Return the entry as an editor shows it: JSON that begins with the reason.
+
+        Without `reveal`, a column that would show a protected value is left out, and then stays unchanged.
+        """
         shown = self.show(reveal=reveal)
         values = {
             name: each for name, each in shown.values.items() if write_json(each) == write_json(self.values[name])
@@ -112,8 +113,10 @@ class Correctable:
         return write_json({**ours, **values}, indent=2) + "\n"
 
     def correct(self, row: EditedRow, form: RowFormat) -> str | None:
-        """The row as JSON of the DLQ, with what was edited; None if nothing was. A column that is missing stays as it
-        is. Raises `BadValue`, with the column, for what cannot be."""
+        """Return the corrected row as JSON of the DLQ, or None if nothing was changed.
+
+        A missing column stays unchanged. Raises `BadValue`, with the column, for an impossible value.
+        """
         if self.why_not:
             raise BadValue(f"it cannot be replayed: {self.why_not}")
         found = dict(self.values)
@@ -124,7 +127,7 @@ class Correctable:
             name = match_name(str(given), names)
             if name is None:
                 if cell is None or cell == "":
-                    continue  # a column of rows that were read with other columns
+                    continue  # the file has this column because of rows that were read with other columns
                 raise BadValue(f"column {given}: this row was read without it")
             if name in spelled:
                 raise BadValue(f"column {given} and column {spelled[name]} are the same")
@@ -141,7 +144,7 @@ class Correctable:
         return write_json(found)
 
     def _refuse_mask(self, name: str, value: Json) -> None:
-        """Raises `BadValue` where a mask would take the place of the value that it hides."""
+        """Raises `BadValue` if a mask would replace the value that it hides."""
         own, masked = write_json(self.values[name]), write_json(self.masked[name])
         new = write_json(value)
         copied = own != masked and new == masked
@@ -150,7 +153,7 @@ class Correctable:
 
 
 def _keep_numbers(masked: Any, values: Any) -> Any:
-    """The masked row, in which a number that is not masked is a number still."""
+    """Return the masked row, in which a number that is not masked is still a number."""
     if isinstance(values, Mapping) and isinstance(masked, Mapping):
         return {name: _keep_numbers(masked.get(name), each) for name, each in values.items()}
     if isinstance(values, list) and isinstance(masked, list):
@@ -161,7 +164,7 @@ def _keep_numbers(masked: Any, values: Any) -> Any:
 def read_correctable(
     dlq: Destination, spark: Callable[[], SparkSession], ids: Sequence[str], protection: Protection
 ) -> Mapping[str, Correctable]:
-    """The entries with these ids, as far as the DLQ has them."""
+    """Return the entries with these ids that the DLQ has."""
     if not ids:
         return {}
     wanted = frozenset(ids)
@@ -178,20 +181,22 @@ class ExportedRows:
     file: Path
     rows: int
     left: Mapping[str, int]
-    """How many chosen rows cannot be corrected, by the reason."""
+    """How many chosen rows cannot be corrected, by reason."""
     masked: bool
     """Whether values are masked, so that the file cannot be imported."""
     long: int
     """How many values are longer than a cell of a spreadsheet can be."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {**vars(self), "file": str(self.file) if self.rows else None, "left": dict(self.left)}
 
 
 def export_rows(pipeline: PipelineSpec, file: Path, choice: Choice, *, reveal: bool) -> ExportedRows:
-    """Write the chosen rows that wait into a file, as `Pipeline.export_dead_letters` says. Without a row that can be
-    corrected it writes none."""
+    """Write the chosen waiting rows into a file, as `Pipeline.export_dead_letters` describes.
+
+    It writes no file if no row can be corrected.
+    """
     find_format(file)
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided, protection = list_decided(journal), pipeline.protection
@@ -228,7 +233,7 @@ class CorrectedRows:
 
     file: str
     rows: GivenRows
-    """What a replay gives in the place of the entries."""
+    """The rows that a replay uses in place of the entries."""
     changed: int
     """How many rows differ from what was read."""
     unchanged: int
@@ -239,30 +244,30 @@ class CorrectedRows:
     """How many rows are in the file twice, with the same values."""
 
     def make_replay(self, *, reason: str, give_up: bool = False) -> Replay:
-        """The replay that delivers these rows. Raises `Refusal` without a reason."""
+        """Return the replay that delivers these rows. Raises `Refusal` without a reason."""
         fix = Fix(rows=self.rows, file=self.file)
         return Replay(choice=Choice(ids=tuple(sorted(self.rows.texts))), reason=reason, fix=fix, give_up=give_up)
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {name: each for name, each in vars(self).items() if name != "rows"}
 
 
 def correct_from_file(pipeline: PipelineSpec, file: Path, *, unchanged: bool = False) -> CorrectedRows:
-    """The rows of an edited file. Raises `Refusal` as `correct_rows` does, and where the file cannot be read."""
+    """Read the rows of an edited file. Raises `Refusal` as `correct_rows` does, and if the file cannot be read."""
     return correct_rows(pipeline, read_rows(file), find_format(file), file, unchanged=unchanged)
 
 
 def correct_from_values(
     pipeline: PipelineSpec, values: Mapping[str, Mapping[str, Any]], *, unchanged: bool = False
 ) -> CorrectedRows:
-    """Rows by the ids of their entries, each with the columns that are set, as values of Python."""
+    """Correct rows by the ids of their entries. Each has the columns to set, as Python values."""
     edited = [EditedRow(number=number, id=id_, cells=row) for number, (id_, row) in enumerate(values.items(), 1)]
     return correct_rows(pipeline, edited, ParquetFormat(), None, unchanged=unchanged)
 
 
 def correct_text(pipeline: PipelineSpec, id_: str, text: str) -> CorrectedRows:
-    """One entry as `Correctable.show_for_editor` showed it, edited. Raises `Refusal` for what is not the row."""
+    """Correct one entry by the edited text of `Correctable.show_for_editor`. Raises `Refusal` if it is not that row."""
     try:
         row = parse_edited(text)
         if not isinstance(row, Mapping):
@@ -277,10 +282,10 @@ def correct_text(pipeline: PipelineSpec, id_: str, text: str) -> CorrectedRows:
 def correct_rows(
     pipeline: PipelineSpec, edited: Sequence[EditedRow], form: RowFormat, file: Path | None, *, unchanged: bool = False
 ) -> CorrectedRows:
-    """What was edited, compared with the DLQ. With `unchanged` also rows count that are as they were read.
+    """Compare the edited rows with the DLQ. With `unchanged`, rows that were not edited count too.
 
-    Raises `Refusal` with all that is wrong: an id that the DLQ does not have, a value that its column cannot have, and
-    an id that is there twice with different values.
+    Raises `Refusal` with all problems: an id that the DLQ does not have, a value that its column cannot have, and an id
+    that occurs twice with different values.
     """
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided = list_decided(journal)
@@ -330,7 +335,7 @@ def _count(ids: Iterable[str], among: Any) -> int:
 
 
 def find_correctable(pipeline: PipelineSpec, id_: str) -> Correctable:
-    """The entry with this id. Raises `Refusal` where the DLQ has none, or where it cannot be corrected any more."""
+    """Return the entry with this id. Raises `Refusal` if the DLQ lacks it, or if it cannot be corrected any more."""
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided = list_decided(journal)
     entry = read_correctable(dlq, spark, [id_], pipeline.protection).get(id_)

@@ -1,4 +1,4 @@
-"""The refused rows of a pipeline: why they were refused, how they are discarded, and the settings of its DLQ."""
+"""The refused rows of a pipeline: their causes, their discard, and the settings of the DLQ."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def list_dead_letters(
     reveal: bool = False,
     waiting: bool = False,
 ) -> list[dict[str, JSON]]:
-    """Refused rows, as `Pipeline.dead_letters` says."""
+    """Return refused rows, as `Pipeline.dead_letters` describes."""
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     dlq, spark = find_dlq(pipeline)
     ids: set[str] | None = None
@@ -61,7 +61,7 @@ def list_dead_letters(
 
 
 def summarise(pipeline: PipelineSpec, choice: Choice = Choice()) -> list[dict[str, JSON]]:
-    """The causes of the chosen rows as `summarise_causes` gives them; the values of protected columns are masked."""
+    """Return the causes of the chosen rows, as `summarise_causes` does. Values of protected columns are masked."""
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
     return summarise_causes(*find_dlq(pipeline), decided, choice, pipeline.protection)
 
@@ -73,9 +73,10 @@ def summarise_causes(
     choice: Choice = Choice(),
     protection: Protection = Protection(),
 ) -> list[dict[str, JSON]]:
-    """The causes, those of most waiting rows first; the example is the newest row that waits, or the newest of all.
-    `forms` groups the rows of a cause by column and form of the value. A row that a replay refused again counts once,
-    as it was refused last.
+    """Return the causes, those with the most waiting rows first.
+
+    The example is the newest waiting row, or the newest row if none waits. `forms` groups the rows of a cause by column
+    and form of the value. A row that a replay refused again counts once, with its last refusal.
     """
     again = choice.stream_rows(dlq, spark, "id, replays", where="replays IS NOT NULL")
     replaced = frozenset(each for table in again for each in table["replays"].to_pylist())
@@ -107,11 +108,11 @@ _BY = ("code", "stage", "destination")
 _COUNTED = ("id", *_BY, "nacked_at", "lane", "number", "position", "message", "part")
 _CauseKey: TypeAlias = tuple[str, str, str | None]
 _Place: TypeAlias = tuple[int, str, int, int]
-"""By what refused rows are ordered: the moment, the lane, the number of the batch and the place in it."""
+"""The key that orders refused rows: the time, the lane, the number of the batch and the position in it."""
 
 
 def _list_columns(table: pyarrow.Table, names: Sequence[str]) -> list[list[Any]]:
-    """The values of these columns; of a time, its microseconds since 1970."""
+    """Return the values of these columns. A time becomes its microseconds since 1970."""
     import pyarrow as pa
 
     found = []
@@ -124,14 +125,14 @@ def _list_columns(table: pyarrow.Table, names: Sequence[str]) -> list[list[Any]]
 
 @dataclass
 class _CauseCount:
-    """The rows of one cause, as far as they were counted."""
+    """The rows of one cause that were counted so far."""
 
     counter: CauseCounter = field(default_factory=CauseCounter)
     rows: int = 0
     waiting: int = 0
     first: int = 0
     newest: tuple[bool, _Place, str] = (False, (0, "", 0, 0), "")
-    """Whether it waits, its place and its id."""
+    """The newest row: whether it waits, its place and its id."""
     last: int = 0
 
     @property
@@ -163,12 +164,12 @@ def _parse_micros(micros: int) -> datetime:
 
 
 MOST_PERIODS = 20
-"""So many runs or days are compared: the last ones."""
+"""The number of runs or days to compare. These are the last ones."""
 
 
 @dataclass
 class _Period:
-    """A run, or a day: when it began, and what was read and refused in it."""
+    """A run or a day: when it began, and how many rows were read and refused in it."""
 
     began: str
     read: int | None = None
@@ -183,12 +184,13 @@ class _Period:
 def compare_causes(
     pipeline: PipelineSpec, choice: Choice = Choice(), *, by: Literal["run", "day"] = "run"
 ) -> dict[str, JSON]:
-    """How many of the chosen rows each run refused, or each day, by cause; the oldest first. A replay is no such run.
+    """Return how many of the chosen rows each run or day refused, by cause, the oldest first. Replays do not count.
 
     `{"by", "periods": [{"run" or "day", "began", "read", "refused", "under_way"}], "causes": [{"code", "stage",
-    "destination", "now", "before", "share", "change", "counts"}]}`. `now` is the last period, and `before` the one
-    before it. `share` is that of the rows that the last one read; None where it is not known. `change` is `new` for a
-    cause that no earlier period has, and `gone` for one that only the last lacks, unless that is under way.
+    "destination", "now", "before", "share", "change", "counts"}]}`. `now` is the last period, and `before` is the
+    period before it. `share` is the part of the rows read in the last period, or None if that is unknown. `change` is
+    `new` for a cause that no earlier period has. It is `gone` for a cause that the period before has and the last
+    period lacks, unless the last period is under way.
     """
     journal, (dlq, spark) = StateLocation.of(pipeline).open_journal(pipeline), find_dlq(pipeline)
     periods: dict[str, _Period] = {}
@@ -234,10 +236,10 @@ def _compare_cause(key: _CauseKey, counts: Sequence[int], last: _Period) -> dict
 
 
 def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:
-    """Settle the rows as discarded, with the user and the reason; how many there were.
+    """Settle the rows as discarded, with the user and the reason. Return how many rows there were.
 
-    May be called while the pipeline is run, but not while its DLQ is carried again. With `expected`, the number of
-    rows that somebody was told of, nothing is done where there are more now.
+    It may be called during a run, but not during a replay. With `expected`, the number of rows that a person was shown,
+    nothing is discarded if more rows wait now.
     """
     if not reason.strip():
         raise Refusal("A discard needs a reason, which the ledger keeps.", hint='--reason "…"')
@@ -259,7 +261,7 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
 
 
 def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, list[Letter]]:
-    """The ledger, and the rows that are meant and wait. Raises `Owned` while the DLQ is carried again."""
+    """Return the ledger, and the chosen rows that wait. Raises `Owned` during a replay."""
     place, journal = open_state(pipeline)
     state = journal.state
     replaying = bool((state.owner or {}).get("replay")) and is_run(state, place, Clock())
@@ -274,7 +276,7 @@ def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, lis
 def _make_entries(
     pipeline: PipelineSpec, state: PipelineState, letters: Sequence[Letter], reason: str
 ) -> Iterator[Entry]:
-    """For each origin batches that go to no destination, planned and settled at once."""
+    """Yield for each origin batches without a destination, each planned and settled at once."""
     for origin in dict.fromkeys(letter.origin for letter in letters):
         ids = [letter.id for letter in letters if letter.origin == origin]
         lane = f"{REPLAY}{origin}"
@@ -309,18 +311,18 @@ def _make_batch(pipeline: PipelineSpec, origin: str, number: int, ids: tuple[str
 
 
 def read_settings(pipeline: PipelineSpec) -> dict[str, JSON]:
-    """The settings that the next batch goes by, and which of them were changed since the run began."""
+    """Return the settings for the next batch, and which of them were changed since the run began."""
     state = open_state(pipeline)[1].state
     return {**_list_settings(apply_config(pipeline.dlq, state.config)), "changed": sorted(state.config)}
 
 
 def change_settings(pipeline: PipelineSpec, settings: Mapping[str, str], *, reason: str) -> dict[str, JSON]:
-    """Change settings of the run that is under way; what they are now.
+    """Change settings of the active run. Return the new settings.
 
-    The run hears of it at its next entry in the ledger, and judges the next batch by it; the run after it goes by its
-    definition again. A setting is `window`, `threshold`, or `limits.NAME`, which an empty value takes away.
+    The run sees them at its next entry in the ledger and uses them for the next batch. The run after it uses its
+    definition again. A setting is `window`, `threshold`, or `limits.NAME`, which an empty value removes.
 
-    Raises `Refusal` where nobody runs the pipeline, and for a setting that cannot be.
+    Raises `Refusal` if no run is active, and for an impossible setting.
     """
     if not reason.strip():
         raise Refusal("A change of settings needs a reason, which the ledger keeps.", hint='--reason "…"')
@@ -366,7 +368,7 @@ def _list_settings(dlq: Dlq) -> dict[str, JSON]:
 
 
 def resume(pipeline: PipelineSpec, *, reason: str) -> PauseBody | None:
-    """Let runs begin again after a limit paused the pipeline; the pause that is over, or None if there was none.
+    """Let runs begin again after a limit paused the pipeline. Return the pause that ended, or None.
 
     Raises `Refusal` without a reason.
     """

@@ -1,4 +1,4 @@
-"""One refused row explained: why, by which stage then and now, between which rows, and what it would do today."""
+"""Explains one refused row: why, by which stage then and now, its neighbours, and its outcome today."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
     from runners.operations.trial import TrialRun
 
 BESIDE = 2
-"""How many rows are shown before the row in its file, and behind it."""
+"""How many rows are shown before the row in its file, and after it."""
 _DEFINITION = "SELECT definition FROM {{table}} WHERE {ids}"
 _ALIKE = "SELECT code, stage, destination, count(*) AS n FROM {table} GROUP BY code, stage, destination"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageHistory:
-    """The stage that refused a row, as definitions have it."""
+    """The stage that refused a row, in the old definition and in today's."""
 
     then: JSON = None
-    """None where the ledger no longer has the definition, or where a table demanded the stage."""
+    """The stage then; None if the ledger no longer has the definition, or if a table demanded the stage."""
     now: JSON = None
-    """None where the definition of today has no stage of this name."""
+    """The stage now; None if today's definition has no stage with this name."""
     known: bool = False
     """Whether the ledger still has the definition that refused the row."""
 
@@ -62,20 +62,20 @@ class NeighbourRow:
     row: JSON
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowTrial:
-    """What needs Spark: the rows beside it, and what the definition of today does with it."""
+    """The facts that need Spark: the neighbouring rows, and what today's definition does with the row."""
 
     today: TracedRow | None = None
     why_not: str = ""
     """Why the row cannot be tried."""
     neighbours: Sequence[NeighbourRow] = ()
     why_alone: str = ""
-    """Why no row beside it can be shown."""
+    """Why no neighbouring row can be shown."""
 
     @property
     def passes(self) -> bool:
@@ -83,7 +83,7 @@ class RowTrial:
         return self.today is not None and bool(self.today.destinations)
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {
             "today": self.today.json() if self.today else None,
             "why_not": self.why_not or None,
@@ -94,57 +94,57 @@ class RowTrial:
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedRow:
-    """A row of the DLQ with what is known of it without Spark. Protected columns are masked."""
+    """A row of the DLQ with the facts that need no Spark. Protected columns are masked."""
 
     pipeline: str
     letter: Mapping[str, JSON]
-    """The row as `wherry dlq show --json` has it."""
+    """The row as `wherry dlq show --json` prints it."""
     choice: Letter
-    """The same as a replay sorts it."""
+    """The same row in the form that a replay sorts."""
     stage: StageHistory
     alike: int
     """How many other rows have the same code from the same stage or destination."""
     earlier: Sequence[str]
-    """The rows of which it is the replay that was refused again: the first one, then the replays of that."""
+    """The refusals before this one, if it is a repeated refusal: the first row, then the rows of its replays."""
     definition: Definition = field(repr=False)
     as_read: JSON = field(default=None, repr=False)
     """The row as it was read, with the values of protected columns."""
 
     @property
     def plan(self) -> str:
-        """The plan of its batch, which is in its id."""
+        """The plan of its batch, from its id."""
         return self.choice.id.rpartition("/")[0]
 
     @property
     def position(self) -> int:
-        """Its place in the batch, from 1, which is in its id too."""
+        """Its position in the batch, from 1. It comes from its id."""
         return int(self.choice.id.rpartition("/")[2])
 
     @property
     def values(self) -> Mapping[str, JSON]:
-        """What stood in the columns that the message names."""
+        """The values of the columns that the message names."""
         row, words = self.letter["row"], set(re.findall(r"\w+", str(self.letter["message"])))
         return {name: value for name, value in row.items() if name in words} if isinstance(row, Mapping) else {}
 
     @property
     def state(self) -> str:
-        """What became of it since."""
+        """Whether the row waits, was replayed or was discarded."""
         return "replayed" if self.letter["replayed"] else "discarded" if self.letter["discarded"] else "waiting"
 
     @property
     def refuser(self) -> str:
-        """The stage, or the destination that refused it."""
+        """The stage or the destination that refused it."""
         return str(self.letter["stage"] or self.letter["destination"])
 
     def json(self, trial: RowTrial) -> dict[str, JSON]:
-        """As `wherry dlq explain --json` prints it."""
+        """Return the form that `wherry dlq explain --json` prints."""
         stage = {"then": self.stage.then, "now": self.stage.now, "known": self.stage.known}
         facts = {"position": self.position, "values": dict(self.values), "definition": stage, "alike": self.alike}
         facts = {**facts, "earlier": list(self.earlier)}
         return {**self.letter, **facts, **trial.json()}
 
     def try_again(self) -> RowTrial:
-        """Read the rows beside it, and pass it through the stages of today. Nothing is written."""
+        """Read the neighbouring rows, and pass the row through today's stages. Writes nothing."""
         from runners.operations.trial import TrialRun
 
         trial, (dlq, _) = TrialRun.open(self.definition), find_dlq(self.definition.pipeline)
@@ -176,7 +176,7 @@ class RefusedRow:
         return rows[0], ""
 
     def _read_beside(self, trial: TrialRun, origin: Origin, schema: str) -> tuple[Sequence[NeighbourRow], str]:
-        """The rows before it and behind it in its file, where the file is still as it was."""
+        """Return the rows before and after it in its file, if the file has not changed."""
         settled = next((each for each in trial.journal.list_settled() if each.plan == self.plan), None)
         if settled is None or is_aside(settled.lane) or not origin.repeatable:
             return (), "its batch cannot be read again"
@@ -223,7 +223,7 @@ class RefusedRow:
         return protection.mask_row(json.loads(row))
 
     def _is_same(self, row: str, raw: str | None) -> bool:
-        """Whether this is what was read then, as far as it has the same columns."""
+        """Whether this row equals the row that was read then, in the columns that both have."""
         now, then = json.loads(row) if raw is None else {"raw": raw}, self.as_read
         return not isinstance(then, Mapping) or all(
             _stands_for(each, now[name]) for name, each in then.items() if name in now
@@ -231,7 +231,7 @@ class RefusedRow:
 
 
 def _stands_for(then: JSON, now: JSON) -> bool:
-    """Whether a value is what it was, or what a reference in its place stands for."""
+    """Whether a value is unchanged, or has the content to which a reference in its place refers."""
     from stages.claim_store import refers_to
 
     if isinstance(then, Mapping) and isinstance(now, Mapping):
@@ -242,9 +242,9 @@ def _stands_for(then: JSON, now: JSON) -> bool:
 
 
 def load_refused_row(definition: Definition, id_: str, *, reveal: bool = False) -> RefusedRow:
-    """A row of the DLQ with what is known of it without Spark, unless the DLQ is in a catalog.
+    """Return a row of the DLQ with the facts that need no Spark, unless the DLQ is in a catalog.
 
-    Raises `Refusal` for an id that is not there.
+    Raises `Refusal` for an id that the DLQ does not have.
     """
     pipeline = definition.pipeline
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
@@ -281,7 +281,7 @@ def _find_stage(definition: Definition, journal: Journal, hash_: str, stage: str
 
 
 def name_stages(definition: Mapping[str, Any], origin: str) -> Mapping[str, JSON]:
-    """The stages that rows of this origin pass, as a definition in JSON has them, by their names in a run."""
+    """Return the stages for the rows of this origin from a definition in JSON, by their names in a run."""
     found: dict[str, JSON] = {}
     names: Counter[str] = Counter()
 
@@ -303,7 +303,7 @@ def name_stages(definition: Mapping[str, Any], origin: str) -> Mapping[str, JSON
 
 
 def _name_destination(destination: Mapping[str, Any]) -> str:
-    """The name of a destination as a definition has it: its own, or the last part of its place."""
+    """Return the name of a destination in a definition: the given name, or the last part of its place."""
     options = next(iter(destination.values()))
     place = next((options[name] for name in ("path", "table", "topic") if options.get(name)), "")
     return str(destination.get("name") or get_last_part(str(place)) or next(iter(destination)))

@@ -1,7 +1,6 @@
-"""Finding rows: what became of those for which a condition is true, by batches, destinations, the DLQ and stored rows.
+"""Finds what happened to the rows for which a condition is true: in batches, destinations, the DLQ and stored rows.
 
-The batches that the ledger names are read again, and their matching rows pass the stages as in a preview. Nothing is
-written.
+Wherry reads the batches of the ledger again. Their matching rows pass the stages as in a preview. Nothing is written.
 """
 
 from __future__ import annotations
@@ -65,14 +64,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _TOGETHER = 20
-"""How many batches one query looks through."""
+"""The number of batches that one query searches."""
 _MOST_TRACED = 50
-"""How many matching batches pass the stages, at most."""
+"""The most matching batches that pass the stages."""
 _AT, _FILE, _ROW = HIDDEN + "at", HIDDEN + "file", HIDDEN + "row"
 _OF_A_ROW = ("lane", "number", "stage", "destination", "code", "message")
 _OF_A_LETTER = ("id", "position", "nacked_at")
 _NEWEST = ("nacked_at", "lane", "number", "position")
-"""By what the rows of a DLQ are ordered, the newest first."""
+"""The columns that order the rows of a DLQ, the newest first."""
 
 T = TypeVar("T")
 K = TypeVar("K", KeptMatch, LetterMatch)
@@ -81,7 +80,7 @@ K = TypeVar("K", KeptMatch, LetterMatch)
 def find_rows(
     definition: Definition, *, where: str, since: datetime | None = None, say: Callable[[str], None] = lambda _: None
 ) -> FoundRows:
-    """Where the rows are for which `where` is true, as `Pipeline.find` says. `say` gets word of progress."""
+    """Find the rows for which `where` is true, as `Pipeline.find` describes. `say` gets messages about progress."""
     pipeline, since = definition.pipeline, since and convert_to_utc(since)
     place = StateLocation.of(pipeline)
     spark = open_session(pipeline)
@@ -103,11 +102,11 @@ class _Candidate:
     origin: Origin
     batch: Batch
     at: str = ""
-    """When it was settled."""
+    """When the batch was settled; empty for an open batch."""
     condition: RowCondition | None = None
-    """What tells its matching rows without raising, once that is known."""
+    """The condition that selects its matching rows without raising, once that is known."""
     rows: int = 0
-    """How many of its rows match."""
+    """The number of its matching rows."""
 
     def leave_out(self, why: str) -> UnreadBatch:
         batch = self.batch
@@ -116,7 +115,7 @@ class _Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class _RowSearch:
-    """One search, which leaves everything as it is."""
+    """One search, which changes nothing."""
 
     definition: Definition
     trial: TrialRun
@@ -126,7 +125,7 @@ class _RowSearch:
     say: Callable[[str], None]
 
     def search(self) -> FoundRows:
-        """Batches first, then destinations and the DLQ."""
+        """Search the batches, and then the destinations and the DLQ."""
         pipeline, origins = self.definition.pipeline, self.definition.pipeline.origins_by_name
         schemas = {name: schema for name, each in origins.items() if (schema := self.trial.find_schema(each))}
         searched = self._check_where(schemas)
@@ -170,7 +169,7 @@ class _RowSearch:
         )
 
     def _check_where(self, schemas: Mapping[str, str]) -> Sequence[str]:
-        """The origins whose rows have the columns of the condition. Raises `Refusal` where none has."""
+        """Return the origins whose rows have the columns of the condition. Raises `Refusal` if no origin has them."""
         from pyspark.sql.types import StructType
 
         found: list[str] = []
@@ -180,7 +179,7 @@ class _RowSearch:
             kind = StructType.fromJson(json.loads(schema))
             try:
                 nothing = make_empty_frame(self.spark, kind)
-                nothing.where(F.expr(self.condition.text)).isLocal()  # analyses, also on Connect
+                nothing.where(F.expr(self.condition.text)).isLocal()  # makes Spark analyse it, also on Connect
                 found.append(name)
             except list_spark_errors() as error:
                 problem = problem or self.trial.mask_error(error)
@@ -193,7 +192,7 @@ class _RowSearch:
         return found
 
     def _list_candidates(self, schemas: Mapping[str, str]) -> tuple[list[_Candidate], list[UnreadBatch]]:
-        """The batches to read again, the newest first, and those whose files changed."""
+        """Return the batches to read again, the newest first, and the batches that cannot be read again."""
         pipeline, state = self.definition.pipeline, self.trial.journal.state
         ever = self.trial.journal.list_settled()
         settled = [each for each in ever if not is_aside(each.lane) and self._is_meant(each)]
@@ -225,8 +224,11 @@ class _RowSearch:
         return self.since is None or datetime.fromisoformat(settled.at) >= self.since
 
     def _count_matching(self, candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int, list[UnreadBatch]]:
-        """The batches that have matching rows, in one query; how many rows cannot be compared; and the batches that
-        cannot be read. Raises `Refusal` where the condition fails at a row whatever is done."""
+        """Count the matching rows of the batches in one query.
+
+        Return the batches with matching rows, the number of rows that cannot be compared, and the batches that cannot
+        be read. Raises `Refusal` if the condition always fails at a row.
+        """
 
         def count(condition: RowCondition) -> list[Row]:
             frames = [
@@ -269,7 +271,7 @@ class _RowSearch:
         return _summarise_batch(tried, rows, at=each.at)
 
     def _search_destination(self, destination: Destination) -> DestinationMatches:
-        """How many matching rows a table has, and which versions brought them."""
+        """Count the matching rows of a table, and find the versions that brought them."""
         if not isinstance(destination, Delta):
             return DestinationMatches(rows=None, why="only tables of the kind `delta` can be searched")
         if TargetTable.find(self.spark, destination.sql_name, destination.folder) is None:
@@ -296,7 +298,7 @@ class _RowSearch:
         return self.condition.ask(count)[1]
 
     def _search_dlq(self) -> DlqMatches:
-        """The matching rows of the DLQ, as they were read, or where that is not kept as they were refused."""
+        """Search the DLQ, by the rows as they were read, or as they were refused if the original was not kept."""
         dlq, _ = find_dlq(self.definition.pipeline)
 
         def take(found: DataFrame) -> pa.Table:
@@ -314,7 +316,7 @@ class _RowSearch:
         return DlqMatches(states=states, rows=_limit_newest(rows), why="\n".join(why))
 
     def _read_newest(self, dlq: Destination, taken: Sequence[pa.Table]) -> list[Mapping[str, Any]]:
-        """The newest of these rows, with all that is known of each. Their JSON is not parsed again."""
+        """Return the newest of these rows with all facts about each. Their JSON is not parsed again."""
         import pyarrow as pa
 
         if not any(each.num_rows for each in taken):
@@ -326,7 +328,7 @@ class _RowSearch:
         return _collect_newest(found.select(*_list_facts(_OF_A_LETTER)), *_NEWEST)
 
     def _search_filtered(self) -> KeptMatches | None:
-        """The matching rows that stages filtered and the state keeps; None where it never kept any."""
+        """Search the filtered rows that the state keeps. Return None if it never kept any."""
 
         def take(found: DataFrame) -> tuple[Mapping[str, int], list[Mapping[str, Any]]]:
             stages = {row["stage"]: row["count"] for row in found.groupBy("stage").count().collect()}
@@ -347,10 +349,12 @@ class _RowSearch:
     def _match_kept(
         self, table: Destination, more: Sequence[str], take: Callable[[DataFrame], T]
     ) -> tuple[list[T], int, int]:
-        """What `take` gives of the matching rows of a table that keeps rows as text, for each schema of them: as they
-        were read, or where that is not kept as they stood. And how many rows have no columns, since they could not be
-        read, and how many lack those of --where. The last of the table's columns that are given beside `_OF_A_ROW` has
-        their time."""
+        """Apply `take` to the matching rows of a table that keeps rows as text, once for each schema.
+
+        The rows are matched as they were read, or as they were later if the original was not kept. Also return how many
+        rows have no columns because they could not be read, and how many lack the columns of --where. `more` names
+        columns beside `_OF_A_ROW`; the last has the rows' time.
+        """
         pipeline = quote_text(self.definition.pipeline.name)
         kind = "coalesce(original_schema, row_schema)"
         query = f"SELECT {kind} AS kind, count(*) AS n FROM {{table}} WHERE pipeline = {pipeline} GROUP BY 1"
@@ -369,7 +373,7 @@ class _RowSearch:
         return taken, unread, lacking
 
     def _take_kept(self, table: Delta, schema: str, more: Sequence[str], take: Callable[[DataFrame], T]) -> T:
-        """What `take` gives of the matching rows that have this schema."""
+        """Apply `take` to the matching rows that have this schema."""
         rows = self._select_kept(table, schema, more)
 
         def match(condition: RowCondition) -> T:
@@ -378,10 +382,10 @@ class _RowSearch:
         return self.condition.ask(match)[1]
 
     def _select_kept(self, table: Delta, schema: str, more: Sequence[str]) -> DataFrame:
-        """The rows that have this schema, with all that is known of each."""
+        """Return the rows that have this schema, with all facts about each."""
         from pyspark.sql.types import StructType
 
-        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}")  # first: columns need a Spark that is up
+        frame = self.spark.sql(f"SELECT * FROM {table.sql_name}")  # comes first, because columns need a started Spark
         kind = StructType.fromJson(json.loads(schema))
         is_same = F.coalesce("original_schema", "row_schema") == F.lit(schema)
         own = f"if(coalesce(original_schema, row_schema) = {quote_text(schema)}, coalesce(original, row), null)"
@@ -395,7 +399,7 @@ class _RowSearch:
         )
 
     def _mask_kept(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The `message` and the `row` of such a row, as a person may see them."""
+        """Return the masked `message` and `row` of such a row."""
         rows = {"row": json.loads(row["shown"]), "original": json.loads(row["text"])}
         nack = self.definition.pipeline.protection.mask_nack({**row, "message": row["message"] or "", **rows})
         shown: Mapping[str, Any] = without(
@@ -422,7 +426,7 @@ class _RowSearch:
     def _list_notices(
         self, schemas: Mapping[str, str], searched: Sequence[str], matching: Sequence[object]
     ) -> Iterator[str]:
-        """What a person should know of how far the search went."""
+        """Yield notices about the limits of the search."""
         left = [name for name in self.definition.pipeline.origins_by_name if name not in searched]
         if left:
             why = "their rows lack the columns of --where" if schemas else "no batch of them was processed"
@@ -442,12 +446,12 @@ class _RowSearch:
 
 
 def _list_facts(more: Sequence[str]) -> Sequence[Column | str]:
-    """What is known of a row in such a table: its place, why it is there, and the row as text."""
+    """Return the columns with the facts about a row in such a table: its place, the reason, and the row as text."""
     return [*_OF_A_ROW, *more, F.col("row").alias("shown"), F.coalesce("original", "row").alias("text")]
 
 
 def _collect_newest(found: DataFrame, at: str, *ties: str) -> list[Mapping[str, Any]]:
-    """The newest rows by the column with their time, with that as `at`."""
+    """Return the newest rows by the column with their time, which becomes `at`."""
     rows = found.orderBy(F.desc(at), *ties).limit(SHOWN).collect()
     return [{**row.asDict(), "at": format_moment(row[at])} for row in rows]
 
@@ -489,7 +493,7 @@ def _summarise_batch(tried: BatchPreview, rows: Sequence[TracedRow], *, at: str)
 
 
 def _limit_rows(batches: Sequence[BatchMatches]) -> Sequence[BatchMatches]:
-    """The batches, of which the newest keep so many rows as are shown in all."""
+    """Return the batches with at most `SHOWN` rows in all. The newest batches keep theirs."""
     found, left = [], SHOWN
     for batch in batches:
         found.append(replace(batch, rows=batch.rows[:left]))
@@ -498,7 +502,7 @@ def _limit_rows(batches: Sequence[BatchMatches]) -> Sequence[BatchMatches]:
 
 
 def list_pin_notices(stages: Sequence[str]) -> Iterator[str]:
-    """What a person should know of stages that compare rows with a table, where there are any."""
+    """Yield a notice about stages that compare rows with a table, if any."""
     if stages:
         yield (
             f"These stages read tables as they are now: {', '.join(dict.fromkeys(stages))}. They may count a delivered "
@@ -507,7 +511,7 @@ def list_pin_notices(stages: Sequence[str]) -> Iterator[str]:
 
 
 def group_writes(rows: Mapping[str, int], brought: Sequence[BroughtBatch]) -> Sequence[Write]:
-    """The matching rows by the version that added their files, the newest first. `rows` are counts by file name."""
+    """Group the matching rows by the version that added their files, the newest first. `rows` counts them by file."""
     batches: dict[str, list[BroughtBatch]] = {}
     for each in brought:
         for file in each.files:

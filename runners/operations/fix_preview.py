@@ -1,4 +1,4 @@
-"""What a replay with a fix would do: every row passes the fix and the stages of today, and nothing is written."""
+"""What a replay with a fix would do: every row passes the fix and today's stages, and nothing is written."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from runners.definitions.definition import Definition
 
 SHOWN = 3
-"""So many rows are shown of each outcome."""
+"""The number of example rows for each outcome."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRow:
-    """A row of the DLQ before and behind the fix, and what becomes of it then."""
+    """A row of the DLQ before and after the fix, and its outcome."""
 
     id: str
     row: TracedRow
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {"id": self.id, "before": self.row.before, "after": self.row.after, **self.row.json()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixPreview:
-    """What becomes of the rows that a replay with a fix would carry."""
+    """The outcome of the rows that a replay with a fix would process."""
 
     pipeline: str
     fix: Fix
@@ -60,15 +60,15 @@ class FixPreview:
     """How many rows each destination would get."""
     rows: Sequence[FixedRow]
     left: Mapping[str, int]
-    """How many chosen rows cannot be carried again, by the reason."""
+    """How many chosen rows cannot be replayed, by reason."""
 
     @property
     def read(self) -> int:
-        """How many rows would be carried."""
+        """How many rows would be processed."""
         return self.passing + self.filtered + self.refused
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {
             "pipeline": self.pipeline,
             "fix": self.fix.key,
@@ -92,12 +92,12 @@ def preview_fix(
     shown: int = SHOWN,
     say: Callable[[str], None] = lambda _: None,
 ) -> FixPreview:
-    """What a replay of these rows with this fix would do. `say` gets word of progress. Nothing is written.
+    """Return what a replay of these rows with this fix would do. `say` gets messages about progress. Writes nothing.
 
-    A `trial` that is open already knows the stages of today.
+    `trial` may be an open trial, which already knows today's stages.
 
-    Raises `StageError` where the fix does not suit the rows, and `Refusal` where the origin has no schema yet, or where
-    a replay with another fix was cut short.
+    Raises `StageError` if the fix does not suit the rows. Raises `Refusal` if the origin has no schema yet, or if a
+    replay with another fix was interrupted.
     """
     pipeline, fix = definition.pipeline, replay.fix
     trial, (dlq, spark) = trial or TrialRun.open(definition), find_dlq(pipeline)
@@ -156,7 +156,7 @@ def _put_beside(
     spark: Callable[[], SparkSession],
     protection: Protection,
 ) -> list[FixedRow]:
-    """The rows with how the DLQ has them, and how a person corrected them; masked."""
+    """Add to the rows their masked form in the DLQ, and their masked form after a person's correction."""
     originals = {each["id"]: each["original"] for each in read_dead_letters(dlq, spark, ids=[row.id for row in rows])}
     found = []
     for each in rows:
@@ -167,7 +167,7 @@ def _put_beside(
 
 
 def _add_causes(found: dict[tuple[str | None, ...], Cause], causes: Causes) -> None:
-    """Count these causes too."""
+    """Add the counts of these causes."""
     for cause in causes.found:
         key = cause.code, cause.stage, cause.destination, cause.problem, cause.form
         known = found.get(key)

@@ -1,4 +1,4 @@
-"""Where some rows are: in batches, filtered, in the DLQ, in destinations; and how a person reads that."""
+"""The result of a search for rows: in batches, filtered, in the DLQ, in destinations. Also its text for a person."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runners.model.text import escape_line, format_batches, format_count, format
 from runners.operations.batch_trial import TracedRow
 
 SHOWN = 20
-"""How many rows, batches and writes are shown of each kind, at most."""
+"""The most rows, batches and writes that are shown of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMatches:
-    """The matching rows of one batch, and what becomes of them."""
+    """The matching rows of one batch, and their outcomes."""
 
     lane: str
     number: int
@@ -28,15 +28,15 @@ class BatchMatches:
     """When the batch was settled; empty for an open batch."""
     read: int
     filtered: Mapping[str, int]
-    """By stage."""
+    """The filtered rows by stage."""
     rejected: Mapping[str, int]
-    """By stage."""
+    """The refused rows by stage."""
     wanted: Mapping[str, int]
     """How many rows would go to each destination."""
     rows: Sequence[TracedRow] = ()
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         counts = {name: dict(getattr(self, name)) for name in ("filtered", "rejected", "wanted")}
         return {**vars(self), **counts, "at": self.at or None, "rows": [row.json() for row in self.rows]}
 
@@ -51,40 +51,40 @@ class UnreadBatch:
     why: str
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
-    """One version of a table, and how many matching rows its files have."""
+    """One version of a table, with the number of matching rows in its files."""
 
     rows: int
     version: int | None
-    """None where the history of the table does not tell."""
+    """The version; None if the history of the table does not show it."""
     batches: Sequence[tuple[str, int]] = ()
-    """The lane and number of each batch that the version brought; none where nothing labels it."""
+    """The lane and number of each batch that the version brought; empty if the version has no label."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         batches = [{"lane": lane, "number": number} for lane, number in self.batches]
         return {"rows": self.rows, "version": self.version, "batches": batches}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationMatches:
-    """What a destination has of the rows now."""
+    """The matching rows that a destination has now."""
 
     rows: int | None
-    """None where the destination cannot be searched."""
+    """The number of rows; None if the destination cannot be searched."""
     why: str = ""
-    """Why it cannot."""
+    """Why it cannot be searched."""
     writes: Sequence[Write] = ()
     merges: bool = False
-    """Whether a later merge may have copied a row into the file in which it is found."""
+    """Whether a later merge may have copied a row into the file that has it now."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {**vars(self), "writes": [each.json() for each in self.writes]}
 
 
@@ -103,62 +103,62 @@ class LetterMatch:
     row: JSON
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class DlqMatches:
-    """What the DLQ has of the rows."""
+    """The matching rows of the DLQ."""
 
     states: Mapping[str, int] = field(default_factory=dict)
-    """How many rows are `open`, which means that they wait, `replayed` and `discarded`."""
+    """How many rows are `open` (they wait), `replayed` and `discarded`."""
     rows: Sequence[LetterMatch] = ()
     why: str = ""
-    """Why some of its rows, or all, cannot be searched."""
+    """Why some or all of its rows cannot be searched."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {"states": dict(self.states), "rows": [row.json() for row in self.rows], "why": self.why}
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptMatch:
-    """A matching row that a stage filtered, as it stood before that stage; masked."""
+    """A matching row that a stage filtered, as it was before that stage; masked."""
 
     lane: str
     number: int
     stage: str
     destination: str | None
-    """The destination for which it was filtered; None if for all of them."""
+    """The destination for which it was filtered; None if it was filtered for all."""
     at: str
     message: str
-    """Why the stage would have refused the row, if that is why it discarded it."""
+    """Why the stage refused the row, if the stage discards refused rows."""
     row: JSON
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return vars(self).copy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeptMatches:
-    """What the state keeps of the rows that stages filtered."""
+    """The matching filtered rows that the state keeps."""
 
     stages: Mapping[str, int] = field(default_factory=dict)
     """How many rows each stage filtered."""
     rows: Sequence[KeptMatch] = ()
     why: str = ""
-    """Why some of its rows, or all, cannot be searched."""
+    """Why some or all of its rows cannot be searched."""
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {"stages": dict(self.stages), "rows": [row.json() for row in self.rows], "why": self.why}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRows:
-    """Where the rows are for which a condition is true."""
+    """The places of the rows for which a condition is true."""
 
     pipeline: str
     where: str
@@ -166,28 +166,28 @@ class FoundRows:
     searched: int
     """How many batches were read again."""
     read: int
-    """How many rows of them match."""
+    """How many rows in these batches match."""
     matching: int
-    """How many batches have matching rows; `batches` has the newest of them."""
+    """How many batches have matching rows. `batches` has the newest of them."""
     batches: Sequence[BatchMatches]
     unread: Sequence[UnreadBatch]
     destinations: Mapping[str, DestinationMatches]
     dlq: DlqMatches
     kept: KeptMatches | None = None
-    """None where the state keeps no filtered rows."""
+    """None if the state keeps no filtered rows."""
     not_compared: int = 0
-    """How many rows that were read have a value that cannot be compared. They do not match."""
+    """How many rows have a value that cannot be compared. They do not match."""
     notices: Sequence[str] = ()
 
     def count(self, name: Literal["filtered", "rejected", "wanted"]) -> Mapping[str, int]:
-        """How many matching rows each stage filters or refuses, or go to each destination, in all `batches`."""
+        """Return how many matching rows each stage filters or refuses, or each destination gets, in all `batches`."""
         found: Counter[str] = Counter()
         for batch in self.batches:
             found.update(getattr(batch, name))
         return dict(found)
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry find --json` prints it."""
+        """Return the form that `wherry find --json` prints."""
         names: tuple[Literal["filtered", "rejected", "wanted"], ...] = ("filtered", "rejected", "wanted")
         return {
             **vars(self),
@@ -233,14 +233,14 @@ class FoundRows:
             yield from _tell_more("kept rows", sum(self.kept.stages.values()), len(self.kept.rows))
 
     def _list_outcomes(self) -> Iterator[tuple[str, int]]:
-        """What the definition of today does with the matching rows."""
+        """Yield what today's definition does with the matching rows."""
         yield from ((f"go to {name}", rows) for name, rows in self.count("wanted").items())
         yield from ((f"be filtered by {name}", rows) for name, rows in self.count("filtered").items())
         yield from ((f"be refused by {name}", rows) for name, rows in self.count("rejected").items())
 
 
 def _tell_more(what: str, rows: int, shown: int) -> Iterator[str]:
-    """That there are more rows than are shown; nothing if there are not."""
+    """Yield a line if more rows exist than are shown."""
     if rows > shown:
         yield f"{rows - shown:,} more of the {what} are not shown. Narrow the search with --where or --since."
 
@@ -279,7 +279,7 @@ def _format_destination(found: DestinationMatches) -> Iterator[str]:
 
 
 _STATES = {"open": "waiting"}
-"""The words for people, where a state has another name in JSON."""
+"""The words for states that have another name in JSON."""
 
 
 def _format_dlq(found: DlqMatches) -> Iterator[str]:

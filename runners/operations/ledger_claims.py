@@ -1,5 +1,4 @@
-"""What the ledger says that was carried, as an audit compares it, and whether the spans of each lane follow one
-another."""
+"""What the ledger records as processed, for an audit. Checks that the spans of each lane follow one another."""
 
 from __future__ import annotations
 
@@ -20,24 +19,24 @@ from runners.state.journal import collect_decided
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """The ledger's side. `settled` are all batches that were ever settled, those that were rewound included."""
+    """The ledger's side of an audit. `settled` has all batches that were ever settled, including rewound batches."""
 
     state: PipelineState
     settled: Sequence[Settled]
     later: frozenset[str] = frozenset()
-    """The plans that were known to the ledger when all others had been asked: what landed meanwhile is no surprise."""
+    """The plans that the ledger knew after the destinations were asked. Batches delivered meanwhile are no finding."""
     running: bool = False
-    """Whether a run is at work just now."""
+    """Whether a run is active now."""
     changed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of lanes that name what they are read from, what has changed since it was carried, and how."""
+    """By lane, what has changed at the origin since it was processed, and how. Only for lanes in `whole`."""
     whole: frozenset[str] = field(default_factory=frozenset)
-    """The lanes whose batches name what they are read from, each part once (files)."""
+    """The lanes whose batches name the parts that they read, each part once (files)."""
     doubles: Sequence[str] = ()
-    """The destinations in which rows that are carried again are there twice."""
+    """The destinations that have rows twice after the rows are processed again."""
 
     @cached_property
     def counting(self) -> Sequence[Settled]:
-        """The batches that still count as carried."""
+        """The batches that still count as processed."""
         return [settled for settled in self.settled if self.state.is_carried(settled)]
 
     @cached_property
@@ -47,12 +46,12 @@ class LedgerClaims:
 
     @cached_property
     def decided(self) -> frozenset[str]:
-        """The ids of refused rows that were replayed or discarded: these may be gone."""
+        """The ids of refused rows that were replayed or discarded. These rows may be missing."""
         return collect_decided(self.settled).ids
 
     @cached_property
     def letters(self) -> Mapping[str, Sequence[str]]:
-        """The same by the plan that refused them."""
+        """The same ids by the plan that refused the rows."""
         letters: dict[str, list[str]] = {}
         for letter in self.decided:
             letters.setdefault(letter.rpartition("/")[0], []).append(letter)
@@ -68,7 +67,7 @@ class LedgerClaims:
 
     @cached_property
     def same_rows(self) -> Mapping[str, Sequence[Settled]]:
-        """The batches by what they are read from, those of backfills included."""
+        """The batches by the rows that they read, including batches of backfills."""
         batches: dict[str, list[Settled]] = {}
         for settled in self.settled:
             batches.setdefault(make_rows_key(settled), []).append(settled)
@@ -88,7 +87,7 @@ def list_meant_destinations(settled: Settled) -> Sequence[str]:
 
 
 def count_rows_for(settled: Settled, name: str) -> int | None:
-    """How many rows the destination got; None if unknown."""
+    """Return how many rows the destination got, or None if that is unknown."""
     delivered = settled.counts.get("delivered") or {}
     if name in delivered:
         return delivered[name]
@@ -154,7 +153,7 @@ def _check_offsets(claims: LedgerClaims, lane: str, batches: Sequence[Settled]) 
 
 
 def _check_parts(claims: LedgerClaims) -> Iterator[Finding]:
-    """A file that two batches of an origin have carried."""
+    """Yield a finding for each file that two batches of an origin processed."""
     seen: dict[str, Settled] = {}
     for lane in sorted(claims.whole):
         origin = lane.rpartition("/")[0]
@@ -169,7 +168,7 @@ def _check_parts(claims: LedgerClaims) -> Iterator[Finding]:
 
 
 def _check_changed(claims: LedgerClaims) -> Iterator[Finding]:
-    """Files that are not any more what was carried."""
+    """Yield a finding for each file that changed after it was processed."""
     for lane, changed in claims.changed.items():
         for settled in claims.lanes[lane] if changed else ():
             names = [name for name in map(_get_name, settled.span["parts"]) if name in changed]
@@ -180,19 +179,19 @@ def _check_changed(claims: LedgerClaims) -> Iterator[Finding]:
 
 
 def _get_name(part: JSON) -> str:
-    """A part that is a file begins with its name."""
+    """Return the name of a part that is a file. The part begins with it."""
     return str(part[0])
 
 
 def _suggest_going_back(lane: str, end: JSON) -> str:
-    """What carries all that is behind this offset, and nothing else."""
+    """Return the command that processes only the rows after this offset."""
     where, offset = shlex.quote(lane), shlex.quote(_format_offset(end))
     command = f'wherry offsets set FILE --lane {where} --offset {offset} --reason "…"'
     return f"Or process only the rows that were left out:  {command}"
 
 
 def _suggest_repair(claims: LedgerClaims, settled: Settled) -> str:
-    """What to do about files that changed after they were carried. Batches with the same advice are one finding."""
+    """Return the advice about files that changed after processing. Batches with the same advice become one finding."""
     new = (
         "Wherry does not read it again. Put the new rows into a file of their own for the next run.\n"
         "Or replace its old rows by its new ones:  wherry redo FILE --file NAME"

@@ -1,6 +1,6 @@
-"""A pipeline's offsets, and moving them by hand: what would happen first, then the entry that says who did it and why.
+"""A pipeline's offsets, and moving them by hand: first a plan, then an entry with the user and the reason.
 
-Numbers go on: a batch after a rewind is a new batch, and no destination skips it.
+Batch numbers continue: a batch after a rewind is a new batch, and no destination skips it.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ class LaneMove:
     before: JSON
     after: JSON
     batches: int | None = 0
-    """How many settled batches will be carried again; None if only the origin knows."""
+    """How many settled batches will be processed again; None if only the origin knows."""
     rows: int | None = 0
     numbers: tuple[int, int] | None = None
-    """The first and the last number of these."""
+    """The first and the last number of these batches."""
     skipped: str = ""
-    """What will never be carried, as the origin says; empty where it is nothing, or the origin does not know."""
+    """What will never be processed, in the origin's words. Empty if that is nothing, or if the origin does not know."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OffsetMove:
-    """What will happen when offsets are moved; nothing has happened yet."""
+    """The plan for a move of offsets. Nothing has happened yet."""
 
     lanes: Mapping[str, LaneMove]
     destinations: Mapping[str, str] = field(default_factory=dict)
-    """For each destination what becomes of rows that it has already."""
+    """By destination, what happens to rows that it already has."""
 
     def json(self) -> dict[str, JSON]:
         return {
@@ -81,11 +81,11 @@ class OffsetMove:
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """What `wherry offsets show` says."""
+    """The result of `wherry offsets show`."""
 
     pipeline: str
     lanes: Mapping[str, Mapping[str, JSON]]
-    """`{"offset", "number", "epoch", "committed_at"}` of each."""
+    """`{"offset", "number", "epoch", "committed_at"}` of each lane."""
     open: Sequence[Mapping[str, JSON]]
     """The batches that are planned and not settled."""
 
@@ -136,7 +136,7 @@ class Lanes:
 
 
 def describe_open(state: PipelineState, lane: str) -> dict[str, JSON]:
-    """A batch that is planned and not settled, for a person."""
+    """Describe a batch that is planned and not settled."""
     plan = state.get_lane(lane).open
     assert plan is not None
     return {
@@ -156,7 +156,7 @@ def plan_reset(pipeline: PipelineSpec) -> OffsetMove:
 
 
 def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datetime | None = None) -> OffsetMove:
-    """Every lane back by so many batches, or to where it was at that time."""
+    """Plan to move every lane back by this many batches, or to its offset at that time."""
     if (batches is None) == (to is None):
         raise Refusal("A rewind needs one of --batches N and --to TIME.")
     with _hold_settled(pipeline) as journal:
@@ -171,7 +171,7 @@ def plan_rewind(pipeline: PipelineSpec, *, batches: int | None = None, to: datet
 
 
 def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
-    """One lane to an offset as its origin writes them."""
+    """Plan to move one lane to an offset in the form of its origin."""
     owner = next((origin for origin in pipeline.every_origin if pipeline.owns(origin, lane)), None)
     if owner is not None and owner.keeps_parts:
         raise Refusal(
@@ -192,7 +192,10 @@ def plan_set(pipeline: PipelineSpec, lane: str, offset: JSON) -> OffsetMove:
 
 
 def _move_to(lane: LaneState, after: JSON, carried: Sequence[Settled]) -> LaneMove:
-    """What comes again is known where one of the batches began with this offset, or none has been carried behind it."""
+    """Plan the move of a lane.
+
+    The batches to process again are known if one of them began at this offset, or if no batch came after it.
+    """
     batches = sorted(carried, key=lambda settled: settled.number)
     starts = [settled.span["start"] for settled in batches]
     if after == lane.offset or not batches:
@@ -226,9 +229,9 @@ def _check_offset(pipeline: PipelineSpec, owner: Origin | None, lane: str, offse
 
 
 def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
-    """What a backfill carries again, lane by lane, and what becomes of it. The lanes themselves are not moved.
+    """Plan what a backfill processes again, by lane, and what happens to the rows. The lanes do not move.
 
-    Raises `Refusal` where there is nothing that it would carry, with the reason.
+    Raises `Refusal` with the reason if the backfill would process nothing.
     """
     journal = open_state(pipeline)[1]
     left = backfill.list_left(pipeline, journal)
@@ -261,7 +264,7 @@ def plan_backfill(pipeline: PipelineSpec, backfill: Backfill) -> OffsetMove:
 
 
 def _describe_past(name: str, batches: Sequence[PastBatch], again: str) -> str:
-    """What a destination gets of the batches of a backfill, and what it has of them."""
+    """Describe which batches of a backfill a destination gets, and which it already has."""
     gets = [each.settled for each in batches if name in each.lacking]
     has = [each.settled for each in batches if name in each.having]
     text = f"gets {_count_batches(gets) if gets else 'nothing'}"
@@ -277,7 +280,7 @@ def _count_batches(batches: Sequence[Settled]) -> str:
 
 
 def _describe_carried(settled: Sequence[Settled]) -> str:
-    """From which batch to which there were any, lane by lane."""
+    """Return the first and the last batch of each lane in words."""
     sentences = [
         f"Lane {lane} has batches {batches[0].number} to {batches[-1].number}, "
         f"committed from {batches[0].at[:19]} to {batches[-1].at[:19]} UTC."
@@ -287,7 +290,7 @@ def _describe_carried(settled: Sequence[Settled]) -> str:
 
 
 def _group_by_lane(settled: Sequence[Settled]) -> Mapping[str, Sequence[Settled]]:
-    """The batches of each lane in the order of their numbers, without those of backfills, redos and replays."""
+    """Return the batches of each lane in the order of their numbers, without backfills, redos and replays."""
     lanes: dict[str, list[Settled]] = {}
     for batch in sorted(settled, key=lambda batch: batch.number):
         if not is_aside(batch.lane):
@@ -296,7 +299,7 @@ def _group_by_lane(settled: Sequence[Settled]) -> Mapping[str, Sequence[Settled]
 
 
 def carry_out(pipeline: PipelineSpec, move: OffsetMove, *, reason: str) -> None:
-    """Record the move, with the user and the reason. Raises `Owned` when a run has begun meanwhile."""
+    """Record the move, with the user and the reason. Raises `Owned` if a run has begun meanwhile."""
     if not reason.strip():
         raise Refusal("A move of offsets needs a reason, which the ledger keeps.", hint='--reason "…"')
     with _hold_settled(pipeline) as journal:
@@ -342,7 +345,7 @@ def _list_again(pipeline: PipelineSpec) -> Mapping[str, str]:
 
 @contextmanager
 def _hold_settled(pipeline: PipelineSpec) -> Iterator[Journal]:
-    """The ledger, while nobody runs the pipeline and no batch is open."""
+    """Yield the ledger, while no run has the pipeline and no batch is open."""
     with hold_pipeline(pipeline, "move its offsets") as journal:
         if journal.state.open_plans:
             batch = journal.state.open_plans[0].batch

@@ -1,4 +1,4 @@
-"""What an operation opens of a pipeline: a Spark session, the ledger, or the ledger while nobody runs the pipeline."""
+"""What an operation opens of a pipeline: a Spark session, the ledger, or the ledger while no run is active."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 def open_session(pipeline: PipelineSpec) -> SparkSession:
-    """A session of our own, with the pipeline's time zone."""
+    """Return a new session with the pipeline's time zone."""
     forget_context_settings()
     return make_own_session(obtain_for(pipeline), pipeline.run_options.time_zone)
 
 
 def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
-    """The place of the pipeline's state, and its ledger. Raises `Refusal` when the state is another pipeline's."""
+    """Return the place of the pipeline's state, and its ledger. Raises `Refusal` if another pipeline has that state."""
     forget_context_settings()
     place = StateLocation.of(pipeline)
     journal = place.open_journal(pipeline)
@@ -42,8 +42,10 @@ def open_state(pipeline: PipelineSpec) -> tuple[StateLocation, Journal]:
 
 
 def append_entry(pipeline: PipelineSpec, decide: Callable[[PipelineState], Entry | None]) -> PipelineState:
-    """Record what is decided by the state, also while a run has the pipeline; gives that state. It is decided again
-    where another process was quicker. None records nothing."""
+    """Record the entry that `decide` returns for the state, even during a run. Return that state.
+
+    If another process wrote first, `decide` is called again. If it returns None, nothing is recorded.
+    """
     while True:
         journal = open_state(pipeline)[1]
         entry = decide(journal.state)
@@ -57,7 +59,7 @@ def append_entry(pipeline: PipelineSpec, decide: Callable[[PipelineState], Entry
 
 @contextmanager
 def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
-    """The ledger, while no run has the pipeline; `before` says in an error what has to wait for the end of a run."""
+    """Yield the ledger, while no run has the pipeline. `before` names in an error the operation that must wait."""
     lock = StateLock(StateLocation.of(pipeline).lock)
     if not lock.acquire():
         raise Owned(f"{pipeline.name} is running. Wait for its end before you {before}.")
@@ -70,5 +72,5 @@ def hold_pipeline(pipeline: PipelineSpec, before: str) -> Iterator[Journal]:
 
 
 def sign(reason: str) -> dict[str, JSON]:
-    """The user and the reason, as the ledger keeps them."""
+    """Return the user and the reason in the form that the ledger keeps."""
     return {"who": f"{getpass.getuser()}@{socket.gethostname()}", "reason": reason}

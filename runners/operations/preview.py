@@ -1,4 +1,4 @@
-"""A preview: what would become of the rows that wait, stage by stage."""
+"""A preview: what would happen to the waiting rows, stage by stage."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runners.model.text import (
 )
 
 READ = "as read"
-"""What stands in the place of a stage's name where no stage has seen the rows yet."""
+"""Shown in place of a stage's name for rows that no stage has seen yet."""
 _OUTCOMES = {
     "stop": "which stops the run",
     "quarantine": "and the whole batch goes to the DLQ",
@@ -33,13 +33,13 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, kw_only=True)
 class SeenRow:
-    """One of the rows at a stage: as it left if it was kept, else as it came."""
+    """A row at a stage: as it left if it was kept, or else as it came."""
 
     outcome: Literal["kept", "filtered", "refused"]
     row: JSON
     code: str | None = None
     message: str | None = None
-    """Why it is refused."""
+    """Why the row is refused."""
 
     def json(self) -> dict[str, Any]:
         return vars(self).copy()
@@ -47,13 +47,15 @@ class SeenRow:
 
 @dataclass(frozen=True, kw_only=True)
 class StageFailure:
-    """A batch that fails at a stage as a whole."""
+    """A failure of the whole batch at a stage."""
 
     why: tuple[str, ...]
-    """What was expected of it and found, a line for each."""
+    """What was expected and what was found, a line for each expectation."""
     then: Literal["stop", "quarantine", "report"]
-    """What becomes of it: it stops the run, goes to the DLQ whole, or is only reported. Rows are shown as if a batch
-    that stops the run were only reported."""
+    """What happens to the batch: it stops the run, goes whole to the DLQ, or is only reported.
+
+    The rows are shown as if a batch that stops the run were only reported.
+    """
 
     @property
     def outcome(self) -> str:
@@ -65,12 +67,12 @@ class StageFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class StagePreview:
-    """What one stage does: to how many rows of the batch, and some of them."""
+    """What one stage does to the batch: the number of rows, and some examples."""
 
     counts: StageCount
     rows: tuple[SeenRow, ...]
     failure: StageFailure | None = None
-    """How the batch fails as a whole, where it does."""
+    """How the whole batch fails; None if it does not."""
     causes: Causes = Causes()
     """Why rows are refused."""
 
@@ -81,20 +83,20 @@ class StagePreview:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPreview:
-    """The next batch of one lane, tried out."""
+    """A trial of the next batch of one lane."""
 
     lane: str
     number: int
     label: str
-    """What it is read from, as a person would name it."""
+    """The source of the batch in words."""
     read: int
     stages: tuple[StagePreview, ...]
     destinations: Mapping[str, int]
-    """How many rows each destination would get, if no batch that fails stopped the run."""
+    """How many rows each destination would get, if no failing batch stopped the run."""
 
     @property
     def stops(self) -> bool:
-        """Whether it stops the run, so that nothing of it is delivered."""
+        """Whether the batch stops the run, so that no row is delivered."""
         return any(stage.failure is not None and stage.failure.then == "stop" for stage in self.stages)
 
     def json(self) -> dict[str, Any]:
@@ -103,11 +105,11 @@ class BatchPreview:
 
 @dataclass(frozen=True, kw_only=True)
 class Preview:
-    """What would become of the rows that wait. In a notebook it shows as tables."""
+    """What would happen to the waiting rows. A notebook shows it as tables."""
 
     pipeline: str
     batches: tuple[BatchPreview, ...]
-    """The next batch of each origin; none where nothing waits."""
+    """The next batch of each origin; empty if no row waits."""
 
     def json(self) -> dict[str, Any]:
         return {"pipeline": self.pipeline, "batches": [batch.json() for batch in self.batches]}
@@ -126,7 +128,7 @@ class Preview:
 
 
 def format_preview(preview: Preview, *, wide: bool = False) -> str:
-    """Every stage with what it does to the batch, and a table of some rows; with `wide` the rows are whole."""
+    """Format every stage with what it does to the batch, and a table of some rows. With `wide` the rows are whole."""
     if not preview.batches:
         return f"No rows wait for {preview.pipeline}. To preview old rows:  --from-beginning"
     return "\n\n".join(line for batch in preview.batches for line in _format_batch(batch, wide=wide))

@@ -1,4 +1,4 @@
-"""A suite to start from: what rows are like, seen in one pass, as expectations that hold of them."""
+"""Makes a first suite of expectations, which hold for given rows. It reads the rows once."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ if TYPE_CHECKING:
     from stages.stage import Stage
 
 FEW = 20
-"""So many different values are a set that is worth expecting."""
+"""A column with at most this many different values gets an expectation of the set."""
 _TRACKED = 1_000
 _SHARE = 0.05
-"""By how much the share of values that are there may fall below what it is now."""
+"""How much the share of values that are not NULL may fall."""
 _YEAR = 1000
-"""Great Expectations cannot hand Spark a date before this year: its digits would be fewer than four."""
+"""Great Expectations cannot pass Spark a date before this year, because the year would have fewer than four digits."""
 _EXACT = 2**53
-"""Whole numbers up to this are what they are as a float, which is what Great Expectations compares with."""
+"""Whole numbers up to this are exact as a float, with which Great Expectations compares."""
 
 
 def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | None:
-    """The rows of the next batch behind the stages that all rows pass, but for those of this kind, without those that
-    are filtered or refused; None when nothing waits. Nothing is written."""
+    """Return the live rows of the next batch after the stages that all rows pass, or None if nothing waits.
+
+    Stages of the class `without` are left out. Filtered and refused rows are not among the result. Nothing is written.
+    """
     trial = TrialRun.open(definition)
     for origin in definition.pipeline.every_origin:
         waiting = trial.find_waiting(origin, [*definition.pipeline.lanes_of(origin)])
@@ -56,7 +58,7 @@ def read_next_rows(definition: Definition, without: type[Stage]) -> DataFrame | 
 
 
 def profile_rows(rows: DataFrame, name: str) -> dict[str, JSON]:
-    """The suite, in Great Expectations' own JSON. Starts one query. Raises ValueError for no rows."""
+    """Return the suite in the JSON of Great Expectations. Runs one query. Raises `ValueError` if there are no rows."""
     asked = {"rows": F.count(F.lit(1))}
     for at, field in enumerate(rows.schema):
         asked.update({f"{at} {what}": column for what, column in _make_figures(field.name, field.dataType).items()})
@@ -102,7 +104,7 @@ def _profile_column(name: str, figures: Mapping[str, Any], rows: int) -> Iterato
 
 
 def _to_plain(value: Any) -> JSON:
-    """A limit as JSON has it; None for one that cannot be compared exactly."""
+    """Return a limit as JSON, or None if it cannot be compared exactly."""
     if isinstance(value, datetime | date):
         if value.year < _YEAR:
             return None
