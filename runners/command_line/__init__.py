@@ -1,1 +1,1 @@
-"""The command `wherry`: what it is given, what it calls, and what it prints."""
+"""The command `wherry`: its input, its calls and its output."""

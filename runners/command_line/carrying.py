@@ -1,4 +1,4 @@
-"""Running a pipeline from a command: with progress, with signals that stop it, and with an exit code."""
+"""Runs a pipeline for a command: with progress, with signals that stop it, and with an exit code."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SELDOM = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class RunEnding:
-    """How a run ended that a command began: with a report, or before there was anything to report."""
+    """How a command's run ended: with a report, or before it had anything to report."""
 
     pipeline: str
     status: str
     reason: str = ""
     report: Report | None = None
     passed_over: bool = False
-    """Whether another run has the pipeline, and that is fine."""
+    """Whether another run has the pipeline, and the command accepts that."""
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +66,7 @@ def carry_and_print(
     *,
     shown: Iterable[str] = (),
 ) -> int:
-    """Carry with progress, print the report, and give the exit code. Notices that are `shown` are not printed again."""
+    """Run with progress, print the report, and return the exit code. Notices in `shown` are not printed again."""
     seen = set(shown)
     ending = carry_with_progress(pipeline, file, carry, carrying, seen)
     if carrying.json:
@@ -81,8 +81,10 @@ def carry_and_print(
 def carry_and_record(
     pipeline: PipelineSpec, file: Path, carry: Callable[..., Report], carrying: CarryOptions, record: Path, most: int
 ) -> int:
-    """Carry and print as `carry_and_print` does. Then write a case of at most so many rows of these batches. The exit
-    code is that of the run, unless only the recording fails."""
+    """Run and print as `carry_and_print` does, and then write a case with at most this many rows of the batches.
+
+    The exit code is the run's, unless only the recording fails.
+    """
     from runners.definitions.definition import definition_of
     from runners.operations.cases import check_extensible, extend_cases, find_cases
     from runners.operations.record_case import BatchCollector, record_cases
@@ -130,9 +132,9 @@ def carry_with_progress(
     carrying: CarryOptions,
     shown: set[str] | None = None,
 ) -> RunEnding:
-    """Carry, and say on standard error how it goes and why it failed. Raises `Owned` unless that is passed over.
+    """Run, and report progress and failures on standard error. Raises `Owned` unless the command skips such runs.
 
-    `carry` is given `listeners`. Log lines leave out the notices that are `shown`, and add theirs to them.
+    `carry` is called with `listeners`. Log lines leave out the notices in `shown`, and add new notices to it.
     """
     heard: list[int] = []
     shown = set() if shown is None else shown
@@ -156,7 +158,7 @@ def carry_with_progress(
         if not carrying.quiet:
             complain(f"{error.message} This run is skipped.")
         return RunEnding(pipeline=pipeline.name, status="skipped", reason=error.message, passed_over=True)
-    except Exception:  # a Spark that is interrupted in a call ends with errors of its own
+    except Exception:  # a Spark that is interrupted during a call raises other errors
         if not heard:
             raise
         return _say_not_begun(pipeline)
@@ -180,7 +182,7 @@ def show_progress(
     log_format: str = "text",
     shown: set[str] | None = None,
 ) -> Iterator[Listener]:
-    """Show on standard error how a run goes on: a bar on a terminal, elsewhere a line now and every ten seconds."""
+    """Show the progress of a run on standard error: a bar on a terminal, or else a line now and every ten seconds."""
     name, secrets = (pipeline, {}) if isinstance(pipeline, str) else (pipeline.name, pipeline.secrets)
     progress = RunProgress(name, doing=doing, batches=batches)
     with _show(progress, name, secrets, log_format=log_format, shown=shown) as listener:
@@ -191,8 +193,10 @@ def show_progress(
 def show_work(
     pipeline: PipelineSpec, doing: str, *, log_format: str = "text", quiet: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what a command does that is no run, as `show_progress` does, and no secret in its errors.
-    It yields a function that takes what comes next."""
+    """Show the progress of other work on standard error, as `show_progress` does, and hide secrets in its errors.
+
+    It yields a function that takes the description of the next work.
+    """
     progress = RunProgress(pipeline.name, doing=doing)
 
     def say(now: str) -> None:
@@ -230,7 +234,7 @@ def _show(
 
 
 def _make_bar(progress: RunProgress) -> ProgressBar | None:
-    """A bar on a terminal; elsewhere None, and what draws it is not loaded."""
+    """Return a bar on a terminal. Elsewhere return None, and do not import the library that draws it."""
     if not (sys.stderr and sys.stderr.isatty()):
         return None
     from runners.command_line.progress_bar import ProgressBar
@@ -241,8 +245,11 @@ def _make_bar(progress: RunProgress) -> ProgressBar | None:
 
 @contextlib.contextmanager
 def interrupt_on_signals(heard: list[int]) -> Iterator[None]:
-    """Until the engine listens itself, being terminated ends as being interrupted does. Those that were `heard` explain
-    what is raised: a Spark that is interrupted while it starts ends with errors of its own."""
+    """Treat SIGTERM like an interrupt until the engine handles signals itself.
+
+    `heard` gets the signals. They explain errors, because a Spark that is interrupted during its start raises other
+    errors.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         heard.append(number)

@@ -1,4 +1,4 @@
-"""The edge of the command `wherry`: whatever happens becomes an exit code and a sentence."""
+"""The entry point of the command `wherry`: every outcome becomes an exit code and a sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def execute(words: Sequence[str]) -> int:
-    """Run a command; returns its exit code. Whatever happens, no stack trace reaches the terminal."""
+    """Run a command and return its exit code. A stack trace never reaches the terminal."""
     end_json_stream()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
@@ -67,7 +67,7 @@ def _execute(words: Sequence[str], secrets: dict[str, str]) -> int:
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Whether to log it: PySpark logs the stack of an interrupt that comes in the middle of a call."""
+    """Whether to log the record. PySpark logs the stack of an interrupt that comes during a call."""
     return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
@@ -84,14 +84,14 @@ def _print_interrupted(words: Sequence[str]) -> int:
 
 
 def _print_document(words: Sequence[str], code: str, message: str, hint: str = "") -> None:
-    """On standard output, where a program asked for JSON: what went wrong, in place of what it asked for."""
+    """Print the error as JSON on standard output, if a program asked for JSON."""
     if "--json" in words:
         document = {"version": VERSION, "error": {"code": code, "message": message, "hint": hint}}
         click.echo(json.dumps(document, indent=2).replace("\x7f", "\\u007f"))
 
 
 def _print_error(error: Exception, words: Sequence[str], secrets: Mapping[str, str]) -> int:
-    """Say on standard error what went wrong and what to do; an error that nobody foresaw leaves its trace in a file."""
+    """Print the error and the advice on standard error. The trace of an unknown error goes to a file."""
     from runners.command_line.doctor import find_foreign_packages
 
     for foreign in find_foreign_packages():

@@ -1,4 +1,4 @@
-"""Whether the executors of a cluster can carry a pipeline: what they lack, and what to do about it."""
+"""Checks whether the executors of a cluster can run a pipeline: what they lack, and how to correct it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE = 60.0
-"""How many seconds the first executor may take to come."""
+"""The seconds that the first executor may need to start."""
 
 _FAST = 5.0
-"""So many seconds a clock may differ."""
+"""The seconds by which a clock may differ."""
 
 _ALL_EXECUTORS = "spark.scheduler.minRegisteredResourcesRatio"
-"""Lets the first task wait up to half a minute for all executors that were asked for, so that each is examined."""
+"""Makes the first task wait up to half a minute for all requested executors, so that each is examined."""
 
 _GROUP = "wherry-doctor"
 
@@ -65,7 +65,7 @@ def examine_cluster(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
 
 
 def _await_executors(spark: SparkSession) -> DoctorCheck:
-    """Whether an executor takes a task."""
+    """Check whether an executor takes a task."""
     master = find_master(spark)
 
     def count() -> int:
@@ -166,11 +166,11 @@ def _check_folders(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[Doct
 
 
 def _check_stores(pipeline: PipelineSpec, spark: SparkSession) -> Iterator[DoctorCheck]:
-    """Whether executors write and read beside each destination in a store, and beside the state."""
+    """Check whether executors can write and read next to each destination in a store, and next to the state."""
     places = {
         each.name or "": each.path for each in pipeline.every_destination if isinstance(each, Delta) and each.path
     }
-    dlq, _ = find_dlq(pipeline)  # which is in the state unless the definition says otherwise
+    dlq, _ = find_dlq(pipeline)  # it is in the state by default
     if isinstance(dlq, Delta) and dlq.path:
         places["dlq"] = dlq.path
     for name, path in places.items():

@@ -1,6 +1,6 @@
-"""The commands of `wherry`: each parses, calls one public function, and prints.
+"""The commands of `wherry`: each parses its options, calls one public function, and prints.
 
-What carries or describes pipelines is imported by the command that needs it, so that help is quick.
+A command imports the code that processes or describes pipelines only when it runs, so that help is quick.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _list_local_steps(definition: Path) -> list[list[str]]:
 
 
 def _list_path_steps() -> list[list[str]]:
-    """What makes a shell find `wherry`; nothing where it finds it."""
+    """Return what makes a shell find `wherry`; empty if it finds it already."""
     if shutil.which("wherry"):
         return []
     activate, command = Path(sys.executable).with_name("activate"), find_command()
@@ -299,7 +299,7 @@ def run(  # noqa: PLR0913 -- each is an option of the command
         _refuse_options(["share"], "needs --canary.")
     if from_beginning:
         if other is not None:
-            pipeline.make_canary(other, share)  # what it refuses is refused before an offset moves
+            pipeline.make_canary(other, share)  # refuses an impossible canary before an offset moves
         move_offsets(pipeline, plan_reset(pipeline), reason=reason, yes=yes)
     how: dict[str, Any] = {"take_over": take_over, "ruling": ruling, "canary": other, "share": share}
     carry = partial(pipeline.run, check=False, follow=follow, **how)
@@ -317,7 +317,7 @@ _OF_ONE_PIPELINE = (
 
 
 def _refuse_options(names: Collection[str], reason: str) -> None:
-    """Raises for an option of these that was given, and of which the command has no use."""
+    """Raise a usage error if one of these options was given, because the command cannot use it."""
     ctx, given = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
     for parameter in ctx.command.params:
         if parameter.name in names and ctx.get_parameter_source(str(parameter.name)) is given:

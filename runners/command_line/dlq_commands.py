@@ -51,7 +51,7 @@ def dlq() -> None:
 
 
 def _with_shown_rows(command: F, *, has_text: bool = False) -> F:
-    """A command that shows refused rows: which of them, and how."""
+    """Add the options for choosing and showing refused rows to a command."""
     options: list[Callable[[F], F]] = [
         option("--limit", type=COUNT, metavar="N", help="Show the newest N; default: 20, --json all."),
         option("--reveal", is_flag=True, help="Show the values of protected columns."),
@@ -384,7 +384,7 @@ def _check_reason(how: ReplayOptions) -> None:
 
 
 def _edit(pipeline: Pipeline, entry: Correctable, *, reveal: bool) -> CorrectedRows | None:
-    """The row as it is edited; None if it is not. On a terminal a row that is wrong is edited again."""
+    """Return the row after an edit, or None if it was not changed. On a terminal, a wrong row is edited again."""
     from runners.command_line.editor import edit_text
     from runners.model.errors import Refusal
     from runners.operations.correct_rows import correct_text
@@ -418,7 +418,7 @@ def _replay_corrected(pipeline: Pipeline, corrected: CorrectedRows, how: ReplayO
 
 
 def replay_and_print(pipeline: Pipeline, again: Replay, how: ReplayOptions, file: Path) -> int:
-    """Show what the replay would do, ask, and do it; the exit code."""
+    """Show what the replay would do, ask, and do it. Return the exit code."""
     from runners.command_line.carrying import carry_and_print, show_work
     from runners.running.replay import make_empty_report, plan_replay
 

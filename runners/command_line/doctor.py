@@ -1,6 +1,6 @@
-"""Whether this machine can carry pipelines: what is there, what is missing, and what to do about it.
+"""Checks whether this machine can run pipelines: what it has, what it lacks, and how to correct it.
 
-Imports nothing of ours at the top, so that it can still speak where foreign packages stand in the place of ours.
+It imports no package of Wherry at the top, so that it still works if foreign packages hide Wherry's packages.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ PACKAGES = ("origins", "stages", "destinations", "runners")
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorCheck:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     state: Literal["ok", "problem", "not needed"]
     found: str
     advice: str = ""
-    """What to do, where there is something to do."""
+    """What to do; empty if nothing needs to be done."""
 
     def json(self) -> dict[str, JSON]:
         return dict(vars(self))
 
 
 def examine(state: Path) -> list[DoctorCheck]:
-    """Check everything that a run needs; `state` is the place of its state. Starts no Spark."""
+    """Check everything that a run needs. `state` is the place of its state. Starts no Spark."""
     foreign = list(find_foreign_packages())
     if foreign:
         return foreign
@@ -58,7 +58,7 @@ def examine(state: Path) -> list[DoctorCheck]:
 
 
 def examine_origins(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
-    """Check what the origins of a pipeline need beside Spark."""
+    """Check what the origins of a pipeline need in addition to Spark."""
     from origins.errors import WherryError
     from origins.kafka.kafka import Kafka
     from origins.kafka.rows import PACKAGE
@@ -101,7 +101,7 @@ _GIVE_RIGHTS = "Give the user these rights with kafka-acls.sh."
 
 
 def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
-    """Check what the destinations of a pipeline need beside Spark, and those of its DLQ."""
+    """Check what the destinations of a pipeline and of its DLQ need in addition to Spark."""
     from destinations.kafka.kafka import Kafka
     from origins.errors import WherryError
 
@@ -122,7 +122,7 @@ def examine_destinations(pipeline: PipelineSpec) -> Iterator[DoctorCheck]:
 
 
 def find_foreign_packages() -> Iterator[DoctorCheck]:
-    """Packages of our names that are not ours, and would be imported in their place."""
+    """Yield a problem for each package of Wherry that is missing or hidden by a foreign package of the same name."""
     ours = Path(__file__).resolve().parents[2]
     for name in PACKAGES:
         spec = importlib.util.find_spec(name)
@@ -136,7 +136,7 @@ def find_foreign_packages() -> Iterator[DoctorCheck]:
 
 
 def check_spark(installed: Callable[[str], str] | None = None) -> DoctorCheck:
-    """The Spark client in this environment; `installed` gives a distribution's version, empty when it is not there."""
+    """Check the Spark client. `installed` returns the version of a distribution, or an empty text if it is missing."""
     of, (_, artifact, delta) = installed or _find_version, _split_coordinates()
     databricks, pyspark, pandas, fits = of("databricks-connect"), of("pyspark"), of("pandas"), artifact.split("_")[1]
     install = 'pip install "wherry[spark]"'
@@ -173,7 +173,7 @@ def check_java_version() -> DoctorCheck:
 
 
 def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
-    """Delta's JARs: fetched already, or to be had. `unreachable` says why an address cannot be read, or nothing."""
+    """Check that Delta's JARs exist or can be fetched. `unreachable` returns why an address cannot be read, or empty."""
     group, artifact, version = _split_coordinates()
     jar = f"{artifact}-{version}.jar"
     fetched = Path.home() / ".ivy2.5.2" / "jars"
@@ -190,7 +190,7 @@ def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
 
 
 def check_writable(state: Path) -> DoctorCheck:
-    """Check that the place of the state can be written, and that the second of two writers of one name learns it."""
+    """Check that the state's place can be written, and that it has hard links, which stop a second writer."""
     there = next(folder for folder in (state, *state.absolute().parents) if folder.exists())
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".wherry-doctor-") as name:
@@ -208,7 +208,7 @@ def make_problem(name: str, found: str, advice: str) -> DoctorCheck:
 
 
 def _split_coordinates() -> tuple[str, str, str]:
-    """Group, artifact and version of Delta's JAR."""
+    """Return the group, artifact and version of Delta's JAR."""
     from runners.spark.start import DELTA
 
     group, artifact, version = DELTA.split(":")

@@ -1,4 +1,4 @@
-"""A text is edited in the user's own editor, in a private folder. Nothing of it is left behind."""
+"""Lets the user edit a text in an editor, in a private folder that is removed afterwards."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from runners.model.errors import Refusal
 from runners.running.stop import handle_signals
 
 _PATIENCE = 5.0
-"""So many seconds an editor has to end before it is killed."""
+"""The seconds that an editor has to end before it is killed."""
 
 
 def find_editor() -> list[str]:
-    """The words that start the editor. Raises `Refusal` where none is known."""
+    """Return the words that start the editor. Raises `Refusal` if no editor is known."""
     for name in ("VISUAL", "EDITOR"):
         if os.environ.get(name, "").strip():
             try:
@@ -34,9 +34,10 @@ def find_editor() -> list[str]:
 
 
 def edit_text(text: str, name: str) -> str:
-    """The text as the editor leaves it. Raises `Refusal` where the editor fails, or leaves no text in UTF-8.
+    """Return the text after the edit. Raises `Refusal` if the editor fails, or if the result is not text in UTF-8.
 
-    The file and its copies are in a folder that only this user can open, and are removed also when the terminal closes.
+    The file and its copies are in a folder that only this user can open. The folder is removed even if the terminal
+    closes.
     """
     words = find_editor()
     with handle_signals(_end_orderly, [signal.SIGTERM, signal.SIGHUP]):
@@ -58,10 +59,10 @@ def edit_text(text: str, name: str) -> str:
 
 
 def _wait_for(command: list[str]) -> int:
-    """The exit code of an editor, which ends where this process is to end."""
+    """Wait for the editor and return its exit code. The editor ends if this process must end."""
     with subprocess.Popen(command) as editor:
         try:
-            with handle_signals(lambda *_: None, [signal.SIGINT]):  # it is typed for the editor, which has the terminal
+            with handle_signals(lambda *_: None, [signal.SIGINT]):  # it is meant for the editor, which has the terminal
                 return editor.wait()
         except BaseException:
             editor.terminate()
@@ -72,5 +73,5 @@ def _wait_for(command: list[str]) -> int:
 
 
 def _end_orderly(number: int, _: FrameType | None) -> None:
-    """A signal that ends this process first lets it clean up."""
+    """Let this process clean up before a signal ends it."""
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""`wherry run` and `wherry validate` over a folder: its pipelines in the order in which they feed each other."""
+"""`wherry run` and `wherry validate` for a folder: its pipelines, in the order in which they feed each other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from runners.pipeline import Pipeline
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFolder:
-    """The pipelines of a folder by their names, which feeds which, and what is wrong with the other files."""
+    """The pipelines of a folder by name, which pipeline feeds which, and the problems of the other files."""
 
     definitions: Mapping[str, Definition]
     graph: PipelineGraph
@@ -54,7 +54,7 @@ class PipelineFolder:
 
 
 def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
-    """The definitions in the folder; a secret may be missing. Raises `Refusal` for a folder without a definition."""
+    """Read the definitions in the folder. A secret may be missing. Raises `Refusal` if the folder has no definition."""
     folder = folder_of(
         directory,
         variables=values.read_variables(),
@@ -83,7 +83,7 @@ def read_folder(directory: Path, values: GivenValues) -> PipelineFolder:
 def _choose_pipelines(
     directory: Path, select: Sequence[str], values: GivenValues
 ) -> tuple[PipelineGraph, Mapping[str, Path]]:
-    """The files of the selected pipelines by name, in their order. Raises `Refusal` with all that is broken."""
+    """Return the files of the selected pipelines by name, in order. Raises `Refusal` with all broken definitions."""
     folder = read_folder(directory, values)
     if folder.broken:
         raise Refusal("\n".join(folder.broken.values()), hint="Nothing was started.")
@@ -92,7 +92,7 @@ def _choose_pipelines(
 
 
 def validate_folder(directory: Path, select: Sequence[str], *, with_spark: bool, json: bool, **given: Any) -> int:
-    """Say in a line that each is well defined, and how they feed each other."""
+    """Print for each pipeline that it is valid, and which pipelines feed it."""
     graph, files = _choose_pipelines(directory, select, given["values"])
     explained = []
     for name, file in files.items():
@@ -112,7 +112,7 @@ def validate_folder(directory: Path, select: Sequence[str], *, with_spark: bool,
 
 
 def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions, **given: Any) -> int:
-    """Run the selected pipelines on one Spark, each behind those that feed it. What a failed one feeds is skipped."""
+    """Run the selected pipelines on one Spark, each after those that feed it. Skip those that a failed one feeds."""
     graph, files = _choose_pipelines(directory, select, given["values"])
     definitions = {name: load_definition(file=file, **given) for name, file in files.items()}
     if not _open_spark(list(definitions.values()), carrying):
@@ -141,7 +141,7 @@ def run_folder(directory: Path, select: Sequence[str], *, carrying: CarryOptions
 
 
 def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bool:
-    """Start the one Spark for all of them, unless one is there. False where a signal stopped that."""
+    """Start the one Spark for all pipelines, unless it is running. Return false if a signal stopped that."""
     from runners.schedules.scheduling import open_session
 
     heard: list[int] = []
@@ -152,14 +152,14 @@ def _open_spark(definitions: Sequence[Definition], carrying: CarryOptions) -> bo
                 name = format_count(len(definitions), "pipeline", "pipelines")
                 stack.enter_context(show_progress(name, doing="starting Spark", log_format=carrying.log_format))
             open_session(definitions)
-    except (KeyboardInterrupt, Exception):  # a Spark that is interrupted in a call ends with errors of its own
+    except (KeyboardInterrupt, Exception):  # a Spark that is interrupted during a call raises other errors
         if not heard:
             raise
     return not heard
 
 
 def _find_obstacle(upstream: Any, endings: Mapping[str, RunEnding]) -> str:
-    """Why a pipeline cannot run after those that ended; nothing if it can."""
+    """Return why a pipeline cannot run after those that ended; empty if it can."""
     stopped = next((name for name, ending in endings.items() if ending.status == "stopped"), None)
     if stopped is not None:
         return f"{stopped} was stopped"
@@ -169,7 +169,7 @@ def _find_obstacle(upstream: Any, endings: Mapping[str, RunEnding]) -> str:
 
 
 def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tuple[RunEnding, int]:
-    """How its run ended, and with which exit code. One that cannot begin is a failure of its own."""
+    """Return how its run ended, and the exit code. A run that cannot begin is also a failure."""
     pipeline = Pipeline.of(definition.pipeline)
     try:
         ending = carry_with_progress(pipeline, file, partial(pipeline.run, check=False), carrying)
@@ -182,7 +182,7 @@ def _run_one(definition: Definition, file: Path, carrying: CarryOptions) -> tupl
 
 
 def _format_endings(endings: Sequence[RunEnding]) -> str:
-    """How each ended, one a line."""
+    """Return a table with one line for each ended run."""
     rows = [[ending.pipeline, ending.status, *_format_counts(ending), _format_reason(ending)] for ending in endings]
     return table(["pipeline", "ended", "read", "delivered", "refused", "seconds", ""], rows)
 
@@ -205,7 +205,7 @@ def _format_reason(ending: RunEnding) -> str:
 
 
 def format_folder(facts: Sequence[Mapping[str, JSON]], broken: Mapping[str, str]) -> str:
-    """Each pipeline in a line, and below it where its rows come from and go."""
+    """Return a line for each pipeline, and below it where its rows come from and go."""
     rows = [
         [fact["pipeline"], _format_last(fact), _format_waiting(fact["waiting"]), fact["schedule"] or "by hand"]
         for fact in facts

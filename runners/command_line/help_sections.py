@@ -13,13 +13,13 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 SELECTION, FIX, VALUES, EXPERTS = "Selection", "Fix for the rows", "Values for the definition", "For experts"
-"""The headings of options; those of a command itself stand under none of these."""
+"""The headings of options. Options for the command itself have none of these."""
 _FIRST = "Options"
 _FILE = "The definition; optional if a folder holds one."
 _ROW_ID = re.compile(r"[0-9a-f]{32}/\d+")
-"""How a row of the DLQ is called."""
+"""The pattern of the id of a row in the DLQ."""
 _WIDEST = 26
-"""So wide an option may be before its text begins a line of its own."""
+"""The widest option whose text begins on the same line."""
 
 
 class SectionedOption(click.Option):
@@ -30,7 +30,7 @@ class SectionedOption(click.Option):
         self.section = section
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The option and its one phrase, without the limits that click adds to it."""
+        """Return the option and its phrase, without the limits that click adds."""
         record = super().get_help_record(ctx)
         return record and (record[0], self.help or "")
 
@@ -60,7 +60,7 @@ class SectionedCommand(click.Command):
 
 
 class SectionedGroup(click.Group):
-    """Commands under headings, in the order in which a person needs them. Without one it is the `default` command."""
+    """Commands under headings, in the order in which a person needs them. Without a command, `default` is used."""
 
     command_class = SectionedCommand
     group_class = type
@@ -69,10 +69,10 @@ class SectionedGroup(click.Group):
         super().__init__(*given, **how)
         self.default = default
         self.sections: dict[str, Sequence[str]] = {}
-        """The names of the commands by their heading."""
+        """The names of the commands, by heading."""
 
     def add_section(self, heading: str, *commands: click.Command) -> None:
-        """Add commands, which help shows under this heading."""
+        """Add commands that help shows under this heading."""
         for added in commands:
             self.add_command(added)
         self.sections[heading] = [added.name or "" for added in commands]
@@ -86,7 +86,7 @@ class SectionedGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def _means_default(self, ctx: click.Context, args: Sequence[str]) -> bool:
-        """Whether no command is named: nothing at all, an option of the default command, or its file."""
+        """Whether no command is named: no word at all, an option of the default command, or its file."""
         if not args:
             return not ctx.resilient_parsing
         first = args[0]
@@ -120,12 +120,12 @@ def is_file(word: str) -> bool:
 
 
 def is_definition(word: str) -> bool:
-    """The same for a word that may have a slash, such as a text to search for."""
+    """Whether a word means a definition, if other words may have a slash too, such as a text to search for."""
     return word.endswith((".yaml", ".yml")) or Path(word).exists()
 
 
 def _write_sections(sections: Mapping[str, Sequence[tuple[str, str]]], formatter: click.HelpFormatter) -> None:
-    """Each section that has anything, all with one column for the names."""
+    """Write each section that has content, all with the same width for names."""
     names = [name for rows in sections.values() for name, _ in rows]
     width = max((len(name) for name in names if len(name) <= _WIDEST), default=0)
     for heading, rows in sections.items():

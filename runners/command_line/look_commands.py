@@ -1,5 +1,8 @@
-"""The commands that look at something: `wherry ls` at a folder, `runs`, `report` and `quality` at runs, and `preview`,
-`test`, `find` and `expect` at rows."""
+"""The commands that look at folders, runs and rows.
+
+`wherry ls` looks at a folder. `runs`, `report` and `quality` look at runs. `preview`, `test`, `find` and `expect` look
+at rows.
+"""
 
 from __future__ import annotations
 
@@ -156,7 +159,7 @@ def report(
 
 
 def _find_run(pipeline: Pipeline, run: str, file: object) -> Mapping[str, JSON]:
-    """The run whose name begins so; the last one for no name at all."""
+    """Return the run whose name begins with this text, or the last run if the text is empty."""
     from runners.model.errors import Refusal
 
     listed = pipeline.runs(run=run, limit=2 if run else 1, report=True)
@@ -261,14 +264,14 @@ def test_cases(
 
 
 def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: bool, **given: Any) -> None:
-    """Try the cases whenever a file changes, until an interrupt. Spark and this process stay."""
+    """Try the cases after each change of a file, until an interrupt. Spark and this process stay."""
     from origins.functions import forget_own_modules
     from runners.model.masking import without
     from runners.operations.cases import find_cases, watch_cases
 
     file, values = given["file"], given["values"]
     named = [each for each in (file, values.file, values.secret_file) if each is not None]
-    sys.dont_write_bytecode = True  # compiled files are told apart by whole seconds only
+    sys.dont_write_bytecode = True  # Python notices a changed file only by its whole second
     for changed in watch_cases(other or find_cases(file), file.absolute().parent, named):
         click.clear()
         if changed:
@@ -277,7 +280,7 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
         forget_own_modules()
         try:
             _try_cases(names, other, quiet=quiet, json=False, **given)
-        except Exception as error:  # the edge of a try: the next change may mend anything
+        except Exception as error:  # the edge of a try: the next change may correct any error
             if is_interrupted(error):
                 raise KeyboardInterrupt from error
             click.echo(without(list_secrets_to_mask(), _describe_error(error)))
@@ -285,7 +288,7 @@ def _try_again_and_again(names: Sequence[str], other: Path | None, *, quiet: boo
 
 
 def _describe_error(error: Exception) -> str:
-    """What a person has to mend, in words."""
+    """Describe in words what a person must correct."""
     from origins.errors import WherryError
     from runners.model.text import summarise_error
 
@@ -295,7 +298,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _try_cases(names: Sequence[str], other: Path | None, *, quiet: bool, json: bool, **given: Any) -> int:
-    """Try these cases, or all, and print how they went."""
+    """Try these cases, or all cases, and print the results."""
     from runners.command_line.carrying import show_work
     from runners.operations.cases import choose_cases, find_cases, format_results, load_cases
 
@@ -426,7 +429,7 @@ def quality(limit: int, json: bool, **given: Any) -> None:
 
 
 def format_trends(trends: Sequence[Mapping[str, JSON]], runs: Sequence[str]) -> str:
-    """Each rule, and below it how it fared in each run that asked one, the newest last."""
+    """Return each rule, and below it its result in each run that checked a rule, the newest last."""
     if not trends:
         return "No run has checked expectations yet. Add a stage `expect` to the definition."
     asked = [run for run in runs if any(share["run"] == run for rule in trends for share in rule["runs"])]

@@ -1,5 +1,4 @@
-"""What commands are given: a definition file, and what is put into it for this call; and the exit codes they end
-with."""
+"""The options that commands share, such as a definition file and values for it, and the exit codes."""
 
 from __future__ import annotations
 
@@ -36,17 +35,16 @@ if TYPE_CHECKING:
 PATH, COUNT = click.Path(path_type=Path), click.IntRange(min=1)
 OVERRIDES = ("PATH=VALUE", "Override a field for this call only.", VALUES)
 ROW_FILES = (".csv", ".json", ".parquet")
-"""How the name of a file with edited rows ends, which is no definition."""
+"""The endings of files with edited rows. Such a file is not a definition."""
 FIXES = ("COLUMN=EXPR", "Set a column; a name with a dot is a field.", FIX)
-"""What --set takes, its help and the heading above it: in most commands, and in one that is given a fix."""
+"""The form, the help and the heading of --set: `OVERRIDES` for most commands, `FIXES` for commands with a fix."""
 
 
 def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVERRIDES) -> F:
-    """A command over a definition file, and what is put into it. Without a file it is the only one in this folder.
-    `sets` is how its help shows --set.
+    """Give a command a definition file and values for it. Without a file, the only one in this folder is used.
 
-    What its errors say to type names the file. An argument `rest` may follow it: a first word that is no file belongs
-    to that.
+    The hints of the command's errors name the file. An argument `rest` may follow the file; a first word that is not a
+    file belongs to `rest`. `sets` is how help shows --set.
     """
 
     @functools.wraps(command)
@@ -71,11 +69,11 @@ def with_definition(command: F, rest: str = "", sets: tuple[str, str, str] = OVE
 
 
 _IS_NAMED: Mapping[str, Callable[[str], bool]] = {"run": is_file, "new": lambda _: False}
-"""By the argument that follows: whether a word alone means the definition, and not that argument."""
+"""By the name of `rest`, whether a single word means the definition and not that argument."""
 
 
 def with_folder(command: F) -> F:
-    """A command whose file may be a folder: which of its pipelines are meant."""
+    """Let the file of a command be a folder, and add options that select its pipelines."""
     text = "Take every definition of a folder."
     return select_option("--all", "everything", is_flag=True, help=text)(with_select(command))
 
@@ -86,8 +84,9 @@ def with_select(command: F) -> F:
 
 
 def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -> tuple[Path | None, Any]:
-    """The file and what follows it, one word or several, where the file may have been left out. `is_named` says whether
-    a word alone means a file.
+    """Return the file, and the word or words after it. The file may have been left out.
+
+    `is_named` decides whether a single word means a file.
     """
     if file is not None and rest is None and file.suffix.lower() in ROW_FILES:
         return None, str(file)
@@ -99,8 +98,9 @@ def split_words(file: Path | None, rest: Any, is_named: Callable[[str], bool]) -
 
 
 def find_definition(rest: Any = None) -> Path:
-    """Return the only definition in this folder. Raises `Refusal`, with what to type, if there are none or several.
-    `rest` is what follows it, one word or several.
+    """Return the only definition in this folder. Raises `Refusal` with the command to type if none or several exist.
+
+    `rest` is the word or words after it.
     """
     from runners.definitions.definition import list_definitions
     from runners.model.errors import Refusal
@@ -132,25 +132,25 @@ _MOST_NAMED = 10
 
 
 def with_values(command: F, metavar: str = OVERRIDES[0], text: str = OVERRIDES[1], section: str = VALUES) -> F:
-    """A command that reads a definition: what is put into it for this call."""
+    """Add the options for values to a command that reads a definition."""
     change = option("--set", "overrides", section=section, multiple=True, metavar=metavar, help=text)
     return with_variables(change(command))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivenValues:
-    """What a command was given to put into definitions."""
+    """The values for definitions that a command was given."""
 
     pairs: Sequence[str]
     file: Path | None
     secret_file: Path | None
 
     def read_variables(self) -> Mapping[str, str]:
-        """The values for `${NAME}`; the command line wins over the file."""
+        """Return the values for `${NAME}`. The command line has priority over the file."""
         return {**_read_values(self.file), **dict(_split_pair(pair, "--var", "NAME=VALUE") for pair in self.pairs)}
 
     def read_secrets(self) -> Mapping[str, str]:
-        """The values for `${secret:NAME}`."""
+        """Return the values for `${secret:NAME}`."""
         return _read_values(self.secret_file)
 
 
@@ -161,7 +161,7 @@ def _read_values(file: Path | None) -> Mapping[str, str]:
 
 
 def with_variables(command: F) -> F:
-    """A command that reads definitions: it is given `GivenValues` to put into them."""
+    """Give a command that reads definitions the `GivenValues` for them."""
 
     @functools.wraps(command)
     def give_values(
@@ -192,14 +192,14 @@ def with_variables(command: F) -> F:
 
 
 def add_options(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    """The command with these options, in their order."""
+    """Add these options to the command, in their order."""
     return functools.reduce(lambda given, add: add(given), reversed(options), command)
 
 
 def with_fix_options(command: F) -> F:
-    """A command that replays rows of the DLQ with a fix: it is given a `Fix`, and its definition the rest of --set.
+    """Give a command that replays rows of the DLQ a `Fix`, and its definition the rest of --set.
 
-    A name with a dot is a field of the definition, as in other commands; one without is a column.
+    A name with a dot is a field of the definition, as in other commands. A name without a dot is a column.
     """
 
     @functools.wraps(command)
@@ -230,7 +230,7 @@ def with_fix_options(command: F) -> F:
 
 
 def with_move_options(command: F) -> F:
-    """A command that changes what a run does next: why, and without asking."""
+    """Add the options for the reason, and for not asking, to a command that changes what a run does next."""
     return with_reason(option("--yes", is_flag=True, help="Do it without asking.")(command))
 
 
@@ -239,14 +239,14 @@ def with_reason(command: F) -> F:
 
 
 def with_log_format(command: F) -> F:
-    """A command that speaks on standard error while it works."""
+    """Add the option for the format of standard error, for a command that prints there while it works."""
     choice = click.Choice(["text", "json"])
     text = "Choose the format of standard error."
     return expert_option("--log-format", type=choice, default="text", metavar="text|json", help=text)(command)
 
 
 def with_choice_options(command: F, *, has_text: bool = False) -> F:
-    """A command over rows of the DLQ: it is given a `Choice`, by default of all rows.
+    """Give a command about rows of the DLQ a `Choice`, by default of all rows.
 
     With `has_text`, an argument of the command is the text, in place of `--text`.
     """
@@ -287,7 +287,7 @@ def with_choice_options(command: F, *, has_text: bool = False) -> F:
 
 
 def time_option(*names: str, **how: Any) -> Callable[[F], F]:
-    """An option that takes a time: the command is given it in UTC, or None."""
+    """Return an option that takes a time. The command gets it in UTC, or None."""
     return option(*names, metavar="TIME", callback=_parse_moment, **how)
 
 
@@ -301,16 +301,16 @@ def _parse_moment(ctx: click.Context, parameter: click.Parameter, text: str | No
 
 
 VERSION = 1
-"""Of the form of what `--json` prints. A key that goes, or means another thing, makes a new one; a new key does not."""
+"""The version of what `--json` prints. Removing or redefining a key makes a new version; adding a key does not."""
 
 
 def as_json(command: F) -> F:
-    """A command that prints for a program as well: one object, whose `version` says which form it has."""
+    """Add --json to a command. It prints one object, whose `version` is the version of its form."""
     return option("--json", "json", is_flag=True, help="Print JSON for a program.")(command)
 
 
 def with_wide(command: F) -> F:
-    """A command that shows rows as tables: whether they are whole. Without a terminal, which has a width, they are."""
+    """Add --wide to a command that shows tables. Without a terminal, which has a width, tables are always whole."""
 
     def is_wide(ctx: click.Context, parameter: click.Parameter, wide: bool) -> bool:
         return wide or not sys.stdout.isatty()
@@ -319,13 +319,13 @@ def with_wide(command: F) -> F:
 
 
 def with_quiet(command: F) -> F:
-    """A command that shows progress: whether it does not."""
+    """Add --quiet to a command that shows progress."""
     return option("--quiet", is_flag=True, help="Print no progress.")(command)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CarryOptions:
-    """How a command carries: what it says meanwhile, and what it does where another run does."""
+    """How a command runs a pipeline: what it prints meanwhile, and what it does if another run is active."""
 
     quiet: bool
     if_running: str
@@ -334,7 +334,7 @@ class CarryOptions:
 
 
 def with_carry_options(command: F) -> F:
-    """A command that carries: it is given a `CarryOptions`, and from then on speaks as that says."""
+    """Give a command that runs a pipeline its `CarryOptions`, and set up its log lines."""
 
     @functools.wraps(command)
     def carry(*, quiet: bool, if_running: str, log_format: str, json: bool, **given: Any) -> Any:
@@ -371,7 +371,7 @@ class ReplayOptions:
 
 
 def with_replay_options(command: F) -> F:
-    """A command that replays rows: it is given `ReplayOptions`."""
+    """Give a command that replays rows its `ReplayOptions`."""
 
     @functools.wraps(command)
     def replay(*, reason: str, yes: bool, dry_run: bool, give_up: bool, carrying: CarryOptions, **given: Any) -> Any:
@@ -388,7 +388,7 @@ def with_replay_options(command: F) -> F:
 
 
 def complete_kinds(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The kinds whose names begin like this, for a shell that completes them."""
+    """Return the kinds whose names begin with this text, for the completion of a shell."""
     from runners.definitions.kinds import CONTRACTS, get_our_kinds
 
     return sorted(
@@ -403,7 +403,7 @@ def complete_codes(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def load_for_reading(**given: Any) -> Pipeline:
-    """The pipeline of a definition whose state is looked at, for which no secret is needed."""
+    """Load the pipeline of a definition for reading its state, which needs no secret."""
     return load_pipeline(needs_secrets=False, **given)
 
 
@@ -432,14 +432,14 @@ def load_definition(
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether it came of an interrupt: a Spark in the middle of a call ends with errors of its own."""
+    """Whether an interrupt caused the error. A Spark that is interrupted during a call raises other errors."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def list_secrets_to_mask() -> dict[str, str]:
-    """The secrets, each with its reference, that the command masks in unexpected errors."""
+    """Return the secrets that the command masks in unexpected errors, each with its reference."""
     return click.get_current_context().ensure_object(dict)
 
 
@@ -461,13 +461,13 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 BY_CODE = {"DEFINITION": WRONG, "STAGE": WRONG, "AGGREGATE": WRONG, "REFUSED": WRONG, "OWNED": OWNED}
-"""The exit code of an error by the error's code; any other error is a failure."""
+"""The exit code by the code of an error. Any other error is a failure."""
 BY_STATUS = {"succeeded": 0, "stopped": STOPPED, "failed": FAILED}
-"""The exit code of a run by how it ended."""
+"""The exit code by how a run ended."""
 
 
 def check_duration(ctx: click.Context, parameter: click.Parameter, text: str) -> str:
-    """The text, if it is a duration or empty: the callback of an option."""
+    """Return the text if it is a duration or empty. This is the callback of an option."""
     from origins.quantities import parse_seconds
 
     try:

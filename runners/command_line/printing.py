@@ -1,4 +1,4 @@
-"""Facts as a person reads them on a terminal."""
+"""Formats facts for a person on a terminal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def as_json(facts: Mapping[str, JSON]) -> str:
 
 
 def dump(value: JSON) -> str:
-    """A value as JSON that a terminal can show."""
+    """Return a value as JSON that a terminal can show."""
     return escape_controls(json.dumps(value, ensure_ascii=False, indent=2, default=str))
 
 
@@ -90,7 +90,7 @@ def format_explanation(explanation: Explanation, file: str, columns: Mapping[str
 
 
 def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> str:
-    """What a run carried, and its notices that are not `shown` yet."""
+    """Format what a run processed, and its notices that are not in `shown`."""
     batches = format_batches(report.batches)
     if report.error:
         began = "No batch was processed." if report.batches == 0 else f"{batches} before the error:"
@@ -125,7 +125,7 @@ def format_report(report: Report, file: str, *, shown: Collection[str] = ()) -> 
 
 
 def _format_destinations(report: Report) -> str:
-    """The equation of each destination: read + changed = delivered + filtered + refused."""
+    """Format the equation of each destination: read + changed = delivered + filtered + refused."""
     shown = {name: counts for name, counts in report.destinations.items() if _was_involved(report, counts)}
     rows = [
         [name, *(f"{count:,}" for count in (to.read, to.delivered, to.filtered, to.nacked))]
@@ -140,7 +140,7 @@ def _format_destinations(report: Report) -> str:
 
 
 def _was_involved(report: Report, counts: DestinationReport) -> bool:
-    """Whether a destination was to get any of it; a backfill may be for others alone."""
+    """Whether the destination was to get rows. A backfill may be only for other destinations."""
     from runners.model.pipeline_state import is_aside
 
     again = bool(report.lanes) and all(map(is_aside, report.lanes))
@@ -148,14 +148,14 @@ def _was_involved(report: Report, counts: DestinationReport) -> bool:
 
 
 def _format_time_spent(seconds: Mapping[str, float]) -> str:
-    """Where the time went, the most first; what took less than a twentieth of it is left out."""
+    """Format how the time was spent, the largest part first, without parts of less than a twentieth."""
     whole = sum(seconds.values())
     worth = sorted(((spent, phase) for phase, spent in seconds.items() if spent > whole / 20), reverse=True)
     return "Time in batches: " + ", ".join(f"{_PHASES[phase]} {spent:.1f} s" for spent, phase in worth)
 
 
 def format_demo(report: Report, pipeline: PipelineSpec, file: Path, first: Sequence[Sequence[str]] = ()) -> str:
-    """What the demo carried, where it is, and what to type next, after the `first` steps."""
+    """Format what the demo processed, where it is, and what to type next after the `first` steps."""
     named = [("the definition", str(file))]
     named += [(str(destination.name), destination.place) for destination in pipeline.every_destination]
     named += [("the state", str(pipeline.state))]
@@ -180,7 +180,7 @@ def format_failure(report: Report, file: str = "FILE") -> str:
 
 
 def suggest_explain(code: str) -> list[str]:
-    """Where to read more about an error; nothing if its message says everything."""
+    """Return where to read more about an error; empty if its message is complete."""
     explained = code in read_codes() and code not in ("DEFINITION", "REFUSED")
     return [f"more         wherry explain {code}"] if explained else []
 
@@ -219,14 +219,14 @@ def _format_pause(paused: Mapping[str, JSON]) -> str:
 
 
 def describe_state(facts: Mapping[str, JSON]) -> str:
-    """How a pipeline is, in a word or two; a run that ended without a report was killed."""
+    """Describe the state of a pipeline in a word or two. A run that ended without a report was killed."""
     last = facts["last_run"]
     killed = facts["state"] == "failed" and last is not None and last["status"] == "killed"
     return "killed" if killed else str(facts["state"]).replace("_", " ")
 
 
 def _format_activity(activity: Mapping[str, JSON]) -> list[str]:
-    """What a run was doing when it last said so."""
+    """Format what a run was doing when it last stored that."""
     lines = [describe_thread(thread) for thread in activity["threads"]] or ["no batch is in flight"]
     spark = [describe_work(activity["spark"])] if activity["spark"] else []
     return [*lines, *spark, f"as of {activity['age']:,.0f} s ago"]
@@ -258,7 +258,7 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
-    """Refused rows as tables, one for each batch. Below each row are the stage, the reason and the row's state."""
+    """Format refused rows as tables, one for each batch. Below each row are the stage, the reason and its state."""
     if not rows:
         return "The DLQ has no rows."
     parts = []
@@ -279,12 +279,12 @@ def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = Fals
 
 
 def _describe_letter(row: Mapping[str, JSON]) -> str:
-    """When and where a row was refused."""
+    """Describe when and where a row was refused."""
     return f"{show_moment(row['nacked_at'])}  lane {row['lane']}, batch {row['number']}"
 
 
 def _describe_source(row: Mapping[str, JSON]) -> str:
-    """What became of a refused row since, and where it came from."""
+    """Describe the state of a refused row, and where it came from."""
     from runners.model.causes import name_part
 
     state = "replayed" if row["replayed"] else "discarded" if row["discarded"] else "waiting"
@@ -298,14 +298,14 @@ def _list_columns(row: JSON) -> Sequence[str]:
 
 
 def format_wide(render: Callable[..., str], *, wide: bool) -> str:
-    """What this renders, `wide` or not; where a table leaves something out, a last line says how to see the whole."""
+    """Return the rendered text, `wide` or not. If a table leaves something out, a last line names the option --wide."""
     whole = render(wide=True)
     text = whole if wide else render()
     return text if text == whole else f"{text}\n\n{paint_hint('Show all columns and whole values:  --wide')}"
 
 
 def format_move(offset_move: OffsetMove) -> str:
-    """What will happen when offsets are moved."""
+    """Format the plan for a move of offsets."""
     rows = [
         [name, show_offset(lane.before), show_offset(lane.after), _count(lane.batches), _count(lane.rows)]
         for name, lane in offset_move.lanes.items()
@@ -344,7 +344,7 @@ def format_run(run: Mapping[str, JSON]) -> str:
 
 
 def format_schedule(facts: Mapping[str, JSON]) -> str:
-    """What a scheduler would run when, what comes first at the top."""
+    """Format what a scheduler would run and when, the next run first."""
     rows = [[plan["pipeline"], _format_next(plan), plan["when"]] for plan in facts["scheduled"]]
     rows += [[name, "", f"manual:  wherry run {file}"] for name, file in facts["by_hand"].items()]
     broken = [f"{file} is broken: {why.removeprefix(f'{file}: ')}" for file, why in facts["broken"].items()]
@@ -359,7 +359,7 @@ def _format_next(scheduled: Mapping[str, JSON]) -> str:
 
 
 def format_kinds(kinds: Sequence[Kind]) -> str:
-    """Every kind in a line, by role; where some come from other packages, with the package."""
+    """Format a line for each kind, by role, with the package if some kinds come from other packages."""
     others = any(kind.source != "wherry" for kind in kinds)
     rows = [[kind.name, kind.role, *([kind.source] if others else []), kind.summary] for kind in kinds]
     heading = ["kind", "of", *(["from"] if others else []), "what it does"]
@@ -406,7 +406,7 @@ def _format_last_run(run: Mapping[str, JSON]) -> str:
 
 
 def _format_error(error: Mapping[str, JSON], file: str) -> list[str]:
-    """The whole error, and the ways out that it names."""
+    """Return the lines of the whole error and of its hint."""
     hint = with_file(error.get("hint") or "", file).splitlines()
     more = f"More:  wherry explain {error['code']}"
     return [*error["message"].splitlines(), *hint, *([more] if suggest_explain(error["code"]) else [])]
@@ -432,7 +432,7 @@ def _count(count: int | None) -> str:
 
 
 def _format_example(kind: Kind) -> str:
-    """How the kind is written, in its shortest form."""
+    """Return the shortest example of the kind in a definition."""
     main = next((option.type for option in kind.options if option.main), "")
     if not main:
         needed = [option for option in kind.options if option.required] or kind.options[:1]

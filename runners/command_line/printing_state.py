@@ -1,4 +1,4 @@
-"""An audit, and the DLQ, as a person reads them on a terminal."""
+"""Formats an audit and the DLQ for a person on a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def format_audit(audit: Audit, file: str) -> str:
-    """Whether all adds up, what of it is proved, and each thing that does not, with what to do."""
+    """Format whether everything adds up, what is proved, and each problem with the advice."""
     batches = sum(lane["batches"] for lane in audit.lanes.values())
     if not batches and audit.balanced:
         return f"{audit.pipeline} has processed nothing yet."
@@ -59,7 +59,7 @@ def format_audit(audit: Audit, file: str) -> str:
 
 
 def format_problem(finding: Finding, file: str = "FILE") -> str:
-    """One finding: what, where, and what to do."""
+    """Format one finding: what, where, and what to do."""
     repair = with_file(finding.repair, file).replace("--accept ID", f"--accept {finding.id}")
     lines = [_format_where(finding), finding.message, *repair.split("\n")]
     return paint(finding.code, "red") + escape_controls("\n".join(f"  {line}" for line in lines))
@@ -104,7 +104,7 @@ def _format_destination(proved: DestinationProof, lanes: Collection[str]) -> Ite
 
 
 def _format_removed(got: Mapping[str, JSON]) -> str:
-    """What a destination got that the definition does not have any more."""
+    """Describe what a destination got that the definition no longer has."""
     batches = f"{format_count(got['rows'])} in {format_batches(got['batches'])}"
     return f"{batches}; it is not in the definition any more, so it is not checked"
 
@@ -119,7 +119,7 @@ def _format_letters(audit: Audit) -> Sequence[str]:
 
 
 def format_merged(merged: MergedFallback) -> str:
-    """What came from the fallback into the DLQ."""
+    """Format what was moved from the fallback into the DLQ."""
     if not merged.batches:
         return "No refused row waits in the fallback." if not merged.waiting else "Stopped before the first batch."
     done = f"Merged into the DLQ: {format_count(merged.rows)} of {format_batches(merged.batches)}."
@@ -127,7 +127,7 @@ def format_merged(merged: MergedFallback) -> str:
 
 
 def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
-    """Why rows were refused, the most frequent cause first."""
+    """Format why rows were refused, the most frequent cause first."""
     from runners.model.causes import Causes
 
     if not causes:
@@ -148,7 +148,7 @@ def format_summary(causes: Sequence[Mapping[str, JSON]]) -> str:
 
 
 def format_comparison(compared: Mapping[str, JSON]) -> str:
-    """A line for each cause, with a chart of the last runs or days; nothing where there are not two to compare."""
+    """Format a line for each cause, with a chart of the last runs or days. Empty for fewer than two of them."""
     by, periods, causes = compared["by"], compared["periods"], compared["causes"]
     if len(periods) < 2 or not causes:
         return ""
@@ -171,7 +171,7 @@ def format_comparison(compared: Mapping[str, JSON]) -> str:
 
 
 def _draw_chart(counts: Sequence[int]) -> str:
-    """A bar for each count; a point for none."""
+    """Draw a bar for each count, or a point for 0."""
     most = max(counts)
     return "".join(_BARS[-(-len(_BARS) * count // most) - 1] if count else "·" for count in counts)
 
@@ -185,7 +185,7 @@ def _name_cause(cause: Mapping[str, JSON]) -> str:
 
 
 def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool = False) -> str:
-    """Refused rows as tables, and how to see more of the last one."""
+    """Format refused rows as tables, and how to explain the last one."""
     if not rows:
         return format_dead_letters(rows)
     hint = with_file(f"wherry dlq explain FILE {escape_line(rows[-1]['id'])}", file)
@@ -193,7 +193,7 @@ def format_letters(rows: Sequence[Mapping[str, JSON]], file: str, *, wide: bool 
 
 
 def format_settings(facts: Mapping[str, JSON]) -> str:
-    """By what the next batch is judged."""
+    """Format the limits for the next batch."""
     limits = ", ".join(f"{code} {limit}" for code, limit in facts["limits"].items()) or "none"
     changed = ", ".join(facts.get("changed", ())) or None
     named = [("window", [f"{facts['window']:,}"]), ("threshold", [f"{facts['threshold']:,}"]), ("limits", [limits])]
@@ -201,7 +201,7 @@ def format_settings(facts: Mapping[str, JSON]) -> str:
 
 
 def format_replay(found: SortedLetters) -> str:
-    """What a replay would carry, and what it leaves."""
+    """Format what a replay would process, and what it leaves out."""
     rows = [
         [
             origin,
@@ -217,7 +217,7 @@ def format_replay(found: SortedLetters) -> str:
 
 
 def format_exported(exported: ExportedRows, file: str) -> str:
-    """What an export wrote and left, and how its file comes back. Without a row there is no file."""
+    """Format what an export wrote and left out, and how to import its file. Without a row it wrote no file."""
     left = [f"{format_count(rows)} cannot be corrected: {why}" for why, rows in exported.left.items()]
     long = f"{format_count(exported.long, 'value is', 'values are')} longer than a cell of a spreadsheet can be."
     if not exported.rows:
@@ -237,7 +237,7 @@ def format_exported(exported: ExportedRows, file: str) -> str:
 
 
 def format_corrected(corrected: CorrectedRows) -> str:
-    """How many rows of the file were edited, and what became of them before."""
+    """Format how many rows of the file were edited, and how many were replayed or discarded before."""
     known = [(corrected.replayed, "replayed before"), (corrected.discarded, "discarded before")]
     decided = [f"{rows:,} {'was' if rows == 1 else 'were'} {what}" for rows, what in known if rows]
     twice = f" {format_count(corrected.duplicated, 'row is', 'rows are')} in the file twice."
@@ -249,11 +249,11 @@ def format_corrected(corrected: CorrectedRows) -> str:
 
 
 _CELL = 40
-"""So many characters are shown of a value before and behind a fix."""
+"""The most characters that are shown of a value before and after a fix."""
 
 
 def format_fix_preview(preview: FixPreview) -> str:
-    """How many rows would pass, why others would not, and some of them before and behind the fix, side by side."""
+    """Format how many rows would pass, why others would not, and some of them before and after the fix."""
     counts = [
         (preview.passing, "would pass"),
         (preview.filtered, "would be filtered"),
@@ -277,7 +277,7 @@ def format_fix_preview(preview: FixPreview) -> str:
 
 
 def _list_changes(row: TracedRow) -> Sequence[Sequence[str]]:
-    """The columns that the fix changes, each before and behind it."""
+    """Return the columns that the fix changes, each before and after it."""
     before, after = row.before, row.after
     if not isinstance(before, Mapping) or not isinstance(after, Mapping):
         return [("", "", "")]
@@ -302,7 +302,7 @@ def _describe_outcome(row: TracedRow) -> str:
 
 
 def format_suggestions(found: Sequence[Suggestion], file: str) -> str:
-    """For each cause the change that helps, as lines to paste, and the command that delivers its rows then."""
+    """Format for each cause the change that helps, as lines to paste, and the command that then delivers its rows."""
     if not found:
         return "No refused row waits."
     return "\n\n".join("\n".join(_describe_suggestion(each, file)) for each in found)
@@ -328,7 +328,7 @@ def _describe_suggestion(found: Suggestion, file: str) -> Iterator[str]:
 
 
 def _write_stage(kind: str, options: JSON) -> str:
-    """A stage as a line of YAML."""
+    """Return a stage as a line of YAML."""
     return escape_line(f"{kind}: {json.dumps(options, ensure_ascii=False)}")
 
 
@@ -356,7 +356,7 @@ _HEADING = len("as read")
 
 
 def format_refused_row(row: RefusedRow) -> str:
-    """A row of the DLQ, with what is known of it without Spark."""
+    """Format a row of the DLQ, with the facts that need no Spark."""
     from runners.model.causes import is_partition
 
     letter, stage = row.letter, row.stage
@@ -389,7 +389,7 @@ def _compare_stages(then: str, now: str) -> str:
 
 
 def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
-    """The rows beside it, and what the definition of today does with it; below that what to type next."""
+    """Format the neighbouring rows, what today's definition does with the row, and what to type next."""
     beside = [
         f"{each.position}  {'this row' if each.position == row.position else _cut(_show_value(each.row))}"
         for each in trial.neighbours
@@ -405,7 +405,7 @@ def format_row_trial(row: RefusedRow, trial: RowTrial, file: str) -> str:
 
 
 def list_next_commands(row: RefusedRow, trial: RowTrial, file: str) -> Sequence[Mapping[str, str]]:
-    """What to type for a row that waits, and for the others that were refused for the same cause."""
+    """Return commands for a row that waits, and for other rows that were refused for the same cause."""
     if row.state != "waiting":
         return []
     alike = f"--code {shlex.quote(str(row.letter['code']))} --stage {shlex.quote(row.refuser)}"
@@ -433,7 +433,7 @@ def _describe_today(trial: RowTrial) -> str:
 
 
 def _cut(text: str) -> str:
-    """The text, or its beginning and how long it is."""
+    """Return the text, or its beginning and its length."""
     return text if len(text) <= _MOST_BESIDE else f"{text[:_MOST_BESIDE]}… ({len(text):,} characters)"
 
 

@@ -15,11 +15,11 @@ from runners.model.events import Event
 from runners.model.text import escape_line, format_count
 
 MOST_LANES = 12
-"""So many lanes have a line of their own in a progress bar."""
+"""The most lanes that have a line in a progress bar."""
 
 
 class ProgressBar:
-    """A listener that draws a line for the run and one for each lane while it is entered, but only on a terminal."""
+    """A listener that draws a line for the run and for each lane while it is entered, but only on a terminal."""
 
     def __init__(self, progress: RunProgress, *, console: Console | None = None) -> None:
         self.progress = progress
@@ -61,10 +61,10 @@ class ProgressBar:
 
 
 def _make_line(text: str) -> Text:
-    """What does not fit is cut: a line that is wrapped garbles those above it."""
+    """Make a line that is cut at the end, because a wrapped line would garble the lines above it."""
     return Text(escape_line(text), no_wrap=True, overflow="ellipsis")
 
 
 def _pad_text(column: int, text: str, width: int) -> str:
-    """The text in its column; figures stand right."""
+    """Return the text padded to its column. Numbers are right-aligned."""
     return f"{text:<{width}}" if column in (0, 5) else f"{text:>{width}}"

@@ -1,4 +1,4 @@
-"""The command `wherry schedule`: the pipelines of a directory, run when they are due."""
+"""The command `wherry schedule`: runs the pipelines of a directory when they are due."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FILES = {"cron": "crontab", "systemd": "systemd.service", "airflow": "airflow_d
 
 
 def render_example(example: str, directory: Path, catalog: ScheduleCatalog | None = None) -> str:
-    """A setup for this directory. That for cron has the pipelines of the catalog, if there are any."""
+    """Return a setup for this directory. The setup for cron has the pipelines of the catalog, if it has any."""
     from importlib.resources import files
 
     text = (files("runners") / "examples" / _FILES[example]).read_text(encoding="utf-8")
@@ -52,13 +52,13 @@ def render_example(example: str, directory: Path, catalog: ScheduleCatalog | Non
 
 
 def find_command() -> str:
-    """The path of `wherry` on this machine: cron and systemd look for it in few places."""
+    """Return the path of `wherry` on this machine, because cron and systemd search only a few places."""
     beside = Path(sys.executable).with_name("wherry")
     return str(beside) if beside.exists() else shutil.which("wherry") or "wherry"
 
 
 def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
-    """A line for each pipeline with a schedule of its own; those that follow it run behind it."""
+    """Yield a line for each pipeline that follows no other. It includes the pipelines that follow it."""
     from runners.model.timetable import describe_times
 
     zone = ""
@@ -82,7 +82,7 @@ def _list_cron_lines(catalog: ScheduleCatalog) -> Iterator[str]:
 
 
 def _list_cron_commands(name: str, scheduled: Mapping[str, Definition]) -> Iterator[str]:
-    """The command of a pipeline, and those of all that run after it."""
+    """Yield the command of a pipeline, and the commands of all pipelines that run after it."""
     path = scheduled[name].path
     yield _write_cron_command(path.name if path else f"{name}.yaml")
     for other, definition in scheduled.items():
@@ -92,13 +92,13 @@ def _list_cron_commands(name: str, scheduled: Mapping[str, Definition]) -> Itera
 
 
 def _write_cron_command(file: str) -> str:
-    """The call that cron makes; cron takes a bare percent sign for a line break."""
+    """Return the command for cron. Cron reads a bare percent sign as a line break."""
     quoted = shlex.quote(file).replace("%", "\\%")
     return f"WHERRY run DIRECTORY/{quoted} --quiet --if-running skip > /dev/null"
 
 
 def _convert_to_cron(every: str) -> str:
-    """The fields of cron for a time between two runs; nothing if cron cannot say it."""
+    """Return the fields of cron for a time between two runs; empty if cron cannot express it."""
     from origins.quantities import parse_seconds
 
     minutes, rest = divmod(parse_seconds(every), 60)
@@ -190,7 +190,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
 
 
 def _check_has_definitions(directory: Path) -> None:
-    """Raises `Refusal` for a folder without a definition; it names a folder in it that has some."""
+    """Raises `Refusal` for a folder without a definition. The hint names a subfolder that has one."""
     from runners.definitions.definition import list_definitions
     from runners.model.errors import Refusal
 
@@ -210,7 +210,7 @@ def _run(
     metrics: Metrics,
     log_format: str,
 ) -> str:
-    """Run until it is asked to end: `stopped`, `cancelled` by a second signal, or `failed`."""
+    """Run until asked to end. Return `stopped`, `cancelled` by a second signal, or `failed`."""
     from rich.console import Console
 
     from runners.listeners.log_lines import LogLines, complain, configure_logs
@@ -256,7 +256,7 @@ def _run(
 
 @contextlib.contextmanager
 def _serve_metrics(host: str, port: int | None) -> Iterator[Metrics]:
-    """The figures, served where a port is named. A port that is taken is found out before anything is started."""
+    """Yield the metrics, served if a port is given. A taken port is reported before anything starts."""
     from runners.listeners.metrics import Metrics, MetricsServer
     from runners.model.clock import Clock
 

@@ -1,4 +1,4 @@
-"""The commands about what a state holds: `wherry offsets`, `wherry audit` and `wherry repair`."""
+"""The commands about the content of a state: `wherry offsets`, `wherry audit` and `wherry repair`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def show_offsets(json: bool, **given: Any) -> None:
 
 
 _WORD_OR_TIME = re.compile(r"[a-z]+|\d{4}-\d\d-\d\d.*")
-"""Offsets that need no quotes, as a shell takes away those that JSON wants."""
+"""Offsets that need no quotes. A shell removes the quotes that JSON needs."""
 
 
 def _parse_offset(ctx: click.Context, parameter: click.Parameter, text: str) -> JSON:
@@ -128,7 +128,7 @@ def _plan_and_move(plan: Callable[[Pipeline], OffsetMove], *, reason: str, yes: 
 
 
 def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool) -> None:
-    """Say what a move will do, ask whether to do it, and do it."""
+    """Show what a move will do, ask, and do it."""
     from runners.model.errors import Refusal
     from runners.operations.offsets import carry_out
 
@@ -141,14 +141,14 @@ def move_offsets(pipeline: Pipeline, move: OffsetMove, *, reason: str, yes: bool
 
 
 def confirm(*, yes: bool) -> None:
-    """Ask for a yes, unless it was given already."""
+    """Ask for a yes, unless `yes` is set."""
     if not yes:
         check_terminal()
         click.confirm("Do it?", abort=True, err=True)
 
 
 def check_terminal() -> None:
-    """Raises `Refusal` where a question cannot be asked."""
+    """Raises `Refusal` if no question can be asked."""
     from runners.model.errors import Refusal
 
     if not is_terminal():

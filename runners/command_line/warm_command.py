@@ -1,4 +1,4 @@
-"""The command `wherry warm`: a Spark that stays for the commands that follow."""
+"""The command `wherry warm`: a Spark that stays for the next commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from runners.spark.warm import WarmSpark
 
 _USUALLY = "15m"
-"""How long a Spark stays where nothing says so."""
+"""How long a Spark stays by default."""
 
 
 @group(default="status")
@@ -119,7 +119,7 @@ def _describe_end(spark: WarmSpark, state: str) -> str:
 
 
 def format_warm(sparks: Sequence[WarmSpark]) -> str:
-    """Each Spark in a line."""
+    """Format each Spark in a line."""
     from runners.model.errors import format_bytes
     from runners.model.text import table
 

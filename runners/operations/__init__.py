@@ -1,1 +1,1 @@
-"""What a person asks of a pipeline."""
+"""The operations that a person asks of a pipeline."""

@@ -15,7 +15,7 @@ SUFFIX = ".test.yaml"
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A file with cases, if a definition stands beside it."""
+    """Collect a file with cases, if its definition is in the same folder."""
     if not file_path.name.endswith(SUFFIX):
         return None
     definition = file_path.with_name(file_path.name.removesuffix(SUFFIX) + ".yaml")
@@ -23,7 +23,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 class CaseCollector(pytest.File):
-    """The cases of one definition, which share a query where they can."""
+    """The cases of one definition. They share a query if they can."""
 
     def __init__(self, *, definition: Path, **given: Any) -> None:
         super().__init__(**given)
@@ -32,7 +32,7 @@ class CaseCollector(pytest.File):
         self._wanted: dict[str, Case] = {}
 
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for each case."""
+        """Yield a test for each case."""
         from origins.errors import WherryError
         from runners.operations.cases import load_cases
 
@@ -45,7 +45,7 @@ class CaseCollector(pytest.File):
             yield CaseItem.from_parent(self, name=case.name)
 
     def find_result(self, name: str) -> CaseResult:
-        """How a case went. The first that is asked for runs all that pytest has chosen."""
+        """Return the result of a case. The first call runs all cases that pytest has chosen."""
         if name not in self._results:
             from runners.definitions.definition import load
             from runners.operations.case_trial import run_cases
@@ -57,17 +57,17 @@ class CaseCollector(pytest.File):
 
 
 class CaseItem(pytest.Item):
-    """One case."""
+    """A test of one case."""
 
     def runtest(self) -> None:
-        """All is as the case expects it."""
+        """Fail if anything differs from what the case expects."""
         assert isinstance(self.parent, CaseCollector)
         problems = self.parent.find_result(self.name).problems
         if problems:
             raise CaseFailed("\n".join(problems))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What is not as expected, or what Wherry says of an error."""
+        """Return the differences from the expectation, or Wherry's error message."""
         from origins.errors import WherryError
 
         if isinstance(excinfo.value, CaseFailed | WherryError):
@@ -79,4 +79,4 @@ class CaseItem(pytest.Item):
 
 
 class CaseFailed(AssertionError):
-    """Something is not as a case expects it."""
+    """The outcome differs from what a case expects."""

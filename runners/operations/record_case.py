@@ -31,11 +31,11 @@ from runners.ways.bisect_rows import RowErrorIsolator
 from runners.ways.stage_chain import StageChain
 
 MOST_BATCHES = 10
-"""So many batches of a run are read again."""
+"""The most batches of a run that are read again."""
 MOST_ALIKE = 25
-"""So many rows with one code, or with one way through the stages, are looked at in each batch."""
+"""The most rows of a batch with the same code, or the same way through the stages, that are considered."""
 LONGEST_ROW = 8 << 10
-"""So many characters a row in a case has at most."""
+"""The most characters of a row in a case."""
 
 
 class BatchCollector:
@@ -58,7 +58,7 @@ class BatchCollector:
 
     @property
     def batches(self) -> Sequence[Batch]:
-        """The batches that a case is made of. A batch that was planned again counts once."""
+        """The batches from which a case is made. A batch that was planned again counts once."""
         every = {**self._refusing, **self._first}
         spans = {(batch.lane, json.dumps([batch.span.start, batch.span.parts])): batch for batch in every.values()}
         return list(spans.values())[:MOST_BATCHES]
@@ -66,15 +66,15 @@ class BatchCollector:
 
 @dataclass(frozen=True, kw_only=True)
 class Fate:
-    """What became of a row as it was read, as far as a case can tell."""
+    """The outcome of a row, as far as a case can show it."""
 
     outcome: str
-    """`wanted`, `filtered` for all destinations, `rejected`, or `changed` by a stage that makes other rows of it."""
+    """`wanted`, `filtered` for all destinations, `rejected`, or `changed` by a stage that makes other rows from it."""
     stage: str = ""
-    """The stage that refused it."""
+    """The stage that refused the row."""
     code: str = ""
     destinations: tuple[str, ...] = ()
-    """The destinations that get it."""
+    """The destinations that get the row."""
 
     @staticmethod
     def of_row(row: TracedRow) -> Fate:
@@ -84,7 +84,7 @@ class Fate:
 
     @staticmethod
     def of_case(outcome: CaseOutcome) -> Fate:
-        """Of a case with one row, of which no stage makes others."""
+        """Return the fate from a case with one row, if no stage makes other rows from it."""
         if outcome.refused:
             row = outcome.refused[0]
             return Fate(outcome="rejected", stage=str(row["stage"]), code=str(row["code"]))
@@ -97,10 +97,10 @@ class RecordedRow:
     """A row of the run."""
 
     row: Mapping[str, JSON]
-    """As it was read."""
+    """The row as it was read."""
     fate: Fate
     kind: object = None
-    """What it has in common with rows of which one is enough: a cause, or a way through the stages."""
+    """A key that is equal for rows with the same cause or the same way through the stages. One of them is enough."""
 
     @staticmethod
     def of(as_read: Mapping[str, JSON], traced: TracedRow) -> RecordedRow:
@@ -111,17 +111,19 @@ class RecordedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What was recorded."""
+    """The result of a recording."""
 
     cases: Sequence[Case]
-    """One for each origin of which rows were recorded."""
+    """One case for each origin with recorded rows."""
     notices: Sequence[str] = ()
-    """What a person should know of rows that were left out."""
+    """Notices about rows that were left out."""
 
 
 def choose_rows(seen: Sequence[RecordedRow], most: int) -> list[RecordedRow]:
-    """At most so many rows, in their order: of every kind the first one, then the second ones, and so on. Refused rows
-    go first, then delivered ones."""
+    """Return at most this many rows in their order: the first row of every kind, then the second rows, and so on.
+
+    Refused rows are chosen first, and then delivered rows.
+    """
     kinds: dict[object, list[int]] = {}
     for at, each in enumerate(seen):
         kinds.setdefault(each.kind, []).append(at)
@@ -133,14 +135,16 @@ def choose_rows(seen: Sequence[RecordedRow], most: int) -> list[RecordedRow]:
 
 
 _URGENCY = {"rejected": 0, "filtered": 2}
-"""In which order rows are chosen; what is not named is in between."""
+"""The order in which rows are chosen. Outcomes that are not listed have the order 1."""
 
 
 def mask_row(
     row: Mapping[str, JSON], schema: Mapping[str, JSON], protection: Protection, secrets: Mapping[str, str]
 ) -> Mapping[str, JSON]:
-    """The row without protected values and secrets. A masked number, day or time is another one, so that the row still
-    fits its columns."""
+    """Return the row without protected values and secrets.
+
+    A masked number, day or time gets another value of its type, so that the row still fits its columns.
+    """
     shown: Mapping[str, JSON] = without(secrets, protection.mask_row(row))
     types = {each["name"]: each["type"] for each in schema["fields"]}
     return {name: _fit(value, row[name], types.get(name, "string")) for name, value in shown.items()}
@@ -153,13 +157,13 @@ _STAND_INS: Mapping[str, JSON] = {
     "timestamp_ntz": "2000-01-01T00:00:00",
     **dict.fromkeys(("byte", "short", "integer", "long", "float", "double"), 1),
 }
-"""What stands in the place of a masked value, by its type."""
+"""The values that replace masked values, by type."""
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _DOMAIN = "@example.org"
 
 
 def _fit(shown: JSON, value: JSON, kind: JSON) -> JSON:
-    """The masked value as its type wants it. Of a mail address it stays one, since stages take those apart."""
+    """Return the masked value in its type. A mail address stays a mail address, because stages split addresses."""
     if shown == value or shown is None:
         return shown
     if kind == "string":
@@ -175,7 +179,7 @@ def _fit(shown: JSON, value: JSON, kind: JSON) -> JSON:
 
 
 def record_cases(definition: Definition, batches: Sequence[Batch], *, most: int) -> Recording:
-    """A case for each origin of these batches, of at most so many rows. Writes nothing."""
+    """Make a case for each origin of these batches, with at most this many rows. Writes nothing."""
     trial = TrialRun.open(definition)
     cases, notices = [], []
     for origin in definition.pipeline.every_origin:
@@ -190,14 +194,14 @@ def record_cases(definition: Definition, batches: Sequence[Batch], *, most: int)
 
 @dataclass(kw_only=True)
 class CaseRecorder:
-    """Makes a case of batches of one origin."""
+    """Makes a case from batches of one origin."""
 
     trial: TrialRun
     origin: Origin
     notices: list[str] = field(default_factory=list)
 
     def record(self, batches: Sequence[Batch], most: int) -> Case | None:
-        """The case; None where no row can stand in it."""
+        """Return the case, or None if a case can have none of the rows."""
         pipeline = self.trial.definition.pipeline
         newest = max(batches, key=lambda batch: batch.time)
         same = [batch for batch in batches if batch.schema == newest.schema]
@@ -231,7 +235,7 @@ class CaseRecorder:
         return self._expect(case, chosen)
 
     def _see(self, line: StageChain, batch: Batch) -> Iterator[RecordedRow]:
-        """Rows of a batch with what became of them, some of each kind."""
+        """Yield some rows of each kind from a batch, with their outcomes."""
         own, spark = strip_lane_prefix(batch), self.trial.spark
         pins, order = line.pins(spark), self.origin.parts(own)
 
@@ -255,8 +259,10 @@ class CaseRecorder:
             yield RecordedRow.of(json.loads(found[column]), traced)
 
     def _expect(self, case: Case, chosen: Sequence[RecordedRow]) -> Case | None:
-        """The case with these rows, and with what the stages make of them; without rows that they treat otherwise than
-        in the run."""
+        """Return the case with these rows and the outcome of the stages, or None if no row is left.
+
+        Rows that the stages treat differently than in the run are left out.
+        """
         trial = CaseTrial(self.trial.definition, self.trial.spark)
         single = [replace(case, name=str(number), rows=[each.row]) for number, each in enumerate(chosen)]
         kept, outcomes = list(chosen), list[CaseOutcome]()
@@ -288,7 +294,7 @@ class CaseRecorder:
 
 
 def _run_each(trial: CaseTrial, cases: Sequence[Case]) -> Iterator[tuple[Case, CaseOutcome]]:
-    """What became of each case, but for those whose rows do not fit the origin's columns."""
+    """Yield the outcome of each case, without cases whose rows do not fit the origin's columns."""
     try:
         yield from trial.run(cases)
     except Refusal:
@@ -298,7 +304,7 @@ def _run_each(trial: CaseTrial, cases: Sequence[Case]) -> Iterator[tuple[Case, C
 
 
 def _merge(outcomes: Sequence[CaseOutcome], failures: Sequence[str]) -> CaseOutcome:
-    """What became of all these rows, each of which stands alone."""
+    """Combine the outcomes of all these rows, none of which depends on another row."""
     names = list(outcomes[0].delivered)
     return CaseOutcome(
         delivered={name: [row for each in outcomes for row in each.delivered[name]] for name in names},
@@ -316,8 +322,10 @@ def expect_outcome(
     protection: Protection = Protection(),
     secrets: Mapping[str, str] = {},
 ) -> Case:
-    """The case that expects what both outcomes have in common, without protected values and secrets: a lookup or an
-    expression may bring some that no row of the case has."""
+    """Return the case that expects what both outcomes have in common.
+
+    Protected values and secrets are left out. A lookup or an expression may bring some that no row of the case has.
+    """
 
     stand_ins = {text.lower() for text in protection.list_texts(*case.rows)}
 
@@ -346,7 +354,7 @@ def expect_outcome(
 
 
 def _keep_common(rows: Sequence[Mapping[str, Any]], again: Sequence[Mapping[str, Any]]) -> list[Mapping[str, JSON]]:
-    """The rows without columns whose values differ from one time to the next, or that a file of text cannot hold."""
+    """Return the rows without columns that differ between the two times, or that a text file cannot store."""
     names = dict.fromkeys(name for row in rows for name in row)
     same = [name for name in names if _list_values(rows, name) == _list_values(again, name)]
     kept = [name for name in same if not any("\\u0000" in value for value in _list_values(rows, name))]

@@ -1,4 +1,4 @@
-"""Redoing one file: what it does first, and afterwards the rows of the old file in the DLQ are given up."""
+"""The redo of one file: a preview of what it does, and the discard of the old file's refused rows afterwards."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RedoPreview:
-    """What a redo of a file would do; nothing has happened yet."""
+    """What a redo of a file would do. Nothing has happened yet."""
 
     file: str
     read: int | None
-    """How many rows the file has now; None where it was read as it is now, so that only the DLQ is left."""
+    """The number of rows in the file now; None if this version was read already, so that only the DLQ is left."""
     leaving: Mapping[str, int | None] = field(default_factory=dict)
-    """For each destination how many old rows leave; None where the new rows are merged."""
+    """By destination, the number of old rows that are removed; None if the new rows are merged."""
     conditions: Mapping[str, str] = field(default_factory=dict)
-    """By which a destination tells the old rows."""
+    """By destination, the condition that identifies the old rows."""
     letters: int = 0
-    """How many refused rows of the old file wait in the DLQ, and are discarded."""
+    """The number of refused rows of the old file that wait in the DLQ. The redo discards them."""
     unsure: Sequence[str] = ()
-    """The ids of the rows that wait in the DLQ and may be of the old file. They stay."""
+    """The ids of waiting rows in the DLQ that may be from the old file. They stay."""
 
     @property
     def notices(self) -> Sequence[str]:
-        """What becomes of these rows."""
+        """Sentences about what happens to these refused rows."""
         return [*_tell_old(self.file, self.letters, done=False), *_tell_unsure(self.file, self.unsure)]
 
     def json(self) -> dict[str, JSON]:
@@ -62,9 +62,9 @@ class RedoPreview:
 
 
 def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None] = lambda _: None) -> RedoPreview:
-    """What a redo of the file would do. `say` gets word of progress.
+    """Return what a redo of the file would do. `say` gets messages about progress.
 
-    Raises `Refusal` where a destination cannot tell the rows of the file.
+    Raises `Refusal` if a destination cannot identify the rows of the file.
     """
     journal, spark, plan = check_redo(pipeline, file)
     say("looking for refused rows of the file in the DLQ")
@@ -91,7 +91,7 @@ def preview_redo(pipeline: PipelineSpec, file: str, *, say: Callable[[str], None
 
 
 def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Sequence[str]:
-    """Discard the refused rows that the file left before it was redone; a sentence on them, and on those that stay."""
+    """Discard the refused rows of the file's old version. Return sentences about them, and about rows that stay."""
     _, _, plan = check_redo(pipeline, file)
     if plan.span is not None:
         return ()
@@ -102,7 +102,7 @@ def discard_old_letters(pipeline: PipelineSpec, file: str, *, reason: str) -> Se
 
 
 def _tell_old(file: str, rows: int, *, done: bool) -> Sequence[str]:
-    """How many refused rows of the old file wait, or were discarded; nothing if there are none."""
+    """Return how many refused rows of the old file wait or were discarded; empty if none."""
     counted = f"{format_count(rows, 'refused row', 'refused rows')} of the old {file}"
     if not rows or done:
         return [f"Discarded from the DLQ: {counted}."] if rows else []
@@ -112,7 +112,7 @@ def _tell_old(file: str, rows: int, *, done: bool) -> Sequence[str]:
 
 
 def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
-    """That these rows still wait, and what to type if the old file had them; nothing if there are none."""
+    """Return that these rows still wait, and how to discard them if the old file had them; empty if none."""
     if not ids:
         return []
     counted = format_count(len(ids), "refused row that still waits", "refused rows that still wait")
@@ -124,7 +124,7 @@ def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
 
 
 def check_redo(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
-    """The plan of a redo, and what it was made with. Raises `Refusal` where a destination cannot tell the rows."""
+    """Return the ledger, the session and the plan of a redo. Raises `Refusal` if it is impossible."""
     journal = open_state(pipeline)[1]
     if not journal.state.pipeline:
         raise Refusal(f"{pipeline.name} has not run yet, so there is nothing to redo.", hint="wherry run FILE")
@@ -133,7 +133,7 @@ def check_redo(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession
 
 
 def _find_old_letters(pipeline: PipelineSpec, plan: FileRedo) -> OldLetters:
-    """The rows of the old file that wait in a DLQ that can be read."""
+    """Return the waiting rows of the old file, if the DLQ can be read."""
     dlq, spark = find_dlq(pipeline)
     if not (plan.alone or plan.mixed) or not isinstance(dlq, Delta):
         return OldLetters()

@@ -1,9 +1,11 @@
-"""Repair: what an audit finds and what can be mended without guessing is mended; all else needs a person.
+"""Repairs the findings of an audit that need no guess. All others need a person.
 
-Safe is what brings back exactly what was there, or finishes what was decided: open and owed batches are finished as the
-next run would; rows that left an append-only table, or the DLQ, as a whole commit are put back from their own files.
-Carrying again through the definition of today, taking rows out, and saying that something is right as it is, are
-a person's. Each repair is recorded in the ledger before it is made.
+A safe repair restores exactly the old rows, or finishes a decided batch. Open and owed batches are finished as the next
+run would. If a whole commit of an append-only table or of the DLQ lost its rows, they are put back from their own
+files.
+
+A person must decide about processing rows again with today's definition, removing rows, and accepting a finding. The
+ledger records each repair before Wherry makes it.
 """
 
 from __future__ import annotations
@@ -64,9 +66,9 @@ class RepairResult:
 
 
 def repair(pipeline: PipelineSpec, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
-    """Mend what an audit finds and what is safe to mend; what is in `accept` counts as right as it is from now on.
+    """Repair the findings of an audit for which that is safe. From now on, the findings in `accept` count as right.
 
-    Raises `Owned` while the pipeline is run, and `Refusal` for an id that the audit does not find.
+    Raises `Owned` during a run, and `Refusal` for an id that the audit does not find.
     """
     if not reason.strip():
         raise Refusal("A repair needs a reason, which the ledger keeps.", hint='--reason "…"')
@@ -99,7 +101,7 @@ def _expand_ids(audit: Audit, accept: Sequence[str]) -> list[str]:
 
 
 def _finish_open(pipeline: PipelineSpec, failed: list[str]) -> list[str]:
-    """Finish what the last run left open, as the next one would, and plan nothing."""
+    """Finish the batches that the last run left open, as the next run would. Plan no new batch."""
     definition = definition_of(pipeline)
     run = PipelineRun(pipeline=definition.pipeline, text=definition.text, hash=definition.hash, finish=True)
     report = run.carry()
@@ -146,7 +148,7 @@ def _put_back(
 
 
 def _list_commits(brought: Sequence[BroughtBatch], plans: set[str]) -> list[list[BroughtBatch]]:
-    """The newest commit of each of these plans, with all batches that came in it; each once."""
+    """Return the newest commit of each of these plans once, with all its batches."""
     newest = {write.label["plan"]: write.version for write in brought if write.label["plan"] in plans}
     versions = sorted({version for version in newest.values() if version is not None})
     return [[write for write in brought if write.version == version] for version in versions]
@@ -158,7 +160,7 @@ _NEVER_NULL = (
 )
 """The columns of a DLQ that are never NULL."""
 _HAVE_JSON = ("row", "row_schema", "original", "original_schema")
-"""The columns of a DLQ that have JSON. An error does not show their values, since columns may be protected."""
+"""The columns of a DLQ that have JSON. An error does not show their values, because columns may be protected."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,18 +170,18 @@ class MergedFallback:
     rows: int = 0
     batches: int = 0
     waiting: int = 0
-    """How many rows still wait in the fallback, since a stop ended the merge."""
+    """How many rows still wait in the fallback, because the merge was stopped."""
 
     def json(self) -> dict[str, JSON]:
         return {"merged": self.rows, "batches": self.batches, "waiting": self.waiting}
 
 
 def merge_fallback(definition: Definition, file: Path | None = None) -> MergedFallback:
-    """Bring all refused rows into the DLQ that wait in its fallback, each once. Twice is once.
+    """Move all refused rows that wait in the fallback into the DLQ, each once. A repeated merge adds nothing.
 
     `file` has the rows of a fallback that Wherry cannot read. The merge finishes open batches first, as the next run
     would. Raises `Refusal` if Wherry cannot read the rows, `Owned` while the pipeline runs, and `PipelineFailed` if the
-    DLQ or the fallback cannot be used. Batches that were merged before that stay merged.
+    DLQ or the fallback cannot be used. Batches that were merged before an error stay merged.
     """
     pipeline, state = definition.pipeline, open_state(definition.pipeline)[1].state
     if not state.fallen:

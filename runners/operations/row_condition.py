@@ -1,4 +1,4 @@
-"""A condition on rows in SQL that no value of a row makes fail."""
+"""A condition on rows in SQL that no value of a row can make fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 MATCHES = HIDDEN + "matches"
-"""Whether the condition is true for a row; NULL where a value of the row cannot be compared."""
+"""Whether the condition is true for a row; NULL if a value of the row cannot be compared."""
 _AMONG = HIDDEN + "among"
 _ANSI = "spark.sql.ansi.enabled"
 
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RowCondition:
-    """A condition, and how it takes a row at which it raises.
+    """A condition, and its level of tolerance for rows at which it raises.
 
-    `PLAIN` lets it raise, and Spark may skip files by it. `TRIED` converts text as `try_cast` does. `LENIENT` switches
-    ANSI off for the condition alone, which gives NULL for what else raises.
+    `PLAIN` lets it raise, and Spark may use it to skip files. `TRIED` converts text as `try_cast` does. `LENIENT`
+    switches ANSI off for this condition only, so that everything else that would raise gives NULL.
     """
 
     PLAIN, TRIED, LENIENT = range(3)
@@ -40,10 +40,10 @@ class RowCondition:
     text: str
     level: int = PLAIN
     views: list[str] = field(default_factory=list)
-    """The temporary views that a session has because of it."""
+    """The temporary views that the condition made in a session."""
 
     def ask(self, query: Callable[[RowCondition], T]) -> tuple[RowCondition, T]:
-        """What the query gives with the first level at which no row raises, and the condition at that level."""
+        """Run the query at the first level at which no row raises. Return the condition of that level and the result."""
         try:
             return self, query(self)
         except list_spark_errors() as error:
@@ -52,13 +52,13 @@ class RowCondition:
         return replace(self, level=self.level + 1).ask(query)
 
     def select(self, frame: DataFrame) -> DataFrame:
-        """The rows that match or cannot be compared, with `MATCHES`."""
+        """Return the rows that match or cannot be compared, with `MATCHES`."""
         if self.level == self.PLAIN:
             return frame.where(F.expr(self.text)).withColumn(MATCHES, F.lit(True))
         return self.mark(frame, F.lit(True)).where(F.coalesce(F.col(MATCHES), F.lit(True)))
 
     def mark(self, frame: DataFrame, among: Column) -> DataFrame:
-        """All rows, with `MATCHES`; it is false for a row for which `among` is not true."""
+        """Return all rows with `MATCHES`. It is false for a row if `among` is not true."""
         frame = frame.withColumn(_AMONG, F.coalesce(among, F.lit(False)))
         if self.level == self.LENIENT:
             return self._judge_without_ansi(frame).drop(_AMONG)
@@ -67,7 +67,7 @@ class RowCondition:
         return frame.withColumn(MATCHES, F.expr(self._sql)).drop(_AMONG)
 
     def drop_views(self, spark: SparkSession) -> None:
-        """Drop what the condition left in the session. No frame of it can be asked afterwards."""
+        """Drop the condition's views in the session. Its frames cannot be used afterwards."""
         while self.views:
             spark.catalog.dropTempView(self.views.pop())
 
@@ -76,7 +76,7 @@ class RowCondition:
         return f"CASE WHEN {_AMONG} THEN coalesce((\n{self.text}\n), false) ELSE false END"
 
     def _judge_tried(self, frame: DataFrame) -> DataFrame:
-        """The condition sees NULL in the place of a text that is no value of the type with which it is compared."""
+        """Judge with NULL in place of each text that is not a value of the type with which it is compared."""
         wrong = {name: _is_no_value(name, kinds) for name, kinds in self._find_casts(frame).items()}
         if not wrong:
             return frame.withColumn(MATCHES, F.expr(self._sql))
@@ -91,9 +91,9 @@ class RowCondition:
         return frame.drop(f"{HIDDEN}wrong", *kept.values())
 
     def _find_casts(self, frame: DataFrame) -> Mapping[str, Sequence[str]]:
-        """The text columns that the condition converts, with the types, as Spark plans it for a row of such columns.
+        """Return the text columns that the condition converts, with the types. Spark's plan for one row shows them.
 
-        The values of that row are random, or Spark would compute the condition while it plans.
+        The values of that row are random. Otherwise Spark would compute the condition during planning.
         """
         value = F.raise_error(F.rand().cast("string"))
         columns = [value.cast(each.dataType).alias(each.name) for each in frame.schema]
@@ -109,7 +109,7 @@ class RowCondition:
         return found
 
     def _judge_without_ansi(self, frame: DataFrame) -> DataFrame:
-        """A view keeps the settings with which it was made for its own expressions, and for no others."""
+        """Judge with ANSI off. A view keeps the settings from its creation for its expressions, and for no others."""
         spark, name = frame.sparkSession, f"{HIDDEN}{uuid.uuid4().hex}"
         frame.createOrReplaceTempView(f"{name}_of")
         before = spark.conf.get(_ANSI, "true")
@@ -124,7 +124,7 @@ class RowCondition:
 
 
 def _is_no_value(name: str, kinds: Sequence[str]) -> Column:
-    """Whether the column has a text that is no value of one of these types."""
+    """Whether the column has a text that is not a value of one of these types."""
     column = F.col(quote_name(name))
     tried = [column.try_cast(kind).isNull() for kind in kinds]
     return column.isNotNull() & functools.reduce(lambda one, other: one | other, tried)

@@ -1,6 +1,6 @@
-"""Files in which a person edits rows: CSV, JSON and parquet, each with a row of the DLQ in a row.
+"""Files in which a person edits rows: CSV, JSON and parquet, with one row for each row of the DLQ.
 
-A row has the columns that it was read with, and before them who it is and why it was refused.
+A row has the columns that it was read with. Before them are its id, its code and the reason of its refusal.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 ID, CODE, MESSAGE, MASKED = (f"{HIDDEN}{name}" for name in ("id", "code", "message", "masked"))
-"""The columns before those of the row. `MASKED` is there only where values were masked."""
+"""The columns before the columns of the row. `MASKED` exists only if values were masked."""
 OURS = (ID, CODE, MESSAGE, MASKED)
 LONGEST_CELL = 32_767
-"""So many characters a cell of a spreadsheet has at most; of more it keeps these."""
+"""The most characters in a cell of a spreadsheet, which cuts longer text."""
 _AT_ONCE = 1_000
 _MOST_NAMED = 5
-"""So many problems are named in an error."""
+"""The most problems that an error names."""
 _CSV_FIELD = 2**31 - 1
 
 
@@ -57,40 +57,42 @@ class EditableRow:
     message: str
     values: Mapping[str, Json]
     kinds: Mapping[str, Json]
-    """The type of each column, as Spark's JSON has it."""
+    """The type of each column, as in Spark's JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EditedRow:
-    """A row as a file has it back. `cells` are its columns, as the file's format reads them."""
+    """A row from an edited file. `cells` are its columns, as the file's format reads them."""
 
     number: int
-    """Its number in the file, as a spreadsheet counts."""
+    """The number of the row in the file, as a spreadsheet counts."""
     id: str
     cells: Mapping[str, Any]
 
 
 class RowFormat(ABC):
-    """How rows stand in a file."""
+    """A file format for rows."""
 
     @abstractmethod
     def write(
         self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
     ) -> None:
-        """Write the rows. `columns` are the kinds that each column has in some row; `masked` says that values are."""
+        """Write the rows. `columns` has the types of each column in any row. `masked` is set if values are masked."""
 
     @abstractmethod
     def read(self, file: Path, key: str) -> Iterator[EditedRow]:
-        """The rows of a file, with their ids in the column `key`. Raises `Refusal` for one that has not this form."""
+        """Yield the rows of a file, with ids from the column `key`. Raises `Refusal` if the file has another form."""
 
     @abstractmethod
     def parse(self, cell: Any, kind: Json, original: Json) -> Json:
-        """The value of a cell, which is not checked yet; the original itself where the cell shows that. Raises
-        `BadValue`."""
+        """Return the value of a cell, which is not checked yet, or the original if the cell shows it unchanged.
+
+        Raises `BadValue`.
+        """
 
 
 def find_format(file: Path) -> RowFormat:
-    """By the ending of the file's name. Raises `Refusal` for another."""
+    """Return the format by the ending of the file's name. Raises `Refusal` for another ending."""
     found = _FORMATS.get(file.suffix.lower())
     if found is None:
         raise Refusal(
@@ -103,7 +105,7 @@ def find_format(file: Path) -> RowFormat:
 def write_rows(
     file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], *, masked: bool = False
 ) -> None:
-    """Write a new file, for its owner alone, whole or not at all. Raises `Refusal` where there is one already."""
+    """Write a new file for its owner only, either whole or not at all. Raises `Refusal` if the file exists."""
     form = find_format(file)
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     try:
@@ -125,8 +127,10 @@ def _refuse_existing(file: Path) -> None:
 
 
 def read_rows(file: Path, *, key: str = ID) -> Sequence[EditedRow]:
-    """The rows of an edited file, with their ids in the column `key`. Raises `Refusal` for a file that cannot be read,
-    that has no ids, or whose values were masked."""
+    """Return the rows of an edited file, with their ids from the column `key`.
+
+    Raises `Refusal` for a file that cannot be read, that has no ids, or whose values were masked.
+    """
     form = find_format(file)
     try:
         return list(form.read(file, key))
@@ -139,14 +143,14 @@ def read_rows(file: Path, *, key: str = ID) -> Sequence[EditedRow]:
 
 
 def refuse_rows(what: str, problems: Sequence[str], *, hint: str) -> None:
-    """Raises `Refusal` with the first problems, one a line."""
+    """Raises `Refusal` with the first problems, one on each line."""
     more = [f"and {len(problems) - _MOST_NAMED:,} more"] if len(problems) > _MOST_NAMED else []
     listed = "\n  ".join(map(escape_line, [*problems[:_MOST_NAMED], *more]))
     raise Refusal(f"{what}, and nothing was written:\n  {listed}", hint=hint)
 
 
 def check_header(names: Sequence[str], file: Path, key: str = ID) -> None:
-    """Raises `Refusal` where a file has no ids, a column twice, or masked values."""
+    """Raises `Refusal` if a file has no ids, a column twice, or masked values."""
     if key not in names:
         exported = "Edit a file that `wherry dlq export FILE --to rows.csv` wrote, and keep that column."
         raise Refusal(
@@ -180,8 +184,10 @@ def _list_ours(row: EditableRow, *, masked: bool) -> dict[str, str]:
 
 
 class CsvFormat(RowFormat):
-    """CSV in UTF-8 with a mark at its beginning, by which a spreadsheet knows that. An empty cell is NULL, and a cell
-    with `""` is empty text."""
+    """CSV in UTF-8 with a byte order mark, by which a spreadsheet recognises UTF-8.
+
+    An empty cell is NULL, and a cell with `""` is empty text.
+    """
 
     def write(
         self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
@@ -238,7 +244,7 @@ class CsvFormat(RowFormat):
 
 
 def _find_delimiter(text: str, key: str) -> str:
-    """What stands between the names of the header: spreadsheets of some countries write a semicolon."""
+    """Return the character between the names of the header. Spreadsheets of some countries write a semicolon."""
     for delimiter in (",", ";", "\t"):
         with contextlib.suppress(csv.Error, StopIteration):
             if key in next(csv.reader(StringIO(text, newline=""), delimiter=delimiter)):
@@ -247,7 +253,7 @@ def _find_delimiter(text: str, key: str) -> str:
 
 
 class JsonFormat(RowFormat):
-    """A list of objects, one a line. It also reads objects without a list around them."""
+    """A list of objects, one on each line. It also reads objects without a list around them."""
 
     def write(
         self, file: Path, rows: Iterable[EditableRow], columns: Mapping[str, Sequence[Json]], masked: bool
@@ -277,7 +283,7 @@ class JsonFormat(RowFormat):
 
 
 def _split_objects(text: str, file: Path) -> Iterator[Json]:
-    """The elements of a list, or values that stand one behind the other."""
+    """Yield the elements of a list, or values that follow one another."""
     decoder, at = make_decoder(), 0
     try:
         while (at := len(text) - len(text[at:].lstrip())) < len(text):

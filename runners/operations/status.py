@@ -1,4 +1,4 @@
-"""How one pipeline is, or all of a folder, as the state says: nothing is started, and no secret is needed."""
+"""The state of one pipeline, or of all pipelines of a folder. It starts nothing and needs no secret."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ if TYPE_CHECKING:
 
 
 def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str = "") -> dict[str, JSON]:
-    """`{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`; `next` is what to type,
-    and `first` what has to be changed before. Where several runs share the lanes, `owners` has each of them, with its
-    `lanes` and whether it `is_run`. `differs` says that one goes by another definition than the one of which this is
-    the hash, and `stopping` why somebody asked the run under way to stop. `paused` is the limit because of which no run
-    begins. `activity` is what each long
-    run is doing, as of `age` seconds ago. `removed` are destinations of the last run that the definition lacks."""
+    """Return `{"pipeline", "state", "owner", "lanes", "open", "dlq", "last_run", "first", "next"}`.
+
+    `next` is the command to type, and `first` is what must be changed before. If several runs share the lanes, `owners`
+    has each of them, with its `lanes` and with `lives`. `differs` is true if a run uses a definition with another hash
+    than `definition`. `stopping` is the reason why a person asked the active run to stop. `paused` is the limit that
+    keeps runs from beginning. `activity` is what each long run was doing `age` seconds ago. `removed` are destinations
+    of the last run that the definition lacks.
+    """
     place, journal = open_state(pipeline)
     state = journal.state
     how = describe_state(place, state)
@@ -94,7 +96,7 @@ def read_status(pipeline: PipelineSpec, file: str = "FILE", *, definition: str =
 
 
 def measure_known_lags(pipeline: PipelineSpec) -> Mapping[str, Lag]:
-    """What waits in each lane, by the state as it is now; empty where that cannot be read."""
+    """Return what waits in each lane, by the current state. Empty if that cannot be read."""
     try:
         return measure_lags(pipeline, open_state(pipeline)[1].state)
     except (WherryError, OSError):
@@ -102,7 +104,7 @@ def measure_known_lags(pipeline: PipelineSpec) -> Mapping[str, Lag]:
 
 
 def measure_lags(pipeline: PipelineSpec, state: PipelineState) -> Mapping[str, Lag]:
-    """What waits in each lane, of origins that know it without Spark."""
+    """Return what waits in each lane, for origins that know it without Spark."""
     found: dict[str, Lag] = {}
     for origin in pipeline.every_origin:
         lanes = {own: lane for lane, own in pipeline.lanes_of(origin).items() if lane in state.lanes}
@@ -117,8 +119,10 @@ def _list_removed(pipeline: PipelineSpec, state: PipelineState) -> list[JSON]:
 
 
 def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
-    """`{"rows", "unreplayed", "fallback"}`: the rows in the DLQ, those that wait, and those that wait in the fallback.
-    `unreadable` says why a DLQ cannot be read that has a fallback."""
+    """Return `{"rows", "unreplayed", "fallback"}`: rows in the DLQ, waiting rows, and rows that wait in the fallback.
+
+    `unreadable` is the reason if a DLQ with a fallback cannot be read.
+    """
     dlq, spark = find_dlq(pipeline)
     fallback = sum(journal.state.fallen.values())
     try:
@@ -133,7 +137,7 @@ def _count_refused(pipeline: PipelineSpec, journal: Journal) -> dict[str, JSON]:
 
 
 def describe_state(place: StateLocation, state: PipelineState) -> str:
-    """`never_run`, `running`, `paused`, `idle`, or how the last run ended."""
+    """Return `never_run`, `running`, `paused`, `idle`, or how the last run ended."""
     if state.owner is not None:
         return "running" if is_run(state, place, Clock()) else "failed"
     if state.paused is not None:
@@ -165,7 +169,7 @@ def _describe_owners(state: PipelineState, place: StateLocation) -> list[JSON]:
 
 
 def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
-    """What the runs under way stored of what they are doing, with its age in seconds."""
+    """Return what the active runs stored about their work, with its age in seconds."""
     runs = [str(owner.get("run")) for owner in state.owners]
     activities = read_activities(place.activity, runs) if place.activity is not None else {}
     now = Clock().now()
@@ -174,7 +178,7 @@ def _read_activity(state: PipelineState, place: StateLocation) -> list[JSON]:
 
 
 def find_last_run(state: PipelineState, how: str) -> Mapping[str, JSON] | None:
-    """How the last run ended; while one is under way nothing."""
+    """Return how the last run ended, or None during a run."""
     if state.owner is None or how == "running":
         return state.ended if state.owner is None else None
     owner = state.owner
@@ -202,19 +206,19 @@ def _advise_next(how: str, last: Mapping[str, JSON] | None, refused: Mapping[str
 
 
 def list_runs(pipeline: PipelineSpec, wanted: WantedRuns) -> list[dict[str, JSON]]:
-    """The newest runs, the newest first. Raises `Refusal` where no run history is kept."""
+    """Return the newest runs, the newest first. Raises `Refusal` if the pipeline keeps no run history."""
     place = StateLocation.of(pipeline)
     history = place.open_history(pipeline, lambda: make_own_session(obtain_for(pipeline)))
     if history is None:
         raise Refusal(f"{pipeline.name} keeps no run history: run.history is 0s.")
     begun = history.list_runs(WantedRuns(status="running", limit=MOST_BEGUN, archived=wanted.archived))
-    if begun:  # the ledger is read behind them, so that a run that begins meanwhile is not taken for a dead one
+    if begun:  # the ledger is read after them, so that a run that begins meanwhile does not count as dead
         wanted = replace(wanted, fates=find_fates(begun, place.open_journal(pipeline).state, place))
     return history.list_runs(wanted)
 
 
 def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place: StateLocation) -> Mapping[str, str]:
-    """Return how these runs ended, of which only the beginning is recorded.
+    """Return how these runs ended. The history has only their beginning.
 
     The ledger has the end of the last run that ended. A run was killed if it no longer owns the pipeline, is dead, or
     was silent for a whole lease.
@@ -227,9 +231,10 @@ def find_fates(begun: Sequence[Mapping[str, JSON]], state: PipelineState, place:
 def describe_pipelines(
     definitions: Mapping[str, Definition], graph: PipelineGraph, names: Sequence[str]
 ) -> list[dict[str, JSON]]:
-    """`{"pipeline", "file", "reads", "writes", "after", "schedule", "state", "last_run", "waiting"}` of each of these.
+    """Return a mapping for each of these pipelines.
 
-    `after` are the pipelines that feed it. `state`, `last_run` and `waiting` are None where only Spark knows.
+    It has `{"pipeline", "file", "reads", "writes", "after", "schedule", "state", "last_run", "waiting"}`. `after` are
+    the pipelines that feed it. `state`, `last_run` and `waiting` are None if only Spark knows them.
     """
     return [_describe_pipeline(definitions[name], graph.upstream[name]) for name in names]
 
@@ -259,12 +264,12 @@ def _describe_pipeline(definition: Definition, after: Collection[str]) -> dict[s
 
 
 def _count_unread(pipeline: PipelineSpec, journal: Journal) -> Mapping[str, int] | None:
-    """How many `files`, and how many `versions` of tables, no run has read yet; None where only Spark knows."""
+    """Return how many `files`, and how many `versions` of tables, no run has read yet; None if only Spark knows."""
     total: Counter[str] = Counter()
     for origin in pipeline.every_origin:
         try:
             unread = _count_unread_at(pipeline, origin, journal)
-        except WherryError:  # a folder that is not there: a run says so
+        except WherryError:  # for example a missing folder, which a run reports
             return None
         if unread is None:
             return None

@@ -1,6 +1,6 @@
-"""Fixes for refused rows: for each cause, changes that often help are tried on its rows, and the best one is shown.
+"""Suggests fixes for refused rows. For each cause it tries changes that often help, and returns the best one.
 
-Nothing is written, and no fix is applied.
+It writes nothing, and applies no fix.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from runners.definitions.definition import Definition
 
 MOST_CAUSES = 10
-"""For so many causes a fix is looked for: those of the most rows."""
+"""The number of causes that get a suggestion: those with the most rows."""
 SAMPLE = 200
-"""So many rows of a cause are tried at most."""
+"""The most rows of a cause that are tried."""
 _TRIALS = 3
-"""So many changes of a row are tried in the stages of today, the most promising first."""
+"""The most changes that are tried in today's stages, the most promising first."""
 _ALIKE = 0.6
-"""How alike two names are at least, from 0 to 1, where one column took the place of the other."""
+"""The least similarity of two names, from 0 to 1, for a column that may have been renamed."""
 _BLANKS, _SIGNS = r"[\s\u00a0]", "[€$£¥%]"
 _THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+")
 _WHOLE = ("byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint")
@@ -65,28 +65,28 @@ class Suggestion:
 
     cause: Cause
     tried: int = 0
-    """On how many of its rows changes were tried."""
+    """The number of its rows on which changes were tried."""
     passing: int = 0
-    """How many of these no stage refuses with the change."""
+    """The number of these rows that no stage refuses with the change."""
     column: str = ""
     change: Change | None = None
-    """None where no change that was tried helps."""
+    """The change; None if no tried change helps."""
     others: Sequence[str] = ()
-    """What the values may have as well: with each of these as many could be read."""
+    """Other explanations of the values. With each of them, the same number of values could be read."""
     stage: Mapping[str, JSON] | None = None
-    """The stage that refuses them, as the definition of today has it."""
+    """The stage that refuses the rows, as in today's definition."""
     example: tuple[JSON, JSON] = (None, None)
-    """The value of a row before the change, and behind it."""
+    """The value of a row before and after the change."""
     why_not: str = ""
-    """Why there is no change, as a sentence."""
+    """Why no change is suggested, as a sentence."""
 
     @property
     def headline(self) -> str:
-        """The cause in a line."""
+        """The cause in one line."""
         return Causes(found=(self.cause,)).describe()[0]
 
     def json(self) -> dict[str, JSON]:
-        """As `--json` prints it."""
+        """Return the form that `--json` prints."""
         return {
             "cause": self.cause.json(),
             "tried": self.tried,
@@ -103,7 +103,7 @@ class Suggestion:
 
 @dataclass
 class _Cluster:
-    """The waiting rows of a cause: how many they are, and some of them."""
+    """The waiting rows of a cause: their number, and some of them."""
 
     cause: Cause
     origin: str
@@ -118,12 +118,12 @@ def suggest_fixes(
     most: int = MOST_CAUSES,
     say: Callable[[str], None] = lambda _: None,
 ) -> Sequence[Suggestion]:
-    """For each cause of the chosen rows that wait: a change with which rows pass.
+    """Return for each cause of the chosen waiting rows a change with which rows pass.
 
-    The causes of the most rows come first. A change is tried on up to 200 rows in the stages of today. `say` gets word
-    of progress.
+    The causes with the most rows come first. A change is tried on up to 200 rows in today's stages. `say` gets messages
+    about progress.
 
-    Raises `Refusal` for a choice that cannot be made.
+    Raises `Refusal` for an impossible choice.
     """
     clusters, found = _find_clusters(definition, choice), list[Suggestion]()
     if not clusters:
@@ -136,7 +136,7 @@ def suggest_fixes(
 
 
 def _find_clusters(definition: Definition, choice: Choice) -> Sequence[_Cluster]:
-    """The waiting rows by origin, code, stage and form of the value; the largest clusters first."""
+    """Group the waiting rows by origin, code, stage and form of the value. The largest groups come first."""
     pipeline = definition.pipeline
     dlq, spark = find_dlq(pipeline)
     decided = list_decided(StateLocation.of(pipeline).open_journal(pipeline))
@@ -205,7 +205,7 @@ def _find_example(preview: FixPreview, column: str) -> tuple[JSON, JSON]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Option:
-    """A change that may help, and what it makes of the values: None where it does not help."""
+    """A change that may help, and the values that it makes. A value is None if the change does not help it."""
 
     column: str
     change: Change
@@ -216,21 +216,21 @@ class _Option:
         return sum(value is not None for value in self.values)
 
     def contradicts(self, other: _Option) -> bool:
-        """Whether it fits as many values of the column, and makes others of them."""
+        """Whether it fits the same number of the column's values, and makes other values from them."""
         return (self.column, self.fits) == (other.column, other.fits) and self.values != other.values
 
 
 def _list_options(
     spark: SparkSession, cause: Cause, stage: Mapping[str, Any], rows: Sequence[Mapping[str, JSON]]
 ) -> Sequence[_Option]:
-    """The changes that may help, the most promising first."""
+    """Return the changes that may help, the most promising first."""
     columns, found = {name.lower(): name for name in rows[0]}, list[_Option]()
     for column, kind in _read_kinds(stage).items():
         name = columns.get(column.lower())
         texts = [row[name] for row in rows if isinstance(row.get(name), str)] if name else []
         if name and texts and (not cause.column or name.lower() in cause.column.lower().split(", ")):
             changes = [*list_changes(name, kind)]
-            if all(_THOUSANDS.fullmatch(text) for text in texts):  # 1,234 is rather a thousand than one and a bit
+            if all(_THOUSANDS.fullmatch(text) for text in texts):  # 1,234 is more likely 1234 than 1.234
                 changes.sort(key=lambda each: "decimal comma" in each.name)
             values = _try_changes(spark, name, kind, texts, changes)
             pairs = zip(changes, values, strict=True)
@@ -240,14 +240,14 @@ def _list_options(
 
 
 def _read_kinds(stage: Mapping[str, Any]) -> Mapping[str, str]:
-    """The types that a stage `cast` gives columns."""
+    """Return the types to which a stage `cast` converts columns."""
     kinds = stage.get("cast")
     kinds = kinds.get("columns", kinds) if isinstance(kinds, Mapping) else {}
     return {str(column): str(kind) for column, kind in kinds.items() if isinstance(kind, str)}
 
 
 def list_changes(column: str, kind: str) -> Iterator[Change]:
-    """The changes of a text that often help where it cannot be cast. A value that can be cast stays as it is."""
+    """Yield changes that often help a text that cannot be cast. A value that can be cast stays unchanged."""
     name, base = column if column.isidentifier() else quote_name(column), kind.lower().partition("(")[0].strip()
 
     def strip(pattern: str) -> str:
@@ -290,7 +290,7 @@ def list_changes(column: str, kind: str) -> Iterator[Change]:
 def _try_changes(
     spark: SparkSession, column: str, kind: str, values: Sequence[str], changes: Sequence[Change]
 ) -> Sequence[Sequence[str | None]]:
-    """What each change makes of the values: None for one that still cannot be cast, and no text for no value."""
+    """Return what each change makes of the values: None if it still cannot be cast, and an empty text for NULL."""
     frame = spark.createDataFrame([(value,) for value in values], f"{quote_name(column)} string")
     columns = [
         f"if(({each.expression}) IS NULL, '', CAST(try_cast(({each.expression}) AS {kind}) AS STRING))"
@@ -301,7 +301,7 @@ def _try_changes(
 
 
 def _find_renamed(stage: Mapping[str, Any], rows: Sequence[Mapping[str, JSON]]) -> Iterator[_Option]:
-    """Columns that the stage names and that are NULL in the rows, where a column with a name like theirs has values."""
+    """Yield a change for each column of the stage that is NULL in all rows, from a column with a similar name."""
     words = set(re.findall(r"\w+", json.dumps(stage).lower()))
     for column in rows[0]:
         if column.lower() not in words or any(row.get(column) is not None for row in rows):

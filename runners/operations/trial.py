@@ -1,4 +1,4 @@
-"""Trying out what waits: the next batches of an origin, planned as the next run would, and nothing is recorded."""
+"""A trial of the waiting rows: plans the next batches of an origin as the next run would, and records nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def preview(definition: Definition, *, rows: int | None, shown: int, lane: str | None, from_beginning: bool) -> Preview:
-    """Try out the next batch of each origin, or of one lane; as `Pipeline.preview` says."""
+    """Try the next batch of each origin, or of one lane, as `Pipeline.preview` describes."""
     pipeline = definition.pipeline
     known = [name for origin in pipeline.every_origin for name in pipeline.lanes_of(origin)]
     if lane is not None and lane not in known:
@@ -63,7 +63,7 @@ def preview(definition: Definition, *, rows: int | None, shown: int, lane: str |
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRun:
-    """A look at what waits, which leaves everything as it is."""
+    """A look at what waits, which changes nothing."""
 
     definition: Definition
     journal: Journal
@@ -79,11 +79,11 @@ class TrialRun:
         )
 
     def find_waiting(self, origin: Origin, lanes: Sequence[str]) -> tuple[StageChain, PlannedBatch] | None:
-        """The next batch of the origin's first lane that has one, and the stages that it passes."""
+        """Return the next batch of the origin's first lane that has one, and its stages. None if no lane has one."""
         return next(self.list_waiting(origin, lanes), None)
 
     def list_waiting(self, origin: Origin, lanes: Sequence[str]) -> Iterator[tuple[StageChain, PlannedBatch]]:
-        """The batches of the origin that wait, lane by lane, and the stages that they pass."""
+        """Yield the waiting batches of the origin by lane, each with its stages."""
         pipeline, options = self.definition.pipeline, self.definition.pipeline.run_options.batch
         backlog = (
             origin.survey(self.spark, Progress())
@@ -114,7 +114,7 @@ class TrialRun:
         )
         pace = BatchSizing(parse_seconds(options.target))
         failed = ((self.journal.state.ended or EndedBody()).get("error") or ErrorBody()).get("lane")
-        for lane in sorted(lanes, key=lambda lane: lane != failed):  # the lane in which the last run failed comes first
+        for lane in sorted(lanes, key=lambda lane: lane != failed):  # begins with the lane in which the last run failed
             state = LaneState() if self.from_beginning else self.journal.state.get_lane(lane)
             while lane in source.lanes and (span := source.take(lane, state.offset, pace)) is not None:
                 plan = source.plan(lane, state, span, datetime.now(timezone.utc), first=False)
@@ -122,7 +122,7 @@ class TrialRun:
                 state = replace(state, offset=span.end, number=plan.batch.number)
 
     def find_schema(self, origin: Origin) -> str | None:
-        """As the next run would read the origin; where its place is gone, as the last run did."""
+        """Return the schema with which the next run would read the origin, or if its place is gone, the last run's."""
         schema = recorded = find_recorded_schema(origin, self.journal)
         with contextlib.suppress(OriginError):
             backlog = survey_origin(self.definition.pipeline, origin, self.journal, self.spark)
@@ -130,8 +130,10 @@ class TrialRun:
         return origin.complete_schema(schema) if schema else None
 
     def find_line(self, origin: Origin) -> tuple[str, StageChain] | None:
-        """The schema that the next run would read with, and the stages that the origin's rows pass; None where there is
-        no schema yet. The origin is looked at once. Raises `StageError`."""
+        """Return the schema with which the next run would read the origin, and the stages for its rows.
+
+        None if no schema is known yet. Looks at the origin once. Raises `StageError`.
+        """
         name = origin.name or "origin"
         if name not in self._lines:
             schema = self.find_schema(origin)
@@ -139,7 +141,7 @@ class TrialRun:
         return self._lines[name]
 
     def make_batch(self, settled: Settled, origin: str, schema: str) -> Batch:
-        """A batch that was settled, to be read again with this schema."""
+        """Return a settled batch in a form that is read again with this schema."""
         span = settled.span
         return Batch(
             pipeline=self.definition.pipeline.name,
@@ -157,7 +159,7 @@ class TrialRun:
     def make_replay(
         self, origin: str, span: Span, schema: str, line: StageChain, *, run: str = "", plan: str = ""
     ) -> PlannedBatch:
-        """Rows of the DLQ as a replay would carry them on this way: nothing stands in the ledger of it."""
+        """Return a plan for a replay of rows of the DLQ with these stages. The ledger does not have it."""
         batch = Batch(
             pipeline=self.definition.pipeline.name,
             run=run,
@@ -175,7 +177,7 @@ class TrialRun:
 
     @contextlib.contextmanager
     def name_failure(self, batch: Batch, what: str) -> Iterator[None]:
-        """An error in this block names its batch, and `what` could not be done to it."""
+        """Let an error in this block name its batch, and `what` could not be done with it."""
         try:
             yield
         except WherryError:
@@ -186,7 +188,7 @@ class TrialRun:
             raise (find_schema_stop(error, self.definition.pipeline.protection) or failed) from error
 
     def mask_error(self, error: BaseException) -> str:
-        """What is shown of an error: ours is about files, and a foreign one may quote values."""
+        """Return the message of an error. Wherry's messages are about files, but other messages may quote values."""
         if isinstance(error, WherryError) and error.__cause__ is None:
             message = error.message
         else:
@@ -204,10 +206,10 @@ class TrialRun:
         wanted: RowCondition | None = None,
         beside: str = "",
     ) -> tuple[BatchPreview, Sequence[TracedRow]]:
-        """What becomes of the batch's rows, and of some of them one by one.
+        """Return the outcome of the batch's rows, and of some rows one by one.
 
-        With `wanted` only rows count for which this condition is true; a line that could not be read is no such row.
-        With `beside` each of them has with it how it stood before and behind the stage of this name.
+        With `wanted`, only rows count for which this condition is true; a line that could not be read never counts.
+        With `beside`, each row shows its values before and after the stage of this name.
         """
         batch, pipeline = plan.batch, self.definition.pipeline
         order = origin.parts(strip_lane_prefix(batch))
@@ -231,7 +233,7 @@ class TrialRun:
             return isolate_if_needed(try_batch, lambda: make_isolator(self.spark, line, plan.pins, order))
 
     def make_chain(self, origin: Origin, schema: str) -> StageChain:
-        """The stages that the origin's rows pass, with what the destinations demand. Raises `StageError`."""
+        """Return the stages for the origin's rows, with the demands of the destinations. Raises `StageError`."""
         pipeline = self.definition.pipeline
         destinations = name_destinations(pipeline.every_destination)
         line = make_chain(pipeline, origin, destinations)

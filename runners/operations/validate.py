@@ -1,4 +1,4 @@
-"""What a definition will do, in plain words, without starting anything."""
+"""Describes in plain words what a definition will do. It starts nothing."""
 
 from __future__ import annotations
 
@@ -43,42 +43,42 @@ _RESTART = (
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """What will happen when the pipeline is run; every sentence is for a person."""
+    """What will happen when the pipeline runs. Every sentence is for a person."""
 
     pipeline: str
     hash: str
     origins: tuple[Mapping[str, JSON], ...]
-    """Name, kind, place, lanes and stages of each."""
+    """The name, kind, place, lanes and stages of each origin."""
     stages: tuple[str, ...]
     destinations: tuple[Mapping[str, JSON], ...]
-    """Name, kind, place and guarantee of each."""
+    """The name, kind, place and guarantee of each destination."""
     batches: tuple[str, ...]
-    """When a batch is full, and how many are carried at a time."""
+    """When a batch is full, and how many batches are processed at a time."""
     way: str
     """`straight` or `prepared`."""
     because: tuple[str, ...]
-    """Why it is prepared; nothing when it is straight."""
+    """Why batches are prepared; empty if they are straight."""
     ways: Mapping[str, str]
-    """For each way why no batch can take it; nothing where one can."""
+    """By way, why no batch can take it; empty if a batch can."""
     delivery: str
     dead_letters: tuple[str, ...]
     restart: tuple[str, ...]
     state: str
     schedule: tuple[str, ...]
-    """When it runs by itself; nothing when it does not."""
+    """When the pipeline runs by itself; empty if it does not."""
     next: tuple[str, ...]
-    """The next three times of that, in UTC."""
+    """The next three scheduled times, in UTC."""
     hooks: tuple[str, ...]
     """What is called, and when."""
     notes: tuple[str, ...]
-    """What is easily overlooked."""
+    """Facts that are easily overlooked."""
 
     def json(self) -> dict[str, JSON]:
         return dataclasses.asdict(self)
 
 
 def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | None = None) -> Explanation:
-    """What the definition will do. Reads nothing but the definition, and the clock where it has a schedule."""
+    """Explain what the definition will do. Reads only the definition, and the clock if it has a schedule."""
     pipeline = definition.pipeline
     due: Sequence[datetime] = ()
     schedule: tuple[str, ...] = ()
@@ -133,19 +133,19 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
 
 @dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """What only Spark can say of a definition."""
+    """The facts about a definition that only Spark knows."""
 
     columns: Mapping[str, str]
-    """The columns in which rows reach each destination; empty if they are unknown."""
+    """The columns of the rows at each destination; empty if they are unknown."""
     notes: tuple[str, ...]
-    """What is easily overlooked."""
+    """Facts that are easily overlooked."""
 
 
 def analyse(definition: Definition) -> Analysis:
-    """What Spark says of the definition; no row is read.
+    """Let Spark check the definition. Reads no row.
 
-    Raises `StageError` that names the stage that does not fit what reaches it, `SplitAggregate` for one whose result
-    would be wrong, and `OriginError` when the place does not exist.
+    Raises `StageError`, which names a stage that does not fit its rows, `SplitAggregate` for a stage whose result would
+    be wrong, and `OriginError` if a place does not exist.
     """
     pipeline = definition.pipeline
     spark, chains = open_session(pipeline), make_chains(pipeline)
@@ -288,7 +288,7 @@ def _explain_limit(limit: Limit, weigh: str | None) -> str:
 
 
 def _explain_hook(hook: Hook) -> str:
-    """When a hook is called, and what it is; an address is a secret."""
+    """Return when a hook is called, and what it is. A webhook's address is a secret, so it is left out."""
     what = {"webhook": "a webhook", "python": f"the function {hook.python}", "command": " ".join(hook.words)}[hook.kind]
     return f"on {', '.join(hook.moments)}: {what}"
 
@@ -344,7 +344,7 @@ def _list_notes(pipeline: PipelineSpec) -> Iterator[str]:
 
 
 def _note_warmth(options: SparkOptions) -> Iterator[str]:
-    """Whether a Spark that a command starts stays for the next one."""
+    """Yield whether a Spark that a command starts stays for the next command."""
     if parse_seconds(options.keep_warm):
         obstacle = find_obstacle(options)
         stays = f"does not stay warm: {obstacle}" if obstacle else f"stays warm for {options.keep_warm} without work"

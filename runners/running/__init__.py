@@ -1,1 +1,1 @@
-"""One run: it opens a pipeline, checks it, carries what waits, and stops."""
+"""One run: it opens a pipeline, checks it, processes the waiting rows, and stops."""

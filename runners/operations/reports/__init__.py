@@ -1,1 +1,1 @@
-"""Which runs there were, and pages about them."""
+"""Lists of runs, and pages about them."""

@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else, or as a cell's output in a notebook: no script, no request."""
+"""A run as one self-contained HTML file, or as the output of a notebook cell. Neither has scripts or requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT, _EDGE = 160, 28, 3
 
 
 def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSON]] = ()) -> Iterator[str]:
-    """How the rules of the run's suites fared, with how they did before; nothing where there are none."""
+    """Yield the results of the run's rules, with their earlier results. Yield nothing if the run has no rules."""
     before = {(trend["stage"], trend["rule"]): trend["runs"] for trend in trends}
     rows = []
     for asked in report.get("quality") or ():
@@ -28,7 +28,7 @@ def render_quality(report: Mapping[str, JSON], trends: Sequence[Mapping[str, JSO
 
 
 def render_plot(rule: str, runs: Sequence[Mapping[str, JSON]]) -> Markup:
-    """The shares that passed from run to run, as a line from 0 to 100%; nothing where there are not two."""
+    """Draw the share that passed in each run, as a line from 0 to 100%. Empty if fewer than two runs have a share."""
     shares = [run["share"] for run in runs if run["share"] is not None]
     if len(shares) < 2:
         return Markup("")
@@ -55,14 +55,17 @@ def render_page(
     samples: Sequence[Mapping[str, JSON]] = (),
     trends: Sequence[Mapping[str, JSON]] = (),
 ) -> str:
-    """The page of a run as the run history has it, with the definition that it ran where that is still known, some of
-    its refused rows, masked already, and how its rules fared from run to run."""
+    """Render the page of a run from the run history.
+
+    `definition` is the definition of the run if it is still known. `samples` are some of its refused rows, already
+    masked. `trends` are the results of its rules from run to run.
+    """
     content = "".join(_render_sections(run, definition, samples, trends))
     return make_document(f"{run['pipeline']} {run['run'][:8]}", content)
 
 
 def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()) -> str:
-    """The same as a notebook shows it."""
+    """Render the same for a notebook."""
     content = "".join(_render_sections(run, definition, samples, ()))
     return f'<style>{STYLE}</style><div class="wherry">{content}</div>'
 
@@ -70,7 +73,7 @@ def render_cell(run: Mapping[str, JSON], definition: JSON = None, samples: Seque
 def render_report_cell(
     report: Report, *, definition_hash: str = "", definition: JSON = None, samples: Sequence[Mapping[str, JSON]] = ()
 ) -> str:
-    """What a notebook shows of a run that has just ended."""
+    """Render a run that has just ended for a notebook."""
     facts = {**report.json(), "timeline": report.timeline}
     return render_cell({**facts, "report": facts, "definition": definition_hash}, definition, samples)
 
@@ -109,7 +112,7 @@ def _render_sections(
 
 
 def _render_section(title: str, head: Sequence[str], rows: Sequence[Sequence[JSON]]) -> str:
-    """A table below its heading; nothing where it has no rows."""
+    """Render a table below its heading, or nothing if it has no rows."""
     return f"<h2>{title}</h2>{render_table(head, rows)}" if rows else ""
 
 
@@ -192,11 +195,11 @@ def _render_definition(run: Mapping[str, JSON], definition: JSON) -> Iterator[st
 
 
 SHOWN = 12
-"""The stages and destinations that are drawn at most; tables have more."""
+"""The most stages and destinations that are drawn. Tables have more."""
 
 
 def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
-    """Read → filtered, refused by cause, taken → each destination."""
+    """Draw the flow: read → filtered, refused by cause, taken → each destination."""
     destinations, stages = report["destinations"], report["stages"]
     several = destinations if len(destinations) > 1 else {}
     own = {name: sum(stage["filtered"] for stage in stages if _is_of(stage, several, name)) for name in destinations}
@@ -222,7 +225,7 @@ def render_flow(report: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def _render_causes(kind: str, outcome: str, stages: Mapping[str, int], whole: int) -> Iterator[str]:
-    """A box for each stage, and one for what no stage says of itself."""
+    """Yield a box for each stage, and one for the rows that no stage counts."""
     named = {name: rows for name, rows in stages.items() if rows}
     for name, rows in list(named.items())[:SHOWN]:
         yield _render_box(kind, rows, f"{outcome} by {name}")
@@ -232,7 +235,7 @@ def _render_causes(kind: str, outcome: str, stages: Mapping[str, int], whole: in
 
 
 def _is_of(stage: Mapping[str, JSON], several: Mapping[str, JSON], destination: str) -> bool:
-    """Whether the stage is a destination's own; where there is but one, its stages are everybody's."""
+    """Whether the stage belongs to this destination. If only one destination exists, its stages belong to all."""
     return bool(several) and stage["stage"].startswith(f"{destination}/")
 
 
@@ -250,7 +253,7 @@ def _render_destination(name: str, counts: Mapping[str, JSON], filtered: int) ->
 
 
 def render_time_spent(report: Mapping[str, JSON]) -> Iterator[str]:
-    """The batches' time in parts of the whole, in colours and in words."""
+    """Draw how the batches' time was spent, in colours and in words."""
     parts = {name: seconds for name, seconds in report.get("spent", {}).items() if seconds and name in PHASES}
     if sum(parts.values()):
         texts = {name: f"{PHASES[name][0]} {seconds:,.1f} s" for name, seconds in parts.items()}
@@ -265,7 +268,7 @@ def render_time_spent(report: Mapping[str, JSON]) -> Iterator[str]:
 
 
 def render_timeline(lanes: Mapping[str, Sequence[Mapping[str, JSON]]], lanes_in_all: int) -> Iterator[str]:
-    """A line for each lane, from the beginning of the run to its end: when batches were carried, and on what."""
+    """Draw a line for each lane from the beginning to the end of the run: when it worked on batches, and on what."""
     whole = max((part["end"] for parts in lanes.values() for part in parts), default=0)
     if not whole:
         return
@@ -302,7 +305,7 @@ PHASES = {
     "ledger": ("ledger", "#9a8a2f"),
     "rest": ("resting", "#8a8f98"),
 }
-"""What time is spent on: in words, and its colour."""
+"""The phases of a batch, in words, with their colours."""
 
 STYLE = """
 .wherry{color-scheme:light dark;--ink:#1c1e21;--paper:#fff;--dim:#5c6470;--line:#d5d9df;--box:#f4f6f8;--good:#1f7a4d;
@@ -349,12 +352,12 @@ padding:.5rem .7rem;overflow-wrap:anywhere}
 """
 
 MOST_ROWS = 200
-"""The rows that a table shows at most."""
+"""The most rows that a table shows."""
 STATES = ("succeeded", "failed", "stopped", "killed", "running")
 
 
 def make_document(title: str, content: str) -> str:
-    """A whole page. Its own policy forbids all but its style."""
+    """Make a whole page. Its content security policy allows only its style."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -375,7 +378,7 @@ def render_state(status: str) -> str:
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[JSON]], *, called: str = "") -> str:
-    """A table; columns of numbers stand right, and of many rows the first are shown. It can be scrolled by keyboard."""
+    """Render a table that scrolls by keyboard. Numbers are right-aligned, and only the first `MOST_ROWS` rows show."""
     numbers = [bool(rows) and all(_is_number(row[at]) for row in rows) for at in range(len(head))]
     kind = [' class="n"' if number else "" for number in numbers]
     heads = "".join(f'<th scope="col"{kind[at]}>{escape_text(name)}</th>' for at, name in enumerate(head))
@@ -391,7 +394,7 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[JSON]], *, called:
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Writes reports: one about a run, or many with an index over them."""
+"""Writes reports: one about a run, or many with an index."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from runners.state.location import StateLocation
 from runners.state.run_history import WantedRuns
 
 Runs = Mapping[str, "Sequence[Mapping[str, JSON]] | str"]
-"""The newest runs by pipeline, the newest first; in their place why they are not known."""
+"""The newest runs by pipeline, the newest first; or the reason why they are not known."""
 
 
 def render_index(runs: Runs, broken: Mapping[str, str], pages: Mapping[str, str]) -> str:
-    """The page over all of them; `pages` has the file of each run's page, and `broken` what is wrong with files."""
+    """Render the index. `pages` has the file of each run's page, and `broken` the problems of files."""
     parts = ["<h1>Pipelines</h1>", _render_overview(runs)]
     for name, newest in runs.items():
         parts.append(f'<h2 id="{escape_text(_make_anchor(name))}">{escape_text(name)}</h2>')
@@ -50,7 +50,7 @@ def render_index(runs: Runs, broken: Mapping[str, str], pages: Mapping[str, str]
 
 
 def _render_overview(runs: Runs) -> str:
-    """The last run of each, and how many of those that are known failed."""
+    """Render the last run of each pipeline, and how many of its known runs failed."""
     if not runs:
         return "<p>There are none.</p>"
     rows: list[Sequence[JSON]] = []
@@ -86,14 +86,13 @@ def _make_anchor(name: str) -> str:
 
 
 NEWEST = 20
-"""So many runs of each pipeline stand in an index."""
+"""The number of runs of each pipeline in an index."""
 LOOKED_THROUGH = 1_000
-"""Among so many of the newest refused rows those of a run are looked for."""
+"""The number of the newest refused rows among which the rows of a run are searched."""
 
 
 def write_run(pipeline: PipelineSpec, run: Mapping[str, JSON], file: Path | None = None) -> Path:
-    """Write the page of a run, by default to a file that is named after it. Raises `Refusal` where that cannot be
-    done."""
+    """Write the page of a run, by default to a file with the run's name. Raises `Refusal` if that is impossible."""
     pipeline = definition_of(pipeline).pipeline
     file = file or Path(f"{pipeline.name}-{run['run'][:8]}.html")
     parts = _find_definition(pipeline, run), read_samples(pipeline, run), _read_trends(pipeline, run)
@@ -107,7 +106,7 @@ def write_directory(
     variables: Mapping[str, str],
     tell_secrets: Callable[[Mapping[str, str]], None],
 ) -> Path:
-    """Write the pages of the newest runs of all pipelines that are defined in a directory, and an index over them."""
+    """Write the pages of the newest runs of all pipelines that a directory defines, and an index."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -131,7 +130,7 @@ def write_directory(
 
 
 def show(definition: Definition, report: Report) -> str:
-    """What a notebook shows of a run of this definition that has just ended, with some of the rows that it refused."""
+    """Render a run of this definition that has just ended for a notebook, with some of its refused rows."""
     samples = read_samples(definition.pipeline, {"run": report.run, "nacked": report.nacked})
     return render_report_cell(
         report, definition_hash=definition.hash, definition=json.loads(definition.text), samples=samples
@@ -139,13 +138,13 @@ def show(definition: Definition, report: Report) -> str:
 
 
 def _find_definition(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> JSON:
-    """The definition that the run ran, if it is the last that the ledger was opened with."""
+    """Return the definition of the run, if the ledger's last opening used the same one."""
     opened = StateLocation.of(pipeline).open_journal(pipeline).state.opened
     return json.loads(opened["definition"]) if opened.get("hash") == run["definition"] else None
 
 
 def read_samples(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]:
-    """Some of the rows that the run refused, masked; none where the DLQ cannot be read again."""
+    """Return some of the rows that the run refused, masked. Empty if the DLQ cannot be read."""
     if not run["nacked"]:
         return ()
     try:
@@ -156,7 +155,7 @@ def read_samples(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Ma
 
 
 def _read_trends(pipeline: PipelineSpec, run: Mapping[str, JSON]) -> Sequence[Mapping[str, JSON]]:
-    """How the rules of the run fared in it and in those before it."""
+    """Return the results of the run's rules in this run and in earlier runs."""
     if not (run["report"] or {}).get("quality"):
         return ()
     newest = list_runs(pipeline, WantedRuns(limit=NEWEST, report=True))
