@@ -1,4 +1,4 @@
-"""Runs pipelines: carries batches, decides about rows, and keeps the ledger. A run begins in `running/run.py`."""
+"""Runs pipelines: processes batches, decides about rows, and keeps the ledger. A run begins in `running/run.py`."""
 
 from typing import TYPE_CHECKING
 

@@ -142,7 +142,7 @@ class Pipeline(PipelineSpec):
         With `follow` the run continues when nothing is left, and processes new rows until it is stopped. Raises
         `Owned` if another run has the pipeline, and `Refusal` if state and definition do not fit. The run takes the
         pipeline from a run that was silent for a whole lease. With `take_over` it does not wait: the text says why the
-        run on another host has surely ended. A `ruling` answers what no state can know.
+        run on another host has surely ended. A `ruling` has a person's answers to questions that no state can answer.
 
         A `canary` is another pipeline that reads from the same place. Wherry tries it on the first batch and on a
         share of the others. Its rows go to shadow tables in this pipeline's state, and `Report.canary` has the
@@ -186,7 +186,7 @@ class Pipeline(PipelineSpec):
         return report
 
     def backfill(self, backfill: Backfill, *, check: bool = True, listeners: Sequence[Listener] = ()) -> Report:
-        """Process old batches again, in lanes of their own. The pipeline's own offsets stay.
+        """Process old batches again, in separate lanes. The pipeline's offsets do not move.
 
         After a crash, another call continues. Raises as `run` does.
         """
@@ -282,10 +282,10 @@ class Pipeline(PipelineSpec):
         return discard(self._definition().pipeline, choice or Choice(), reason=reason)
 
     def dead_letter_causes(self, choice: Choice | None = None) -> list[dict[str, JSON]]:
-        """Return the causes of refused rows: for each its rows, its waiting rows, the first and last time, and an
-        example.
+        """Return the causes of refused rows.
 
-        `forms` groups the rows of a cause by column and by the form of the value.
+        Each has its rows, its waiting rows, the first and last time, and an example. `forms` groups the rows of a cause
+        by column and by the form of the value.
         """
         from runners.operations.dlq import summarise
         from runners.running.choice import Choice
@@ -310,8 +310,7 @@ class Pipeline(PipelineSpec):
         lane: str | None = None,
         from_beginning: bool = False,
     ) -> Preview:
-        """Return what would happen to the next batch of each origin: rows after every stage, kept, filtered, and
-        refused.
+        """Return what would happen to the next batch of each origin: rows kept, filtered and refused by every stage.
 
         It reads the waiting rows and the ledger. It writes nothing, and no offset moves. With `rows` only the first
         rows of the batch pass. `shown` limits the examples of each kind. `lane` chooses a lane; the default is the
@@ -335,7 +334,7 @@ class Pipeline(PipelineSpec):
     def find(self, *, where: str, since: datetime | None = None) -> FoundRows:
         """Return what happened to the rows that fulfil this condition as they were read, and where they are now.
 
-        With `since` it reads only batches again that were settled since then; a time without a zone is in UTC. It
+        With `since` it reads only batches that were settled since then; a time without a zone is in UTC. It
         searches whole tables, and uses the stages and destinations of today. It writes nothing. Raises `Refusal` for a
         condition on columns that no row has.
         """
@@ -361,7 +360,7 @@ class Pipeline(PipelineSpec):
         return resume(self._definition().pipeline, reason=reason) is not None
 
     def status(self) -> dict[str, JSON]:
-        """Return the status of the pipeline, as its state has it."""
+        """Return the status of the pipeline, from its state."""
         from runners.operations.status import read_status
 
         definition = self._definition()
@@ -377,7 +376,7 @@ class Pipeline(PipelineSpec):
         return audit(self._definition().pipeline)
 
     def repair(self, *, reason: str, accept: Sequence[str] = ()) -> RepairResult:
-        """Repair what an audit finds, if that needs no guess.
+        """Repair the findings of an audit that need no guess.
 
         `accept` has the ids of findings that are right as they are. The ledger keeps each repair. Raises `Owned` while
         the pipeline runs.

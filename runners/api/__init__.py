@@ -11,7 +11,7 @@ import runners
 import stages
 
 if TYPE_CHECKING:
-    from runners import *  # noqa: F403 -- `__all__` of `runners` says which
+    from runners import *  # noqa: F403 -- `__all__` of `runners` lists the names
 else:
 
     def __getattr__(name):

@@ -173,7 +173,7 @@ def check_java_version() -> DoctorCheck:
 
 
 def check_jars(unreachable: Callable[[str], str] | None = None) -> DoctorCheck:
-    """Check that Delta's JARs exist or can be fetched. `unreachable` returns why an address cannot be read, or empty."""
+    """Check that Delta's JARs exist or can be fetched. `unreachable` returns why an address cannot be read."""
     group, artifact, version = _split_coordinates()
     jar = f"{artifact}-{version}.jar"
     fetched = Path.home() / ".ivy2.5.2" / "jars"

@@ -258,7 +258,7 @@ def _format_owner(owner: Mapping[str, JSON]) -> str:
 
 
 def format_dead_letters(rows: Sequence[Mapping[str, JSON]], *, wide: bool = False) -> str:
-    """Format refused rows as tables, one for each batch. Below each row are the stage, the reason and its state."""
+    """Format refused rows as tables, one for each batch. Below each row are its stage, reason and state."""
     if not rows:
         return "The DLQ has no rows."
     parts = []

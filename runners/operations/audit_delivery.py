@@ -122,8 +122,8 @@ class DeliveryAudit:
     def _expected(self) -> Sequence[tuple[Settled, str]]:
         """The batches whose rows should be here.
 
-        Open batches are left out. So is a batch whose rows a later batch brought again, unless its own rows are still
-        complete.
+        Open batches are left out. So is a batch whose rows a later batch brought again, unless the batch's rows are
+        still complete.
         """
         return [
             (settled, own)

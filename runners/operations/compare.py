@@ -442,7 +442,7 @@ class _RowQuery:
         return left, F.when(state < 0, outcome[VERDICT]["code"]), outcome[f"{_ROW}{at}"]
 
     def _describe(self, row: T.Row, both: Sequence[str]) -> Difference | None:
-        """Describe a kind of rows, or return None if both definitions make the same of it."""
+        """Describe a kind of rows, or return None if both definitions treat them equally."""
         kind = row["kind"]
         old, new = (
             _name_outcome(self.old, kind["old"], kind["old_code"]),

@@ -284,8 +284,8 @@ def correct_rows(
 ) -> CorrectedRows:
     """Compare the edited rows with the DLQ. With `unchanged`, rows that were not edited count too.
 
-    Raises `Refusal` with all problems: an id that the DLQ does not have, a value that its column cannot have, and an id
-    that occurs twice with different values.
+    Raises `Refusal` with all problems: an unknown id, a value that its column cannot have, and an id that occurs twice
+    with different values.
     """
     journal, (dlq, spark) = open_state(pipeline)[1], find_dlq(pipeline)
     decided = list_decided(journal)

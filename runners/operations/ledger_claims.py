@@ -96,7 +96,7 @@ def count_rows_for(settled: Settled, name: str) -> int | None:
 
 
 def count_decided_for(settled: Settled, name: str) -> int:
-    """How many rows were decided for the destination; of a batch of which that was not known, all that were read."""
+    """Return how many rows were decided for the destination. If that was unknown, these are all rows read."""
     branch = (settled.counts.get("branches") or {}).get(name)
     return branch["expected"] if branch else 0
 

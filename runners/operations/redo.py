@@ -124,7 +124,10 @@ def _tell_unsure(file: str, ids: Sequence[str]) -> Sequence[str]:
 
 
 def check_redo(pipeline: PipelineSpec, file: str) -> tuple[Journal, SparkSession, FileRedo]:
-    """Return the ledger, the session and the plan of a redo. Raises `Refusal` if it is impossible."""
+    """Return the ledger, the session and the plan of a redo.
+
+    Raises `Refusal` if the pipeline has not run yet, or if a destination cannot identify the rows of the file.
+    """
     journal = open_state(pipeline)[1]
     if not journal.state.pipeline:
         raise Refusal(f"{pipeline.name} has not run yet, so there is nothing to redo.", hint="wherry run FILE")

@@ -43,7 +43,7 @@ class RowCondition:
     """The temporary views that the condition made in a session."""
 
     def ask(self, query: Callable[[RowCondition], T]) -> tuple[RowCondition, T]:
-        """Run the query at the first level at which no row raises. Return the condition of that level and the result."""
+        """Run the query at the first level at which no row raises. Return that level's condition, and the result."""
         try:
             return self, query(self)
         except list_spark_errors() as error:

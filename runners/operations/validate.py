@@ -144,8 +144,8 @@ class Analysis:
 def analyse(definition: Definition) -> Analysis:
     """Let Spark check the definition. Reads no row.
 
-    Raises `StageError`, which names a stage that does not fit its rows, `SplitAggregate` for a stage whose result would
-    be wrong, and `OriginError` if a place does not exist.
+    Raises `StageError`, which names a stage that does not fit its rows, and `SplitAggregate` for a stage whose result
+    would be wrong. Raises `OriginError` if a place does not exist.
     """
     pipeline = definition.pipeline
     spark, chains = open_session(pipeline), make_chains(pipeline)

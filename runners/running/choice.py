@@ -384,7 +384,7 @@ class Letter:
     """The file of the row."""
     nacked_at: datetime = datetime(1970, 1, 1)
     replays: str = ""
-    """The id of the replayed row, if this row is its second refusal."""
+    """The id of the row whose replay was refused again and left this row; empty for a first refusal."""
 
     @staticmethod
     def of(row: Mapping[str, JSON]) -> Letter:

@@ -254,10 +254,10 @@ def _check_salts(before: Mapping[str, Sequence[str]], now: Mapping[str, list[str
 def start_over(
     pipeline: PipelineSpec, journal: Journal, ruling: OperatorOverrides, *, stand: Collection[str] = ()
 ) -> None:
-    """Set lanes back to their beginning: those of origins that are read whole, and of origins that are `fresh`.
+    """Set the lanes of origins that are read whole or are `fresh` back to their beginning.
 
     An origin in `stand` keeps its lanes, unless it is `fresh`. Batch numbers continue, so that no destination mistakes
-    a new batch for one that it has.
+    a new batch for an old batch.
     """
     state = journal.state
     for name, origin in pipeline.origins_by_name.items():

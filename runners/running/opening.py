@@ -270,7 +270,7 @@ class RunOpening:
         )
 
     def _expect(self, journal: Journal) -> None:
-        """Give each destination its recorded identity. It is empty if a person said that the place has changed."""
+        """Give each destination its recorded identity. It is empty if the run treats the place as moved or fresh."""
         known = journal.state.identities
         for name in (*self.destinations, DLQ, *([FALLBACK] if self.fallback is not None else [])):
             before = known.get(name) or known.get(self._get_destination(name).was or "")
