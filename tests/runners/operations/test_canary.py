@@ -87,7 +87,7 @@ class FakeCanary(Canary):
 
 @pytest.fixture
 def canary(tmp_path: Path) -> FakeCanary:
-    """One that takes so few batches that of these only the first is taken."""
+    """A canary with a share so small that it tries only the first batch."""
     definition = make_definition(tmp_path)
     return FakeCanary(definition, definition, 1e-9)
 

@@ -234,11 +234,11 @@ def test_results_are_printed_as_lines_and_a_total() -> None:
 
 
 class Ended(Exception):
-    """Nobody watches any more."""
+    """The watch has ended."""
 
 
 def watch(folder: Path, cases: Path, named: Sequence[Path], *moments: Callable[[], object]) -> list[Sequence[str]]:
-    """What was seen to change, try by try, while these things happen one after the other."""
+    """Run these steps one after the other, and return the changes that each try reports."""
     waiting = iter(moments)
 
     def pause(_: float) -> None:
@@ -261,8 +261,8 @@ def write(file: Path, text: str) -> Callable[[], object]:
     return now
 
 
-def test_a_change_in_the_folder_is_seen_and_what_a_run_writes_is_not(tmp_path: Path) -> None:
-    """Neither the state of a pipeline nor a Delta table counts, nor what Python compiles."""
+def test_a_watch_sees_changes_but_not_what_a_run_writes(tmp_path: Path) -> None:
+    """Changes of a state, a Delta table or compiled Python files do not count."""
     (tmp_path / "orders.yaml").write_text("a")
     seen = watch(
         tmp_path,
@@ -280,9 +280,10 @@ def test_a_change_in_the_folder_is_seen_and_what_a_run_writes_is_not(tmp_path: P
     assert seen == [(), ["tag.py"], ["tag.py"], ["orders.test.yaml"]]
 
 
-def test_a_file_elsewhere_is_watched_if_it_is_named(tmp_path: Path) -> None:
-    """In the command or by a case, whatever its name ends with, also behind a pattern. What no case names any more
-    does not count."""
+def test_a_file_in_another_folder_is_watched_if_it_is_named(tmp_path: Path) -> None:
+    """The command or a case names it, also with a pattern, and it may have any ending. A file that no case names any
+    more is not watched.
+    """
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     cases = there / "orders.test.yaml"
@@ -301,8 +302,8 @@ def test_a_file_elsewhere_is_watched_if_it_is_named(tmp_path: Path) -> None:
     assert seen == [(), ["secrets.env"], ["a.parquet"], ["a.parquet"], ["orders.test.yaml"]]
 
 
-def test_a_change_during_a_try_is_tried_too(tmp_path: Path) -> None:
-    """What was tried may have been what stood there before."""
+def test_a_change_during_a_try_causes_another_try(tmp_path: Path) -> None:
+    """The try may have used the content before the change."""
     tries = watch_cases(tmp_path / "orders.test.yaml", tmp_path, pause=lambda _: pytest.fail("nothing has changed"))
     assert next(tries) == ()
     write(tmp_path / "tag.py", "a")()

@@ -1,4 +1,4 @@
-"""Where rows are, as a person and a program read it."""
+"""The rows that `find` found, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def make_brought(number: int, version: int, *files: str) -> BroughtBatch:
     return BroughtBatch(label=label, rows=1, version=version, files=files)
 
 
-def test_what_was_found_reads_from_the_counts_to_the_rows() -> None:
-    """Each count in a line, and each row with what became of it."""
+def test_found_rows_are_shown_as_counts_and_then_as_rows() -> None:
+    """Each count has a line, and each row has its outcome."""
     writes = (Write(rows=1, version=4, batches=(("0", 3),)), Write(rows=1, version=None))
     destinations = {
         "orders": DestinationMatches(rows=2, writes=writes),
@@ -112,8 +112,8 @@ def test_what_was_found_reads_from_the_counts_to_the_rows() -> None:
     ]
 
 
-def test_batches_that_cannot_be_read_again_are_counted_and_a_few_named() -> None:
-    """With what can no longer be known of them."""
+def test_unreadable_batches_are_counted_and_a_few_named() -> None:
+    """A few of them have the reason."""
     unread = [UnreadBatch(lane="0", number=number, label="", why="a.json is gone") for number in range(1, 6)]
     said = " ".join(str(make_found(batches=(), unread=unread)).split())
     assert "5 batches, whose files are gone or changed." in said
@@ -121,21 +121,21 @@ def test_batches_that_cannot_be_read_again_are_counted_and_a_few_named() -> None
     assert "batch 4" not in said
 
 
-def test_no_escape_sequence_of_a_row_or_a_condition_reaches_the_terminal() -> None:
-    """They are shown as text."""
+def test_no_escape_sequence_reaches_the_terminal() -> None:
+    """Those in a row or a condition are shown as text."""
     row = TracedRow(row={"id": "\x1b[2J"}, outcome="filtered", stage="only_paid")
     assert "\x1b" not in str(make_found(where="id = '\x1b[2J'", batches=(make_batch(rows=(row,)),)))
 
 
-def test_the_same_is_there_for_a_program() -> None:
-    """Sums over all batches, and every batch."""
+def test_the_json_has_sums_and_every_batch() -> None:
+    """The sums are over all batches."""
     found = json.loads(json.dumps(make_found(batches=(make_batch(4), make_batch(3))).json()))
     assert (found["read"], found["rejected"], found["wanted"]) == (3, {"cast": 2}, {"orders": 2, "large": 0})
     assert found["batches"][0]["rows"][0]["filtered_for"] == {"large": "large/filter"}
 
 
 def test_rows_of_a_table_belong_to_the_version_that_added_their_file() -> None:
-    """The newest version first; a file that nothing labels stands at the end, and a path may be encoded."""
+    """The newest version comes first, and files without a label come last. A path may be encoded."""
     first, second = make_brought(1, 1, "day=1/a.parquet"), make_brought(2, 2, "b%20c.parquet")
     brought = [first, second, make_brought(3, 2, "b c.parquet")]
     writes = group_writes({"a.parquet": 3, "b c.parquet": 1, "x.parquet": 2}, brought)
@@ -146,8 +146,8 @@ def test_rows_of_a_table_belong_to_the_version_that_added_their_file() -> None:
     ]
 
 
-def test_only_so_many_rows_are_printed_and_the_others_counted() -> None:
-    """Of all batches together, of the DLQ, and of kept rows."""
+def test_a_limited_number_of_rows_is_printed() -> None:
+    """The others are counted: of all batches together, of the DLQ, and of kept rows."""
     row = TracedRow(row={"id": 1}, outcome="filtered", stage="only_paid")
     batches = [make_batch(number, rows=(row,) * 15) for number in (2, 1)]
     dlq = DlqMatches(states={"open": 2, "replayed": 1, "discarded": 0}, rows=(LETTER,))
@@ -161,8 +161,8 @@ def test_only_so_many_rows_are_printed_and_the_others_counted() -> None:
     ]
 
 
-def test_nothing_is_said_where_every_row_is_shown() -> None:
-    """Neither of rows that were read, nor of rows of the DLQ."""
+def test_no_count_of_hidden_rows_is_shown_if_all_are_shown() -> None:
+    """This applies to read rows and to rows of the DLQ."""
     assert " more of " not in str(make_found(dlq=DlqMatches(states={"open": 1}, rows=(LETTER,))))
 
 
@@ -177,8 +177,8 @@ KEPT = KeptMatch(
 )
 
 
-def test_kept_rows_read_as_counts_by_stage_and_then_as_rows() -> None:
-    """With the batch of each, and the reason of one that was discarded."""
+def test_kept_rows_are_shown_as_counts_by_stage_and_then_as_rows() -> None:
+    """Each row has its batch. A discarded row has the reason."""
     discarded = replace(KEPT, stage="cast", message="'nine' is not an int")
     kept = KeptMatches(stages={"only_paid": 1, "cast": 1}, rows=(KEPT, discarded))
     assert str(make_found(read=0, matching=0, batches=(), kept=kept)).splitlines()[2:] == [
@@ -194,16 +194,16 @@ def test_kept_rows_read_as_counts_by_stage_and_then_as_rows() -> None:
     ]
 
 
-def test_a_person_reads_what_would_have_kept_filtered_rows() -> None:
-    """Only where they are not kept."""
+def test_the_output_names_the_option_that_keeps_filtered_rows() -> None:
+    """It does so only if the pipeline keeps none."""
     unread = (UnreadBatch(lane="0", number=1, label="a.json", why="it is gone"),)
     without, having = (" ".join(str(make_found(unread=unread, kept=kept)).split()) for kept in (None, KeptMatches()))
     assert ("keep_filtered: 30d" in without, "no filtered rows" in without) == (True, False)
     assert ("keep_filtered: 30d" in having, "no filtered rows" in having) == (False, True)
 
 
-def test_programs_read_kept_rows_under_a_key_of_their_own() -> None:
-    """Null where none are kept."""
+def test_the_json_has_kept_rows_under_a_key() -> None:
+    """The value is null if the pipeline keeps none."""
     kept = KeptMatches(stages={"only_paid": 1}, rows=(KEPT,))
     assert make_found().json()["kept"] is None
     found = json.loads(json.dumps(make_found(kept=kept).json()))["kept"]

@@ -1,4 +1,4 @@
-"""Which batches an offset that is set carries again, as far as the ledger can tell."""
+"""Which batches are processed again after a command moves an offset, as far as the ledger shows."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DEFINITION = "name: orders\norigin: {generate: {rows: 6}}\ndestinations: [log: {
 
 @pytest.fixture
 def orders(tmp_path: Path) -> Pipeline:
-    """A pipeline of which three batches were carried, of two orders each."""
+    """A pipeline that has processed three batches of two orders each."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     carried(tmp_path, {1: (None, 2), 2: (2, 4), 3: (4, 6)})
     return Pipeline.load(tmp_path / "orders.yaml")
 
 
 def carried(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequence[str] = ()) -> None:
-    """A run that carried these batches, without Spark."""
+    """Record a run that processed these batches, without Spark."""
     (folder / ".wherry" / "orders").mkdir(parents=True, exist_ok=True)
     journal = Journal(DeltaLedger(folder / ".wherry" / "orders" / "ledger"))
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
@@ -50,22 +50,22 @@ def carried(folder: Path, spans: dict[int, tuple[JSON, int]], delivered: Sequenc
 
 
 def again(move: OffsetMove) -> tuple[int | None, int | None]:
-    """How many batches and rows come again."""
+    """Return how many batches and rows are processed again."""
     return move.lanes["0"].batches, move.lanes["0"].rows
 
 
 @pytest.mark.parametrize(
     ("offset", "expected"), [(4, (1, 2)), (2, (2, 4)), (None, (3, 6)), (6, (0, 0)), (3, (None, None))]
 )
-def test_what_comes_again_is_known_where_a_batch_began_with_the_offset(
+def test_repeated_rows_are_counted_from_a_batch_that_begins_at_the_offset(
     orders: Pipeline, offset: JSON, expected: tuple[int | None, int | None]
 ) -> None:
-    """From there on; nothing comes again where the lane is already, and in the middle of a batch nobody can tell."""
+    """Nothing is repeated if the lane is already there. In the middle of a batch the count is unknown."""
     assert again(plan_set(orders, "0", offset)) == expected
 
 
-def test_what_is_never_carried_is_said_before_an_offset_is_set(tmp_path: Path) -> None:
-    """By an origin that knows: how many versions of a table, and which operations."""
+def test_skipped_versions_are_shown_before_an_offset_is_set(tmp_path: Path) -> None:
+    """The Delta origin counts the versions of a table, and names their operations."""
     for number in range(3):
         write_deltalake(str(tmp_path / "in"), pa.table({"id": [number]}), mode="append")
     DeltaTable(str(tmp_path / "in")).delete("id = 1")
@@ -80,7 +80,7 @@ def test_what_is_never_carried_is_said_before_an_offset_is_set(tmp_path: Path) -
 
 
 def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, tmp_path: Path) -> None:
-    """What was carried before it and comes again does not count twice."""
+    """Batches that were set back are not counted twice."""
     carry_out(orders, plan_set(orders, "0", 2), reason="again")
     assert again(plan_reset(orders)) == (1, 2)
     carried(tmp_path, {4: (2, 4), 5: (4, 6)})
@@ -88,13 +88,13 @@ def test_a_reset_counts_each_row_once_after_an_offset_was_set(orders: Pipeline, 
 
 
 def test_a_rewind_by_no_batch_moves_no_lane(orders: Pipeline) -> None:
-    """One by two batches moves the lane to where the last but one began."""
+    """A rewind by two batches moves the lane to the begin of the batch before the last."""
     assert plan_rewind(orders, batches=0).lanes == {}
     assert again(plan_rewind(orders, batches=2)) == (2, 4)
 
 
-def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
-    """Whether it was delivered is not known: no move is planned, and one that was planned before is not carried out."""
+def test_offsets_do_not_move_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) -> None:
+    """Its delivery is uncertain, so no move is planned. A move planned earlier is not applied."""
     before = plan_reset(orders)
     journal = Journal(DeltaLedger(tmp_path / ".wherry" / "orders" / "ledger"))
     journal.acquire({**identify_host(), "pipeline": "orders", "run": "r"})
@@ -113,8 +113,8 @@ def test_offsets_stay_while_a_batch_is_open(orders: Pipeline, tmp_path: Path) ->
     assert journal.state.get_lane("0").offset == 6
 
 
-def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) -> None:
-    """Before a Spark is started for it: how much, which batches there were, or that each destination has them."""
+def test_a_backfill_plan_counts_batches_or_states_why_there_are_none(orders: Pipeline) -> None:
+    """No Spark is started for this. The message lists the lane's batches if none is in the range."""
     assert again(plan_backfill(orders, Backfill(start=2, reason="a test"))) == (2, 4)
     with pytest.raises(Refusal, match="No settled batch is in this range") as caught:
         plan_backfill(orders, Backfill(start=9, reason="a test"))
@@ -125,8 +125,8 @@ def test_a_backfill_says_what_comes_again_or_why_nothing_does(orders: Pipeline) 
     assert again(plan_backfill(orders, Backfill(start=3, reason="a test"))) == (1, 2)
 
 
-def test_a_backfill_counts_what_destinations_have_already(tmp_path: Path) -> None:
-    """It leaves that out, or says with `again` what becomes of it. Where they have everything it refuses."""
+def test_a_backfill_plan_counts_batches_that_destinations_have(tmp_path: Path) -> None:
+    """Those are left out, or repeated with `again`. A backfill without other batches is refused."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     carried(tmp_path, {1: (None, 2), 2: (2, 4)}, delivered=["log"])
     (tmp_path / "orders.yaml").write_text(DEFINITION.replace("]", ", {log: {}, name: b}]"))

@@ -1,4 +1,4 @@
-"""A suite to start from holds of the rows that it was made of."""
+"""A suggested suite passes for the rows that it was made from."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = ["place"]
 pytestmark = [pytest.mark.spark]
 
 
-def test_what_is_suggested_holds_of_the_rows(spark: SparkSession) -> None:
-    """Of nasty ones too; what cannot be compared exactly is left out."""
+def test_a_suggested_suite_passes_for_its_rows(spark: SparkSession) -> None:
+    """The rows include unusual values. Columns that cannot be compared exactly get no limits."""
     from runners.operations.profile import profile_rows
     from stages.expect import gx
 
@@ -47,8 +47,8 @@ def test_what_is_suggested_holds_of_the_rows(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
-def test_many_values_are_no_set(spark: SparkSession) -> None:
-    """Their lengths are expected in its place."""
+def test_a_column_with_many_values_gets_no_set_of_values(spark: SparkSession) -> None:
+    """An expectation for the lengths is suggested instead."""
     from runners.operations.profile import profile_rows
 
     frame = spark.range(100).selectExpr("concat('x', id % 21) AS s")
@@ -58,8 +58,8 @@ def test_many_values_are_no_set(spark: SparkSession) -> None:
         profile_rows(frame.limit(0), "none")
 
 
-def test_rows_are_looked_at_in_one_pass(spark: SparkSession) -> None:
-    """All that is asked of all columns takes as many of Spark's jobs as counting the rows."""
+def test_rows_are_profiled_in_one_pass(spark: SparkSession) -> None:
+    """Profiling all columns takes as many Spark jobs as counting the rows."""
     from runners.operations.profile import profile_rows
 
     frame = spark.createDataFrame(ROWS, SCHEMA)
@@ -72,10 +72,10 @@ def test_rows_are_looked_at_in_one_pass(spark: SparkSession) -> None:
     assert 0 < suggested - counted <= counted - before
 
 
-def test_the_command_looks_at_the_next_batch(
+def test_the_suggest_command_profiles_the_next_batch(
     place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As it leaves the other stages; what it writes can be a stage at once. Nothing is carried."""
+    """It profiles the rows after the other stages, and processes no batch. A stage can use the suite."""
     monkeypatch.chdir(place.folder)
     place.land("1.json", [order(number, amount=str(number - 2)) for number in range(1, 9)])
     place.define(ORDERS)

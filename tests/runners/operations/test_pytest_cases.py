@@ -1,4 +1,4 @@
-"""`pytest orders.test.yaml`, as somebody types it."""
+"""`pytest orders.test.yaml`, as a user types it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PLUGIN = () if entry_points(group="pytest11", name="wherry_cases") else ("-p", "
 
 
 def write(pytester: pytest.Pytester, **texts: str) -> None:
-    """YAML files whose names have a point for each `_`."""
+    """Write YAML files. Each `_` in a name becomes a point."""
     for name, text in texts.items():
         (pytester.path / f"{name.replace('_', '.')}.yaml").write_text(text, encoding="utf-8")
 
 
 @pytest.mark.spark
 def test_each_case_is_a_test(pytester: pytest.Pytester) -> None:
-    """What is not as expected stands in its failure, without a stack trace."""
+    """The failure has the unexpected counts, and no stack trace."""
     write(pytester, orders=DEFINITION, orders_test=CASES)
     ended = pytester.runpytest_subprocess(*PLUGIN)
     ended.assert_outcomes(passed=1, failed=1)
@@ -39,8 +39,8 @@ def test_each_case_is_a_test(pytester: pytest.Pytester) -> None:
     ended.stdout.no_fnmatch_line("*Traceback*")
 
 
-def test_a_broken_file_of_cases_is_an_error_of_the_collection(pytester: pytest.Pytester) -> None:
-    """It says what to write, and a YAML file of another name is none."""
+def test_a_broken_file_of_cases_is_a_collection_error(pytester: pytest.Pytester) -> None:
+    """The error states what to write. A YAML file with another name is ignored."""
     write(pytester, orders=DEFINITION, orders_test="cases: [{name: a}]", other_test="cases: 1")
     ended = pytester.runpytest_subprocess(*PLUGIN)
     ended.assert_outcomes(errors=1)

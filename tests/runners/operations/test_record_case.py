@@ -1,4 +1,4 @@
-"""What is recorded of a run as a case, and how it is written into a file."""
+"""A run is recorded as a case, and the case is written to a file."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def make_outcome(**changes: Any) -> CaseOutcome:
 
 
 @given(st.dictionaries(st.text(min_size=1), VALUES, min_size=1, max_size=4))
-def test_a_row_is_read_from_the_file_as_it_was_written(row: Mapping[str, Any]) -> None:
-    """Whatever stands in it: words of YAML, references, control characters."""
+def test_a_recorded_row_is_read_back_unchanged(row: Mapping[str, Any]) -> None:
+    """It may have words of YAML, references and control characters."""
     case = Case(name="a", rows=[row], delivered=[row], refused=[{"row": row}], filtered=0)
     (read,) = load_text(add_case("", case, "a note"))
     assert json.dumps([read.rows[0], read.delivered[0], read.refused[0]["row"]]) == json.dumps([row] * 3)
@@ -91,8 +91,8 @@ def load_text(text: str) -> Any:
         "cases:\n    - name: old\n      rows: [{id: 1}]\n      filtered: 1",
     ],
 )
-def test_a_file_of_cases_grows_and_loses_nothing(tmp_path: Path, before: str) -> None:
-    """What stands there stays as it is, also comments; a name that is taken gets a number."""
+def test_a_file_of_cases_is_extended_and_not_rewritten(tmp_path: Path, before: str) -> None:
+    """Its text and comments stay the same. A name that is taken gets a number."""
     file = tmp_path / "orders.test.yaml"
     file.write_text(before)
     extend_cases(file, [Case(name="old", rows=[{"id": 2}], delivered=1)], "Run r")
@@ -116,8 +116,8 @@ def test_a_file_of_cases_grows_and_loses_nothing(tmp_path: Path, before: str) ->
         ("cases:\n- {name: a, rows: [{id: 1}], filtered: 1}\nother: 1\n", "other"),
     ],
 )
-def test_a_file_that_takes_no_case_is_refused_and_stays(tmp_path: Path, text: str, said: str) -> None:
-    """Before the run begins: one is a list in brackets, one is a definition, two are broken."""
+def test_a_file_that_cannot_be_extended_is_refused_and_kept(tmp_path: Path, text: str, said: str) -> None:
+    """The check comes before the run. One file is a list in brackets, one is a definition, and two are broken."""
     file = tmp_path / "orders.test.yaml"
     file.write_text(text)
     with pytest.raises((Refusal, DefinitionError), match=said):
@@ -125,8 +125,8 @@ def test_a_file_that_takes_no_case_is_refused_and_stays(tmp_path: Path, text: st
     assert file.read_text() == text
 
 
-def test_a_file_in_no_folder_and_one_that_is_too_large_are_refused(tmp_path: Path) -> None:
-    """A file of more than a megabyte could not be read as cases."""
+def test_a_missing_folder_and_a_file_that_is_too_large_are_refused(tmp_path: Path) -> None:
+    """Cases of more than a megabyte could not be read."""
     with pytest.raises(Refusal, match="there is no folder"):
         check_extensible(tmp_path / "cases" / "orders.test.yaml")
     file = tmp_path / "orders.test.yaml"
@@ -136,8 +136,8 @@ def test_a_file_in_no_folder_and_one_that_is_too_large_are_refused(tmp_path: Pat
     assert not file.exists()
 
 
-def test_of_every_kind_of_row_one_is_recorded_before_any_second() -> None:
-    """Refused rows first, then delivered ones; in the order in which they were read."""
+def test_one_row_of_each_kind_is_recorded_first() -> None:
+    """Refused rows come first, then delivered ones. The rows keep the order in which they were read."""
     rows = [
         *(make_row(number) for number in range(10)),
         make_row(10, FILTERED),
@@ -176,8 +176,8 @@ SCHEMA = {
 }
 
 
-def test_a_masked_value_still_fits_its_column() -> None:
-    """What another column repeats of it is masked as well; NULL stays NULL."""
+def test_a_masked_value_has_the_type_of_its_column() -> None:
+    """A copy of the value in another column is masked too. NULL stays NULL."""
     row = {
         "id": 7,
         "email": "ada@x.org",
@@ -200,8 +200,8 @@ def test_a_masked_value_still_fits_its_column() -> None:
     assert mask_row({**row, "email": None}, SCHEMA, protection, {})["email"] is None
 
 
-def test_what_a_lookup_or_an_expression_brings_is_not_expected_where_it_is_protected() -> None:
-    """The case does not name such a value, so that it is not checked."""
+def test_a_protected_value_that_a_stage_adds_is_not_expected() -> None:
+    """The case omits the value, so it is not checked."""
     refused = {
         "code": "CAST",
         "stage": "cast",
@@ -220,8 +220,8 @@ def test_what_a_lookup_or_an_expression_brings_is_not_expected_where_it_is_prote
     assert compare(recorded, outcome).problems == ()
 
 
-def test_a_stand_in_that_the_stages_carry_on_is_expected() -> None:
-    """Also in other letters, and under another name."""
+def test_a_masked_value_that_passes_the_stages_is_expected() -> None:
+    """This holds also in upper case, and in another column."""
     outcome = make_outcome(
         delivered={"orders": [{"email": "A***@EXAMPLE.ORG", "age": 1, "buyer": "a***@example.org"}]},
         columns={"orders": ["email", "age", "buyer"]},
@@ -231,8 +231,8 @@ def test_a_stand_in_that_the_stages_carry_on_is_expected() -> None:
     assert recorded.delivered == outcome.delivered["orders"]
 
 
-def test_what_differs_from_one_try_to_the_next_is_not_expected() -> None:
-    """Such as a time or a random number; counts are."""
+def test_a_value_that_changes_between_tries_is_not_expected() -> None:
+    """It is for example a time or a random number. Counts are expected."""
     first = make_outcome(delivered={"orders": [{"id": 1, "at": "10:00"}]}, columns={"orders": ["id", "at"]}, filtered=2)
     second = make_outcome(
         delivered={"orders": [{"id": 1, "at": "10:01"}]}, columns={"orders": ["id", "at"]}, filtered=2
@@ -242,7 +242,7 @@ def test_what_differs_from_one_try_to_the_next_is_not_expected() -> None:
 
 
 def test_batches_with_refused_rows_are_kept_before_others() -> None:
-    """At most ten, each once, and none of a replay."""
+    """At most ten batches are kept, each once. Batches of a replay are not kept."""
     collector = BatchCollector()
     for number in range(1, 31):
         collector(BatchPlanned(batch=make_batch(number)))

@@ -1,4 +1,4 @@
-"""What `validate` says a definition will do."""
+"""What `validate` prints about a definition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_NOON = ManualClock(time=datetime(2026, 3, 27, 12, tzinfo=timezone.utc))
 
 @pytest.fixture
 def explained(tmp_path: Path) -> Explained:
-    """Explains a definition with these destinations, and more."""
+    """A function that explains a definition with these parts."""
 
     def explained(
         more: str = "",
@@ -44,8 +44,8 @@ def explained(tmp_path: Path) -> Explained:
     return explained
 
 
-def test_each_destination_says_its_guarantee(explained: Explained) -> None:
-    """In its own words, and where the rows go."""
+def test_each_destination_has_its_guarantee(explained: Explained) -> None:
+    """It has the words of the kind, and the place of the rows."""
     said = explained(destinations="table: {table: main.orders}\n  - say: {}\n    stages: [keep: a]")
     assert [(each["name"], each["kind"], each["place"], each["stages"]) for each in said.destinations] == [
         ("orders", "table", "main.orders", []),
@@ -55,8 +55,8 @@ def test_each_destination_says_its_guarantee(explained: Explained) -> None:
     assert said.destinations[1]["guarantee"].startswith("at least once")
 
 
-def test_what_is_protected_is_said(explained: Explained) -> None:
-    """And where it still is."""
+def test_protected_columns_are_noted(explained: Explained) -> None:
+    """The note states where the values are stored."""
     (note,) = explained("protect: [email, iban]\n").notes
     assert note.startswith("The values of email, iban are masked in every output; the DLQ keeps them")
     assert explained().notes == ()
@@ -64,7 +64,7 @@ def test_what_is_protected_is_said(explained: Explained) -> None:
 
 @pytest.mark.promise("SS-13")
 def test_a_restart_is_explained(explained: Explained) -> None:
-    """It goes on after the last committed batch, or from the beginning when told to."""
+    """A run continues after the last committed batch, or from the beginning with an option."""
     said = " ".join(explained().restart)
     assert "after the last committed batch" in said
     assert "--from-beginning" in said
@@ -86,16 +86,16 @@ def test_a_restart_is_explained(explained: Explained) -> None:
         ),
     ],
 )
-def test_when_refused_rows_stop_a_run_is_explained(explained: Explained, dlq: str, sentences: list[str]) -> None:
-    """And where they go; with the default window, the ways on."""
+def test_the_rule_for_refused_rows_is_explained(explained: Explained, dlq: str, sentences: list[str]) -> None:
+    """It also names the place of the rows. With the default window it lists the alternatives."""
     said = explained(f"dlq: {dlq}\n" if dlq else "").dead_letters
     assert len(said) == len(sentences)
     assert all(part in sentence for part, sentence in zip(sentences, said, strict=True))
 
 
 @pytest.mark.promise("SS-22")
-def test_what_a_stage_says_of_its_refused_rows_is_explained(explained: Explained) -> None:
-    """Wherever the stage stands; one that says nothing goes by the window."""
+def test_the_rule_of_a_stage_for_refused_rows_is_explained(explained: Explained) -> None:
+    """The stage may be at any place. For a stage without a rule, the window applies."""
     stages = "stages: [{keep: a, on_error: stop}, {keep: b, when: 'c > 0', on_error: nack}]\n"
     said = explained(stages, destinations="say: {}\n    stages: [{keep: d, name: last, on_error: discard}]")
     assert said.dead_letters[3:] == (
@@ -105,8 +105,8 @@ def test_what_a_stage_says_of_its_refused_rows_is_explained(explained: Explained
 
 
 @pytest.mark.promise("SS-22")
-def test_what_cannot_stand_beside_a_stage_is_a_problem_of_its_line(tmp_path: Path) -> None:
-    """In a file, with the option's path."""
+def test_an_invalid_option_of_a_stage_is_reported_with_its_line(tmp_path: Path) -> None:
+    """The problem has the option's path and its line in the file."""
     file = tmp_path / "orders.yaml"
     file.write_text(
         "name: orders\norigin:\n  folder: {path: landing}\ndestinations:\n  - say: {}\n"
@@ -137,14 +137,14 @@ def test_what_cannot_stand_beside_a_stage_is_a_problem_of_its_line(tmp_path: Pat
         ),
     ],
 )
-def test_which_limits_bind_is_explained(explained: Explained, batch: str, sentences: list[str]) -> None:
-    """A limit that the origin does not keep to is told, not ignored in silence."""
+def test_the_limits_of_a_batch_are_explained(explained: Explained, batch: str, sentences: list[str]) -> None:
+    """A limit that has no effect on the origin is named."""
     said = explained(f"run: {{batch: {batch}}}\n").batches
     assert said[:-1] == tuple(sentences)
 
 
 def test_a_whole_batch_is_explained(tmp_path: Path) -> None:
-    """No limit binds it, and a `deduplicate` in front of a table that is replaced then sees every row."""
+    """No limit applies to it. A `deduplicate` before a table that is replaced then sees every row."""
     file = tmp_path / "orders.yaml"
     text = (
         "name: orders\norigin: {files: {path: landing, format: text}, batch: whole}\n"
@@ -174,10 +174,10 @@ def test_a_whole_batch_is_explained(tmp_path: Path) -> None:
         ("{runners: 8}", 2, "2 lanes: at most 2 batches at a time."),
     ],
 )
-def test_how_many_batches_are_carried_at_a_time_is_explained(
+def test_the_number_of_concurrent_batches_is_explained(
     explained: Explained, run: str, lanes: int, sentence: str
 ) -> None:
-    """The least of runners, lanes and max_in_flight."""
+    """It is the least of runners, lanes and max_in_flight."""
     assert explained(f"run: {run}\n", origin=f"  lanes: {lanes}\n").batches[-1] == sentence
 
 
@@ -189,10 +189,12 @@ def test_how_many_batches_are_carried_at_a_time_is_explained(
         (2, "{path: t, stamp: batch}", "{runners: 2}", "2 lanes: at most 2 batches at a time."),
     ],
 )
-def test_that_lanes_are_written_together_is_explained(
+def test_lanes_that_are_written_together_are_explained(
     tmp_path: Path, lanes: int, table: str, run: str, sentence: str
 ) -> None:
-    """Up to sixteen batches, or as many as may be in flight; never where a destination needs a write for each."""
+    """Up to sixteen batches share a write, or max_in_flight batches. They do not if a destination needs a write for
+    each.
+    """
     file = tmp_path / "orders.yaml"
     file.write_text(
         f"name: orders\norigin: {{files: {{path: landing, format: text}}, lanes: {lanes}}}\n"
@@ -202,7 +204,7 @@ def test_that_lanes_are_written_together_is_explained(
 
 
 def test_origins_of_one_lane_are_not_written_together(tmp_path: Path) -> None:
-    """The batches of one origin may share a write; those of two do not."""
+    """The batches of one origin may share a write. Batches of two origins do not."""
     file = tmp_path / "orders.yaml"
     files = "files: {path: %s, format: text}"
     file.write_text(
@@ -212,8 +214,8 @@ def test_origins_of_one_lane_are_not_written_together(tmp_path: Path) -> None:
     assert explain(load(file)).batches[-1] == "2 lanes: at most 2 batches at a time."
 
 
-def test_runners_that_never_work_are_noted(explained: Explained) -> None:
-    """Beyond the lanes, and beyond max_in_flight."""
+def test_runners_that_have_no_work_are_noted(explained: Explained) -> None:
+    """These are runners beyond the lanes, and beyond max_in_flight."""
     notes = explained("run: {runners: 3, max_in_flight: 2}\n", origin="  lanes: 2\n").notes
     assert notes == (
         "run.runners is 3, but a lane has one batch at a time, and there are 2 lanes.",
@@ -237,51 +239,51 @@ def test_runners_that_never_work_are_noted(explained: Explained) -> None:
         ),
     ],
 )
-def test_why_a_batch_is_prepared_is_explained(
+def test_the_reasons_why_a_batch_is_prepared_are_explained(
     explained: Explained, more: str, destinations: str, because: tuple[str, ...]
 ) -> None:
-    """It goes straight where it can be computed again and asked for."""
+    """A batch is written straight if it can be computed again, and the destination can be asked for it."""
     said = explained(more, destinations)
     assert (said.way, said.because) == ("prepared" if because else "straight", because)
 
 
-def test_filtered_rows_that_are_kept_are_noted(explained: Explained) -> None:
-    """With the time, and where a person finds them."""
+def test_kept_filtered_rows_are_noted(explained: Explained) -> None:
+    """The note has the time, and the command that searches the rows."""
     (note,) = explained("keep_filtered: 12h\n").notes
     assert note == "Wherry keeps filtered rows in the state for 12h; wherry find searches them."
 
 
-def test_the_ways_that_batches_can_take_are_listed(explained: Explained) -> None:
-    """With a reason for each of the others."""
+def test_the_ways_of_batches_are_listed(explained: Explained) -> None:
+    """Each way that cannot be used has a reason."""
     said = explained("stages: [call: f]\n", "table: {table: a}").ways
     assert {way for way, why in said.items() if not why} == {"in_process", "one_pass", "written"}
     assert said["straight"] == said["grouped"] == "call may answer differently when it is run again"
 
 
-def test_ways_that_are_switched_off_are_told(explained: Explained) -> None:
-    """A clean batch is then decided first; the way that writes every row stays."""
+def test_ways_that_are_switched_off_are_named(explained: Explained) -> None:
+    """A batch without refused rows is then decided first. The way that writes every row always stays."""
     said = explained("run: {ways: [in_process]}\n", "table: {table: a}")
     assert (said.way, said.because) == ("prepared", ("run.ways leaves straight out",))
     assert [way for way, why in said.ways.items() if not why] == ["in_process", "written"]
 
 
-def test_a_way_that_does_not_exist_is_refused_with_those_that_do(explained: Explained) -> None:
-    """Its list says what may stand there."""
+def test_an_unknown_way_is_refused_with_the_known_ways(explained: Explained) -> None:
+    """The message lists the known ways."""
     with pytest.raises(DefinitionError, match=r"expected some of grouped, straight, in_process, .* got 'streight'"):
         explained("run: {ways: [streight]}\n")
 
 
 @pytest.mark.promise("SS-08", "SS-09")
 def test_when_an_offset_is_committed_is_explained(explained: Explained) -> None:
-    """After all destinations, or after any."""
+    """It is committed after all destinations have the batch, or after one has."""
     two = "table: {table: a}\n  - say: {}"
     assert "when all destinations and the DLQ have the batch" in explained("", two).delivery
     assert "as soon as one destination and the DLQ" in explained("delivery: after_any\n", two).delivery
     assert explained().delivery == "The offset is committed when orders and the DLQ have the batch."
 
 
-def test_where_the_state_lies_is_told_and_whether_it_is_there(explained: Explained, tmp_path: Path) -> None:
-    """A directory, or tables of a schema."""
+def test_the_place_of_the_state_is_shown(explained: Explained, tmp_path: Path) -> None:
+    """It is a directory, or tables of a schema. A directory that does not exist yet is marked."""
     assert explained().state == f"{tmp_path}/.wherry/orders (created by the first run)"
     (tmp_path / ".wherry" / "orders").mkdir(parents=True)
     assert explained().state == f"{tmp_path}/.wherry/orders"
@@ -292,28 +294,28 @@ def test_where_the_state_lies_is_told_and_whether_it_is_there(explained: Explain
     ("path", "noted"), [("tables/orders", True), ("file:///orders", True), ("s3://bucket/orders", False)]
 )
 def test_a_table_on_a_local_disk_is_noted(explained: Explained, path: str, noted: bool) -> None:
-    """Two programs that write there may lose each other's rows."""
+    """On a local disk, two programs that write to the table may lose each other's rows."""
     notes = explained(destinations=f"table: {{path: '{path}'}}").notes
     assert bool(notes) is noted
     assert ("only Wherry may write to orders" in " ".join(notes)) is noted
 
 
 @pytest.mark.promise("CN-22")
-def test_that_nobody_keeps_two_runs_apart_is_noted(explained: Explained) -> None:
-    """Whoever turns ownership off is told what is then left to the scheduler."""
+def test_a_pipeline_without_ownership_is_noted(explained: Explained) -> None:
+    """The note states that the scheduler must then prevent two runs at once."""
     assert explained().notes == ()
     assert "Let your scheduler prevent that" in " ".join(explained("run: {ownership: off}\n").notes)
 
 
-def test_a_secret_is_not_explained(explained: Explained) -> None:
-    """Its reference stands where it is used."""
+def test_the_explanation_shows_no_secret(explained: Explained) -> None:
+    """It shows the reference of the secret instead."""
     said = explained(destinations="table: {table: 'main.${secret:KEY}'}")
     assert said.destinations[0]["place"] == "main.${secret:KEY}"
     assert "hunter2" not in str(said.json())
 
 
 def test_hooks_are_explained(explained: Explained) -> None:
-    """When each is called, and what it is; no address."""
+    """It shows when each is called and its command or function, but no address."""
     hooks = """hooks:
   - {on: [failure, stop], python: "alerts:page"}
   - {on: refused, command: [notify, --urgent]}
@@ -326,16 +328,18 @@ def test_hooks_are_explained(explained: Explained) -> None:
 
 
 def test_a_short_secret_is_noted(explained: Explained) -> None:
-    """By its reference, and not by its value."""
+    """The note has its reference, and not its value."""
     assert explained(destinations="table: {table: 'main.${secret:KEY}'}").notes == ()
     (note,) = explained(destinations="table: {table: 'main.${secret:PIN}'}").notes
     assert note.startswith("The secret ${secret:PIN} has fewer than 6 characters")
 
 
-def test_a_person_reads_it_in_a_column_of_headings(
+def test_the_explanation_is_printed_in_a_column_of_headings(
     explained: Explained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths beneath this directory are shortened, commands are whole, and no line is wider than the terminal."""
+    """Paths below the working directory are shortened, and commands are not wrapped. No line is wider than the
+    terminal.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     text = format_explanation(explained("stages: [keep: a, call: f]\n", "table: {path: tables/orders}"), "orders.yaml")
@@ -349,8 +353,8 @@ def test_a_person_reads_it_in_a_column_of_headings(
 
 
 @pytest.mark.promise("SS-04")
-def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> None:
-    """Only where it waits at all."""
+def test_the_wait_for_more_rows_is_explained(explained: Explained) -> None:
+    """It is shown only if a batch waits."""
     assert (
         "With --follow, a batch that is not full waits 10s for more"
         in explained("run: {batch: {wait: 10s}}\n").batches[1]
@@ -358,16 +362,16 @@ def test_how_long_a_batch_waits_for_more_is_explained(explained: Explained) -> N
     assert not any("waits" in sentence for sentence in explained().batches)
 
 
-def test_how_long_a_batch_should_take_is_explained(explained: Explained) -> None:
-    """Only where somebody has asked for it."""
+def test_the_target_time_of_a_batch_is_explained(explained: Explained) -> None:
+    """It is shown only if the definition has one."""
     said = explained("run: {batch: {target: 10s}}\n").batches
     assert any("grow or shrink until a batch takes about 10s" in sentence for sentence in said)
     assert not any("grow" in sentence for sentence in explained().batches)
 
 
 @pytest.mark.parametrize(("lanes", "noted"), [(1, False), (2, True)])
-def test_what_is_deduplicated_against_a_table_is_best_in_one_lane(tmp_path: Path, lanes: int, noted: bool) -> None:
-    """Wherever the stage stands."""
+def test_deduplication_against_a_table_is_noted_with_several_lanes(tmp_path: Path, lanes: int, noted: bool) -> None:
+    """The stage is a destination's stage here."""
     stage = Deduplicate(keys=["id"], sequence_by="at", against=PinnedTable(table="main.orders"))
     pipeline = Pipeline(
         name="orders",
@@ -378,8 +382,8 @@ def test_what_is_deduplicated_against_a_table_is_best_in_one_lane(tmp_path: Path
     assert ("deduplicate: it sees one batch at a time" in notes) is noted
 
 
-def test_a_schedule_tells_its_next_three_times(explained: Explained) -> None:
-    """As the clocks of its zone show them, with the hour by which they differ from UTC."""
+def test_a_schedule_shows_its_next_three_times(explained: Explained) -> None:
+    """They are in the schedule's time zone, with the difference to UTC."""
     said = explained('schedule: {cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: none}\n', clock=AT_NOON)
     assert said.schedule == (
         "`wherry schedule` runs it at '30 2 * * *' (Europe/Berlin). A run that is due before another has ended is "
@@ -389,8 +393,8 @@ def test_a_schedule_tells_its_next_three_times(explained: Explained) -> None:
     assert said.next == ("2026-03-28T01:30:00+00:00", "2026-03-29T01:00:00+00:00", "2026-03-30T00:30:00+00:00")
 
 
-def test_a_schedule_that_waits_for_another_pipeline_tells_which(explained: Explained) -> None:
-    """It has no times."""
+def test_a_schedule_after_another_pipeline_names_it(explained: Explained) -> None:
+    """It has no next times."""
     said = explained("schedule: {after: prices, on_overlap: queue, jitter: 30s}\n", clock=AT_NOON)
     assert said.schedule == (
         "`wherry schedule` runs it after each run of prices that succeeded, each up to 30s later. A run that is due "
@@ -400,7 +404,7 @@ def test_a_schedule_that_waits_for_another_pipeline_tells_which(explained: Expla
 
 
 def test_the_next_times_are_printed(explained: Explained) -> None:
-    """And nothing of a schedule where there is none."""
+    """Without a schedule, nothing about it is printed."""
     said = explained("schedule: {every: 6h}\n", clock=AT_NOON)
     assert "Next: Fri 2026-03-27 18:00:00 +0000, Sat 2026-03-28 00:00:00 +0000" in format_explanation(
         said, "orders.yaml"
@@ -408,8 +412,8 @@ def test_the_next_times_are_printed(explained: Explained) -> None:
     assert "schedule" not in format_explanation(explained(), "orders.yaml")
 
 
-def test_an_origin_at_which_there_is_nothing_is_noted(tmp_path: Path) -> None:
-    """Until somebody makes the folder; one that is empty is fine, and what only Spark can see is not looked for."""
+def test_a_missing_folder_of_an_origin_is_noted(tmp_path: Path) -> None:
+    """An empty folder has no note. A folder that only Spark can read is not checked."""
 
     def notes(path: str) -> tuple[str, ...]:
         pipeline = Pipeline(
@@ -425,8 +429,8 @@ def test_an_origin_at_which_there_is_nothing_is_noted(tmp_path: Path) -> None:
     assert notes(f"{landing}/*.csv") == notes("s3a://bucket/landing/*.csv") == ()
 
 
-def test_an_origin_that_may_not_be_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user who is not root meets that where a folder is somebody else's."""
+def test_an_unreadable_origin_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user has no right to read the folder."""
     monkeypatch.setattr("origins.files.listing.os.access", lambda *_: False)
     origin = Files(path=f"{tmp_path}/*.csv", format="csv", schema="id long")
     pipeline = Pipeline(name="orders", origin=origin, destinations=[Delta(table="main.orders")])

@@ -1,4 +1,4 @@
-"""A pipeline that has carried batches, as a run leaves it: a ledger, a table, a DLQ; written without Spark."""
+"""The state that a run leaves: a ledger, a table and a DLQ with processed batches. Written without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.runners.running.letterbox import letters, post
 
 
 def batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, plan: str = "") -> Batch:
-    """A batch of the lane; by default the one behind the one before."""
+    """A batch of the lane. By default it starts where the previous batch ends."""
     begin = (number - 1) * 10 or None
     return Batch(
         pipeline="orders",
@@ -43,7 +43,7 @@ def batch(number: int, *, lane: str = "0", start: Any = None, end: Any = None, p
 
 
 def append(folder: Path, rows: Sequence[int], labels: Sequence[Label] = ()) -> None:
-    """A commit of these ids, with the tag of these labels."""
+    """Append these ids in one commit, with the tag of these labels."""
     properties = CommitProperties(custom_metadata={"userMetadata": make_tag(labels)}) if labels else None
     table = pyarrow.table({"id": pyarrow.array(rows, pyarrow.int64())})
     write_deltalake(folder, table, mode="append", commit_properties=properties)
@@ -51,7 +51,7 @@ def append(folder: Path, rows: Sequence[int], labels: Sequence[Label] = ()) -> N
 
 @dataclass
 class Carried:
-    """One pipeline with a table and a DLQ. Every batch has three rows, of which `nacked` are refused."""
+    """A pipeline with tables and a DLQ. Each batch has three rows, and `nacked` of them are refused."""
 
     folder: Path
     names: Sequence[str] = ("orders",)
@@ -67,17 +67,17 @@ class Carried:
                 append(self.table(name), [])
 
     def table(self, name: str = "orders") -> Path:
-        """Where a destination lies."""
+        """Return the path of a destination's table."""
         return self.folder / name
 
     @property
     def dlq(self) -> Path:
-        """Where the refused rows lie."""
+        """The path of the DLQ."""
         return self.folder / "state" / "dlq"
 
     @property
     def pipeline(self) -> Pipeline:
-        """As it is defined."""
+        """The pipeline's definition."""
         return Pipeline(
             name="orders",
             origin=Memory(name="origin", schema="id long"),
@@ -86,7 +86,7 @@ class Carried:
         )
 
     def opened(self) -> None:
-        """What a run notes of its destinations when it opens them."""
+        """Record what a run records of its destinations when it opens them."""
         known = {
             name: {"place": str(self.table(name)), "id": str(DeltaTable(self.table(name)).metadata().id), "version": 0}
             for name in self.names
@@ -94,20 +94,20 @@ class Carried:
         self.journal.record(Entry(kind="open", body={"pipeline": "orders", "destinations": known}))
 
     def carry(self, *numbers: int, **how: Any) -> None:
-        """Batches as a run carries them: planned, written, settled."""
+        """Process these batches as a run does: plan, write and settle each."""
         for number in numbers:
             self.plan(number, **_only(how, "lane", "start", "end", "plan"))
             self.land(number, **_only(how, "lane", "plan", "nacked", "to"))
             self.settle(number, **_only(how, "lane", "start", "end", "plan", "nacked", "owed"))
 
     def plan(self, number: int, *, destinations: Sequence[str] | None = None, **which: Any) -> None:
-        """Plan it."""
+        """Record the plan of a batch."""
         of = batch(number, **which)
         planned = PlannedBatch(batch=of, destinations=tuple(destinations or self.names), straight=False)
         self.journal.record(Entry(kind="plan", lane=of.lane, plan=of.plan, body=planned.json()))
 
     def land(self, number: int, *, nacked: int = 0, to: Sequence[str] | None = None, **which: Any) -> None:
-        """Write it, and what of it was refused."""
+        """Write a batch's rows, and its refused rows to the DLQ."""
         of = batch(number, **which)
         ids = [number * 10 + place for place in range(nacked + 1, 4)]
         for name in self.names if to is None else to:
@@ -125,7 +125,7 @@ class Carried:
         counts: Mapping[str, Any] | None = None,
         **of: Any,
     ) -> None:
-        """Settle it."""
+        """Record that a batch is settled."""
         which = batch(number, **of)
         decided = Counts(
             read=3, nacked=nacked, branches={name: BranchCounts(expected=3 - nacked) for name in self.names}
@@ -141,22 +141,22 @@ class Carried:
         self.journal.record(Entry(kind="settle", lane=which.lane, plan=which.plan, body=body))
 
     def compacted(self) -> None:
-        """Its entries are put together."""
+        """Compact the ledger's entries."""
         self.journal.compact(every=1)
 
     def codes(self) -> list[tuple[str, str | None, int | None]]:
-        """What an audit finds: the code, the destination, the first batch."""
+        """Audit the pipeline. Return each problem's code, destination and first batch."""
         return [(each.code, each.destination, each.number) for each in self.pipeline.audit().problems]
 
 
 def several(folder: Path, *batches: tuple[str, int]) -> None:
-    """One commit that brings the batches of several lanes."""
+    """Append batches of several lanes in one commit."""
     labels = [Label(batch=batch(number, lane=lane), destination="orders") for lane, number in batches]
     append(folder, [number * 10 + place for _, number in batches for place in (1, 2, 3)], labels)
 
 
 def other(one: Batch) -> Batch:
-    """The same batch under another plan."""
+    """Return the same batch with another plan."""
     return replace(one, plan=uuid.uuid4().hex)
 
 

@@ -1,4 +1,4 @@
-"""The audit as a pure function: whatever was carried balances, and whatever is broken is found, and only that."""
+"""The audit as a pure function. Whole batches balance, and each break is found, without a false finding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMES = ("orders", "copy")
 
 @dataclass
 class World:
-    """What a ledger says and what two destinations and a DLQ show."""
+    """The claims of a ledger, and the content of two destinations and a DLQ."""
 
     settled: list[Settled] = field(default_factory=list)
     brought: dict[str, list[BroughtBatch]] = field(default_factory=lambda: {name: [] for name in NAMES})
@@ -39,7 +39,7 @@ class World:
     said: Mapping[str, Any] = field(default_factory=dict)
 
     def carry(self, lane: str, number: int, *, read: int = 3, nacked: int = 0, filtered: int = 0) -> None:
-        """A batch of the lane, as it should be."""
+        """Add a batch of the lane that is whole at each destination."""
         plan, left = f"{lane}-p{number}", read - nacked - filtered
         branch: BranchBody = {"expected": left, "filtered": filtered, "changed": 0}
         self.settled.append(
@@ -70,7 +70,7 @@ class World:
             self.held.append(HeldLetters(plan=plan, lane=lane, number=number, rows=nacked, distinct=nacked, ids=ids))
 
     def bring(self, name: str, lane: str, number: int, rows: int | None, loss: Loss | None = None) -> None:
-        """A commit of the batch."""
+        """Add the batch's commit to a destination."""
         label: BatchLabel = {
             "pipeline": "orders",
             "lane": lane,
@@ -88,7 +88,7 @@ class World:
         )
 
     def audit(self) -> Audit:
-        """What the audit says."""
+        """Make the audit of this world."""
         state = PipelineState(pipeline="orders", lanes=self.lanes, **self.state)
         accounts = {
             name: DeliveryAccount(
@@ -101,7 +101,7 @@ class World:
         return make_audit(LedgerClaims(state=state, settled=self.settled, **self.said), accounts, names, queue)
 
     def summarise_notes(self) -> list[tuple[str, str | None, str | None, int | None]]:
-        """What it finds."""
+        """Return each problem's code, destination, lane and number."""
         return [(each.code, each.destination, each.lane, each.number) for each in self.audit().problems]
 
 
@@ -110,7 +110,7 @@ sizes = st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(0, 3))
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Some lanes with some batches each, some without rows, some with refused and filtered ones."""
+    """Worlds of some lanes with some batches. Some batches have no rows, and some have refused or filtered rows."""
     world = World()
     for lane in ("0", "1", "dlq/origin")[: draw(st.integers(1, 3))]:
         for number in range(1, draw(st.integers(1, 6)) + 1):
@@ -121,8 +121,8 @@ def worlds(draw: st.DrawFn) -> World:
 
 @settings(max_examples=60)
 @given(worlds())
-def test_what_was_carried_balances(world: World) -> None:
-    """The equation holds for every destination by its own account, from each lane's first batch on."""
+def test_whole_batches_balance(world: World) -> None:
+    """The equation holds for each destination's account, and is proved from each lane's first batch."""
     found = world.audit()
     assert found.balanced
     for each in found.destinations.values():
@@ -146,7 +146,7 @@ def _changed(world: World, name: str, at: int, **what: Any) -> None:
 
 
 def _forgotten(world: World, name: str, at: int) -> None:
-    """A commit of a batch that nobody planned beside it."""
+    """Add a commit of a batch that has no plan, beside a known batch."""
     label: BatchLabel = {**world.brought[name][at].label, "plan": "stranger", "key": f"stranger/{name}"}
     world.brought[name].append(replace(world.brought[name][at], label=label, together=[f"stranger/{name}"]))
 
@@ -154,8 +154,8 @@ def _forgotten(world: World, name: str, at: int) -> None:
 @pytest.mark.parametrize("code", sorted(BREAKS))
 @settings(max_examples=20)
 @given(world=worlds(), data=st.data())
-def test_a_break_is_found_where_it_is_and_nowhere_else(code: str, world: World, data: st.DataObject) -> None:
-    """One batch of one destination; the other destination and all other batches are as they were."""
+def test_a_break_is_the_only_finding_at_its_batch_and_destination(code: str, world: World, data: st.DataObject) -> None:
+    """Only one batch of one destination is broken."""
     name = data.draw(st.sampled_from(NAMES))
     if not world.brought[name]:
         return
@@ -167,8 +167,8 @@ def test_a_break_is_found_where_it_is_and_nowhere_else(code: str, world: World, 
 
 @settings(max_examples=30)
 @given(world=worlds(), data=st.data())
-def test_missing_and_strange_letters_are_found(world: World, data: st.DataObject) -> None:
-    """One batch's refused rows are gone, are there twice, or are nobody's."""
+def test_missing_duplicate_and_stray_dlq_rows_are_found(world: World, data: st.DataObject) -> None:
+    """The refused rows of one batch are missing, are in the DLQ twice, or have an unknown plan."""
     if not world.held:
         return
     at = data.draw(st.integers(0, len(world.held) - 1))
@@ -195,8 +195,8 @@ def world() -> World:
     return made
 
 
-def test_neighbours_with_one_fate_are_one_finding(world: World) -> None:
-    """It says from where to where, and the command that it names takes all of them."""
+def test_adjacent_batches_with_the_same_loss_are_one_finding(world: World) -> None:
+    """The finding has the first and the last batch, and its repair command names both."""
     del world.brought["orders"][1:]
     (problem,) = world.audit().problems
     assert (problem.number, problem.last, len(problem.plans)) == (2, 4, 3)
@@ -204,14 +204,14 @@ def test_neighbours_with_one_fate_are_one_finding(world: World) -> None:
     assert problem.message.endswith("(2 more like it, up to batch 4)")
 
 
-def test_neighbours_with_a_whole_batch_between_are_two(world: World) -> None:
-    """Nothing is said of the one that is whole."""
+def test_lost_batches_with_a_whole_batch_between_them_are_two_findings(world: World) -> None:
+    """No finding includes the whole batch."""
     del world.brought["orders"][3], world.brought["orders"][1]
     assert [(each.number, each.last) for each in world.audit().problems] == [(2, 2), (4, 4)]
 
 
-def test_of_what_is_older_than_the_history_nothing_is_said(world: World) -> None:
-    """It begins at the third batch; what is missing behind that is missing."""
+def test_batches_older_than_the_history_cause_no_finding(world: World) -> None:
+    """The history begins at the third batch. A batch that is missing after that is a finding."""
     del world.brought["orders"][:2]
     world.account = {"since": 7}
     found = world.audit()
@@ -221,16 +221,16 @@ def test_of_what_is_older_than_the_history_nothing_is_said(world: World) -> None
     assert world.summarise_notes() == [("NOT_DELIVERED", "orders", "0", 4)]
 
 
-def test_a_history_that_tells_of_no_batch_proves_nothing(world: World) -> None:
-    """And raises no alarm."""
+def test_a_history_without_batches_proves_nothing(world: World) -> None:
+    """It causes no finding either."""
     world.brought["orders"].clear()
     world.account = {"since": 7}
     found = world.audit()
     assert (found.balanced, found.destinations["orders"].proved_from) == (True, None)
 
 
-def test_a_destination_that_forgets_is_taken_at_the_ledgers_word(world: World) -> None:
-    """And the audit says so."""
+def test_a_destination_without_a_record_counts_as_the_ledger_says(world: World) -> None:
+    """The audit's result states that the destination keeps no record."""
     state = PipelineState(pipeline="orders", lanes=world.lanes)
     names = {name: name for name in NAMES}
     found = make_audit(LedgerClaims(state, world.settled), dict.fromkeys(NAMES), names, DlqContent(held=[]))
@@ -239,8 +239,10 @@ def test_a_destination_that_forgets_is_taken_at_the_ledgers_word(world: World) -
     assert "keeps no record" in found.destinations["copy"].proof
 
 
-def test_rows_that_a_merge_was_given_may_leave_no_trace(world: World) -> None:
-    """One that changes nothing makes no commit, so a batch without one is no finding; one with wrong figures is."""
+def test_a_merge_may_leave_no_commit(world: World) -> None:
+    """A merge that changes nothing makes no commit, so a missing commit is no finding. A commit with wrong counts is a
+    finding.
+    """
     world.account = {"silent": True}
     del world.brought["orders"][1]
     assert world.summarise_notes() == []
@@ -248,8 +250,8 @@ def test_rows_that_a_merge_was_given_may_leave_no_trace(world: World) -> None:
     assert world.summarise_notes() == [("MISCOUNT", "orders", "0", 1)]
 
 
-def test_a_backfill_to_one_destination_is_asked_of_that_one_alone(world: World) -> None:
-    """Also where the ledger was written before what is owed stood in the history."""
+def test_a_backfill_to_one_destination_is_expected_only_there(world: World) -> None:
+    """This is so also for old ledgers, whose history has no `owed`."""
     world.carry("backfill-1/0", 1)
     settled = world.settled[-1]
     world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
@@ -259,16 +261,16 @@ def test_a_backfill_to_one_destination_is_asked_of_that_one_alone(world: World) 
     assert world.summarise_notes() == []
 
 
-def test_a_destination_that_was_waived_is_not_asked(world: World) -> None:
-    """Rows were decided for it, and then nobody was to bring them."""
+def test_a_waived_destination_is_not_expected_to_have_the_batch(world: World) -> None:
+    """The batch has rows for the destination, but was settled without it."""
     settled = world.settled[3]
     world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}})
     world.brought["copy"].pop()
     assert world.summarise_notes() == []
 
 
-def test_a_part_of_a_batch_beside_the_whole_of_it_is_twice(world: World) -> None:
-    """Somebody put a batch back of which a part was left."""
+def test_part_of_a_batch_beside_the_whole_batch_is_twice(world: World) -> None:
+    """Part of a lost batch was left in the table, and then the batch was written again."""
     world.bring("orders", "0", 2, 3, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     assert world.summarise_notes() == [("TWICE", "orders", "0", 2)]
     _changed(world, "orders", 4, loss=Loss(code="ROWS_GONE", reason="x", version=9, whole=True))
@@ -276,7 +278,7 @@ def test_a_part_of_a_batch_beside_the_whole_of_it_is_twice(world: World) -> None
 
 
 def test_a_commit_of_several_batches_has_the_rows_of_all(world: World) -> None:
-    """By their sum; one that is another is a finding of each."""
+    """The sum of the batches is compared with the commit. A wrong sum is a finding of each batch."""
     world.carry("1", 1)
     first, second = world.brought["orders"][0], world.brought["orders"].pop()
     together = [first.key, second.key]
@@ -289,7 +291,7 @@ def test_a_commit_of_several_batches_has_the_rows_of_all(world: World) -> None:
 
 
 def _uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
-    """What the next run settles of a batch that it found in a commit of several and could not count."""
+    """Change a batch as the next run settles it if a commit of several batches has it, so that its rows are unknown."""
     at = next(at for at, each in enumerate(world.settled) if (each.lane, each.number) == (lane, number))
     settled = world.settled[at]
     branches: dict[str, BranchBody] = {
@@ -300,7 +302,7 @@ def _uncounted(world: World, lane: str, number: int, **counts: Any) -> None:
 
 
 def _shared(world: World, rows: int) -> None:
-    """The first batches of lanes 0 and 1 are one commit of so many rows."""
+    """Put the first batches of lanes 0 and 1 into one commit with `rows` rows."""
     world.carry("1", 1)
     first, second = world.brought["orders"][0], world.brought["orders"].pop()
     together = [first.key, second.key]
@@ -308,8 +310,8 @@ def _shared(world: World, rows: int) -> None:
     world.brought["orders"].append(replace(second, rows=rows, listed=rows, together=together))
 
 
-def test_a_commit_proves_batches_that_were_not_counted_if_it_has_all_rows_that_were_read(world: World) -> None:
-    """The audit gives each batch the rows that were read of it, and the equation holds."""
+def test_a_commit_with_all_read_rows_proves_its_uncounted_batches(world: World) -> None:
+    """The audit counts the read rows of each batch as delivered, and the equation holds."""
     _shared(world, rows=6)
     _uncounted(world, "0", 1)
     _uncounted(world, "1", 1)
@@ -318,8 +320,8 @@ def test_a_commit_proves_batches_that_were_not_counted_if_it_has_all_rows_that_w
 
 
 @pytest.mark.parametrize("rows", [5, 7])
-def test_batches_that_were_not_counted_are_named_if_their_commit_has_other_rows(world: World, rows: int) -> None:
-    """Rows may have been filtered, added or lost, so only the batch of which the ledger has figures is proved."""
+def test_uncounted_batches_are_named_if_their_commit_has_other_rows(world: World, rows: int) -> None:
+    """Rows may have been filtered, added or lost. So only the batch that the ledger has counts of is proved."""
     _shared(world, rows=rows)
     _uncounted(world, "1", 1)
     assert world.summarise_notes() == [("NOT_PROVED", "orders", "1", 1)]
@@ -327,21 +329,21 @@ def test_batches_that_were_not_counted_are_named_if_their_commit_has_other_rows(
 
 
 def test_a_batch_whose_read_rows_were_never_counted_is_not_proved(world: World) -> None:
-    """Its file was gone, so the ledger has the delivered rows in the place of those that were read."""
+    """The batch's file was gone, so the ledger has delivered rows in place of the read rows."""
     _uncounted(world, "0", 2, delivered={"orders": 3, "copy": 3})
     assert world.summarise_notes() == [("NOT_PROVED", "copy", "0", 2), ("NOT_PROVED", "orders", "0", 2)]
 
 
-def test_a_batch_that_neither_ledger_nor_history_counts_is_not_proved(world: World) -> None:
-    """The history begins behind it."""
+def test_a_batch_counted_in_neither_ledger_nor_history_is_not_proved(world: World) -> None:
+    """The history begins after the batch."""
     _uncounted(world, "0", 1)
     del world.brought["orders"][0]
     world.account = {"since": 7}
     assert world.summarise_notes() == [("NOT_PROVED", "orders", "0", 1)]
 
 
-def test_rows_that_were_carried_again_count_once(world: World) -> None:
-    """One destination lost a batch and has it from a backfill; the equation holds for each by its own batches."""
+def test_rows_that_a_backfill_delivered_again_count_once(world: World) -> None:
+    """One destination lost a batch, and a backfill delivered it. The equation holds for each destination's batches."""
     world.carry("backfill-1/0", 2)
     settled = replace(world.settled[-1], at="2026-01-02")
     world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
@@ -357,8 +359,8 @@ def test_rows_that_were_carried_again_count_once(world: World) -> None:
 
 @settings(max_examples=60)
 @given(world=worlds(), data=st.data())
-def test_it_balances_only_where_the_equation_holds(world: World, data: st.DataObject) -> None:
-    """Whatever figures of a batch the ledger lacks or has wrong."""
+def test_an_audit_balances_only_if_the_equation_holds(world: World, data: st.DataObject) -> None:
+    """One batch of the ledger has missing or wrong counts."""
     at = data.draw(st.integers(0, len(world.settled) - 1))
     settled = world.settled[at]
     wrong: Any = data.draw(
@@ -380,8 +382,8 @@ def test_it_balances_only_where_the_equation_holds(world: World, data: st.DataOb
     assert holds or not found.balanced
 
 
-def test_what_came_before_does_not_stand_for_a_backfill(world: World) -> None:
-    """The same rows were there before it, and its own are gone: they were wanted once more."""
+def test_an_earlier_batch_does_not_replace_a_backfill(world: World) -> None:
+    """The backfill's rows are missing, and an earlier batch with the same rows is no substitute."""
     world.carry("backfill-1/0", 1)
     world.settled[-1] = replace(world.settled[-1], at="2026-01-02")
     world.brought["orders"].pop()
@@ -391,8 +393,8 @@ def test_what_came_before_does_not_stand_for_a_backfill(world: World) -> None:
     assert world.summarise_notes() == []
 
 
-def test_what_was_owed_is_expected_once_it_was_settled(world: World) -> None:
-    """The ledger noted it as owed when the offset was published."""
+def test_an_owed_batch_is_expected_once_it_is_settled(world: World) -> None:
+    """The ledger recorded the batch as owed when its offset was published."""
     settled = world.settled[3]
     world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
     assert world.summarise_notes() == []
@@ -400,8 +402,8 @@ def test_what_was_owed_is_expected_once_it_was_settled(world: World) -> None:
     assert world.summarise_notes() == [("NOT_DELIVERED", "copy", "0", 4)]
 
 
-def test_an_owed_batch_that_is_on_its_way_is_said_once(world: World) -> None:
-    """As owed, unless a run is at it."""
+def test_an_owed_batch_that_is_open_is_one_finding(world: World) -> None:
+    """The finding is OWED. There is none while a run is active."""
     settled = world.settled[3]
     world.settled[3] = replace(settled, counts={**settled.counts, "delivered": {"orders": 3}, "owed": ["copy"]})
     world.brought["copy"].pop()
@@ -412,22 +414,22 @@ def test_an_owed_batch_that_is_on_its_way_is_said_once(world: World) -> None:
     assert world.summarise_notes() == []
 
 
-def test_what_landed_while_the_audit_looked_is_no_stranger(world: World) -> None:
-    """The ledger knew it a moment later."""
+def test_a_batch_that_is_planned_during_the_audit_is_no_finding(world: World) -> None:
+    """The table has the batch, and the ledger has its plan a moment later."""
     world.bring("orders", "0", 9, 3)
     assert world.summarise_notes() == [("NOT_COMMITTED", "orders", "0", 9)]
     world.said = {"later": frozenset({"0-p9"})}
     assert world.summarise_notes() == []
 
 
-def test_a_stranger_whose_rows_are_gone_is_none(world: World) -> None:
-    """Somebody took them out already."""
+def test_an_unknown_batch_whose_rows_are_gone_is_no_finding(world: World) -> None:
+    """A restore has already removed the rows."""
     world.bring("orders", "0", 9, 3, loss=Loss(code="RESTORED", reason="x", whole=True))
     assert world.summarise_notes() == []
 
 
-def test_another_table_is_one_finding(world: World) -> None:
-    """And not one for each batch that it lacks."""
+def test_a_replaced_table_is_one_finding(world: World) -> None:
+    """The batches that the new table lacks are no further findings."""
     world.brought["orders"].clear()
     known = {"orders": {"place": "orders", "id": "first", "version": 0}}
     world.state = {"opened": {"destinations": known}}
@@ -435,14 +437,14 @@ def test_another_table_is_one_finding(world: World) -> None:
     assert world.summarise_notes() == [("REPLACED", "orders", None, None)]
 
 
-def test_a_place_that_is_gone_is_one_finding(world: World) -> None:
-    """For each destination that is gone."""
+def test_a_missing_place_is_one_finding(world: World) -> None:
+    """Each destination that is gone is one finding."""
     world.account = {"there": False}
     assert world.summarise_notes() == [("TABLE_GONE", "copy", None, None), ("TABLE_GONE", "orders", None, None)]
 
 
-def test_what_the_ledger_itself_could_not_balance_stays_a_finding(world: World) -> None:
-    """Until somebody accepts it."""
+def test_a_batch_that_the_ledger_could_not_balance_stays_a_finding(world: World) -> None:
+    """The finding lasts until a user accepts it."""
     settled = world.settled[0]
     world.settled[0] = replace(settled, counts={**settled.counts, "balanced": False})
     (problem,) = world.audit().problems
@@ -451,8 +453,8 @@ def test_what_the_ledger_itself_could_not_balance_stays_a_finding(world: World) 
     assert (world.summarise_notes(), [each.code for each in world.audit().accepted]) == ([], ["UNBALANCED"])
 
 
-def test_what_is_accepted_stays_so_when_more_is_lost(world: World) -> None:
-    """It is kept batch by batch, and the next batch is a finding of its own."""
+def test_an_accepted_loss_stays_accepted_when_more_is_lost(world: World) -> None:
+    """Each batch is accepted separately, so a loss of the next batch is a new finding."""
     _changed(world, "orders", 1, loss=Loss(code="ROWS_GONE", reason="x", version=9))
     (problem,) = world.audit().problems
     world.state = {"accepted": frozenset(problem.members)}
@@ -460,8 +462,10 @@ def test_what_is_accepted_stays_so_when_more_is_lost(world: World) -> None:
     assert world.summarise_notes() == [("ROWS_GONE", "orders", "0", 3)]
 
 
-def test_a_part_that_two_batches_carried(world: World) -> None:
-    """Of an origin that names its parts, files for example; not one that was rewound in between."""
+def test_a_part_in_two_batches_is_an_overlap(world: World) -> None:
+    """This applies to origins that name their parts, for example files. It does not apply if the offset was rewound in
+    between.
+    """
     for at in (0, 2):
         world.settled[at] = replace(world.settled[at], span={**world.settled[at].span, "parts": [["a.json", 1, 2]]})
     assert world.summarise_notes() == []
@@ -471,8 +475,8 @@ def test_a_part_that_two_batches_carried(world: World) -> None:
     assert world.summarise_notes() == []
 
 
-def test_a_file_that_changed_after_it_was_carried(world: World) -> None:
-    """It is a finding of the batch that carried it, unless that one was rewound."""
+def test_a_file_that_changed_after_it_was_processed_is_found(world: World) -> None:
+    """The finding names the batch that processed the file. A rewound batch has no such finding."""
     world.settled[2] = replace(world.settled[2], span={**world.settled[2].span, "parts": [["a.json", 1, 2]]})
     world.said = {"whole": frozenset({"0"}), "changed": {"0": {"a.json": "it had 1 bytes and now has 2"}}}
     (problem,) = world.audit().problems
@@ -488,8 +492,8 @@ def test_a_file_that_changed_after_it_was_carried(world: World) -> None:
     assert world.summarise_notes() == []
 
 
-def test_an_offset_that_is_not_where_the_last_batch_ended(world: World) -> None:
-    """Somebody wrote in the ledger; or set it, which is no finding."""
+def test_an_offset_away_from_the_end_of_the_last_batch_is_a_gap(world: World) -> None:
+    """The ledger was edited. An offset that a command set is no finding."""
     world.lanes["0"] = replace(world.lanes["0"], offset=99)
     assert world.summarise_notes() == [("GAP", None, "0", 4)]
     (problem,) = world.audit().problems
@@ -502,12 +506,12 @@ def test_an_offset_that_is_not_where_the_last_batch_ended(world: World) -> None:
 
 
 def _broken(change: Callable[[World, str, int], object], world: World) -> None:
-    """The second batch of a destination is broken in this way."""
+    """Break the second batch of a destination in this way."""
     change(world, "orders", 1)
 
 
 def _worlds_of_every_kind() -> Iterator[World]:
-    """Of each kind of thing that can be wrong, one."""
+    """Yield one world for each kind of problem."""
     changes: list[Callable[[World], object]] = [
         *(functools.partial(_broken, change) for change in BREAKS.values()),
         lambda world: _changed(world, "orders", 1, loss=Loss(code="RESTORED", reason="x", version=9, whole=True)),
@@ -528,7 +532,7 @@ def _worlds_of_every_kind() -> Iterator[World]:
         yield made
 
 
-def test_what_a_finding_says_to_type_can_be_typed() -> None:
+def test_the_commands_in_a_finding_can_be_typed() -> None:
     """Each command parses with its options and values."""
     found = [finding for world in _worlds_of_every_kind() for finding in world.audit().problems]
     codes = {finding.code for finding in found}
@@ -539,15 +543,17 @@ def test_what_a_finding_says_to_type_can_be_typed() -> None:
         parse(each)
 
 
-def test_a_finding_has_a_code_that_is_explained() -> None:
-    """None other can be made."""
+def test_a_finding_has_an_explained_code() -> None:
+    """A finding with any other code cannot be made."""
     with pytest.raises(ValueError, match="got 'ODD'"):
         Finding(code="ODD", message="", repair="")
     assert "ODD" not in FOUND
 
 
-def test_rows_that_are_gone_as_a_whole_can_be_put_back_and_others_cannot(world: World) -> None:
-    """A part that is left would come twice; and what only merges or replaces cannot say where it would belong."""
+def test_only_rows_that_are_wholly_gone_can_be_put_back(world: World) -> None:
+    """If part of the batch is left, that part would be written twice. A destination that merges or replaces rows cannot
+    put them back.
+    """
     whole: Sequence[tuple[bool, bool, str]] = [(True, True, "put_back"), (False, True, ""), (True, False, "")]
     for lost, mends, remedy in whole:
         world.account = {"mends": mends}

@@ -1,4 +1,4 @@
-"""Each kind of break is made by hand, the ledger untouched, and an audit finds it; without Spark."""
+"""Each test breaks a table or the DLQ by hand, and an audit finds the break. Without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.runners.running.letterbox import letters, post
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three batches, of which the second refused a row."""
+    """Three batches. The second has a refused row."""
     made = Carried(tmp_path_factory.mktemp("whole"))
     made.opened()
     made.carry(1)
@@ -38,26 +38,26 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def carried(whole: Path, tmp_path: Path) -> Carried:
-    """The same, to be broken."""
+    """A copy of `whole` that a test can break."""
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     return Carried(tmp_path)
 
 
 def the(found: Audit) -> dict[str, object]:
-    """The only problem, as a program gets it."""
+    """Return the only problem as JSON."""
     (problem,) = found.json()["problems"]
     return dict(problem)
 
 
 def file_of(table: Path, version: int) -> Path:
-    """The file that a version added."""
+    """Return the path of the file that a version added."""
     actions = (table / "_delta_log" / f"{version:020}.json").read_text().splitlines()
     (added,) = [action["add"]["path"] for action in map(json.loads, actions) if "add" in action]
     return table / str(added)
 
 
-def test_what_is_whole_balances(carried: Carried) -> None:
-    """The equation holds by the table's own figures, and is proved from the first batch on."""
+def test_whole_batches_balance(carried: Carried) -> None:
+    """The equation holds with the table's counts, and is proved from the first batch."""
     found = carried.pipeline.audit().json()
     assert (found["balanced"], found["read"], found["filtered"], found["nacked"]) == (True, 9, 0, 1)
     assert found["destinations"]["orders"]["delivered"] == 8
@@ -66,8 +66,8 @@ def test_what_is_whole_balances(carried: Carried) -> None:
     assert found["dlq"] == {"refused": 1, "decided": 0, "rows": 1, "fallback": 0}
 
 
-def test_it_balances_when_the_entries_were_put_together(carried: Carried) -> None:
-    """What is in the history counts like what is in the ledger."""
+def test_an_audit_balances_after_the_entries_were_compacted(carried: Carried) -> None:
+    """Batches in the compacted history count like batches in the ledger."""
     carried.compacted()
     carried.carry(4)
     found = carried.pipeline.audit()
@@ -89,7 +89,7 @@ def test_it_balances_when_the_entries_were_put_together(carried: Carried) -> Non
 def test_a_fallback_that_cannot_be_read_is_a_finding(
     carried: Carried, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
-    """An error of Spark does not show the values of rows there."""
+    """The message of a Spark error is shown without the values of rows."""
 
     def fail(pipeline: PipelineSpec) -> NoReturn:
         raise error
@@ -106,8 +106,8 @@ def test_a_fallback_that_cannot_be_read_is_a_finding(
     assert "anna" not in problem.message
 
 
-def test_committed_but_not_delivered(carried: Carried) -> None:
-    """The ledger has a batch that never reached the table."""
+def test_a_settled_batch_that_never_reached_the_table_is_found(carried: Carried) -> None:
+    """The finding names the backfill that delivers the batch."""
     carried.plan(4)
     carried.settle(4)
     problem = the(carried.pipeline.audit())
@@ -122,16 +122,16 @@ def test_committed_but_not_delivered(carried: Carried) -> None:
     assert carried.pipeline.audit().destinations["orders"].delivered == 8
 
 
-def test_delivered_but_not_committed(carried: Carried) -> None:
-    """The table has a batch of ours of which the ledger knows nothing."""
+def test_a_batch_without_a_ledger_entry_is_found(carried: Carried) -> None:
+    """The table has a batch of this pipeline that the ledger does not know."""
     append(carried.table(), [1, 2], [Label(batch=batch(9), destination="orders")])
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["version"]) == ("NOT_COMMITTED", 9, 4)
     assert "2 rows of it are here (version 4)" in str(problem["message"])
 
 
-def test_a_batch_that_landed_before_its_run_died_is_finished_by_the_next(carried: Carried) -> None:
-    """It is open, and the table has it; `repair` finishes it as well."""
+def test_a_written_but_unsettled_batch_is_found(carried: Carried) -> None:
+    """The batch is open and the table has it. The next run settles it, and so does `repair`."""
     carried.plan(4)
     carried.land(4)
     problem = the(carried.pipeline.audit())
@@ -139,14 +139,14 @@ def test_a_batch_that_landed_before_its_run_died_is_finished_by_the_next(carried
 
 
 def beside_ours(carried: Carried) -> DeltaTable:
-    """The table, in which a stranger's three rows stand in one file with all of ours."""
+    """Return the table after a compaction put three rows of another writer into one file with all rows of the pipeline."""
     append(carried.table(), [901, 902, 903])
     DeltaTable(carried.table()).optimize.compact()
     return DeltaTable(carried.table())
 
 
-def test_a_stranger_who_changes_his_own_rows_beside_ours_takes_nothing_away(carried: Carried) -> None:
-    """The file is written anew each time, and the rows of ours are found in it."""
+def test_another_writer_may_change_rows_in_the_same_file(carried: Carried) -> None:
+    """Each change writes the file again. The audit finds the pipeline's rows in the new file."""
     table = beside_ours(carried)
     table.update({"id": "id + 50"}, predicate="id > 900")
     table.delete("id = 952")
@@ -156,8 +156,8 @@ def test_a_stranger_who_changes_his_own_rows_beside_ours_takes_nothing_away(carr
     assert (problem["code"], problem["number"]) == ("ROWS_GONE", 1)
 
 
-def test_where_the_files_are_gone_a_strangers_change_leaves_a_doubt(carried: Carried) -> None:
-    """It says since which version, and is no loss; who has looked accepts it."""
+def test_another_writers_change_is_a_doubt_if_the_old_file_is_gone(carried: Carried) -> None:
+    """The finding names the version since which nothing can be checked. It is no loss, and a user can accept it."""
     table = beside_ours(carried)
     (before,) = table.file_uris()
     table.update({"id": "id + 50"}, predicate="id > 900")
@@ -168,8 +168,8 @@ def test_where_the_files_are_gone_a_strangers_change_leaves_a_doubt(carried: Car
     assert "Wherry cannot check since version" in found.problems[0].message
 
 
-def test_a_renamed_destination_is_asked_for_what_it_had_under_its_old_name(carried: Carried) -> None:
-    """Its history carries over: what was delivered counts, and what is gone is found."""
+def test_a_renamed_destination_keeps_the_history_of_its_old_name(carried: Carried) -> None:
+    """Rows delivered under the old name count, and lost rows are found."""
     sales = Delta(path=str(carried.table()), name="sales", was="orders")
     renamed = replace(carried.pipeline, destinations=[sales])
     found = renamed.audit()
@@ -180,15 +180,15 @@ def test_a_renamed_destination_is_asked_for_what_it_had_under_its_old_name(carri
     ]
 
 
-def test_a_batch_that_is_open_and_has_not_landed_is_no_problem(carried: Carried) -> None:
-    """It is said to be open."""
+def test_an_open_batch_that_was_not_written_is_no_problem(carried: Carried) -> None:
+    """The audit lists the batch as open."""
     carried.plan(4)
     found = carried.pipeline.audit()
     assert (found.balanced, [each["number"] for each in found.open]) == (True, [4])
 
 
 def test_an_owed_batch_is_a_problem_until_its_destination_has_it(tmp_path: Path) -> None:
-    """Though its offset is committed."""
+    """It is a problem although its offset is committed."""
     two = Carried(tmp_path, names=("orders", "copy"))
     two.carry(1, to=["orders"], owed=["copy"])
     found = two.pipeline.audit()
@@ -201,8 +201,8 @@ def test_an_owed_batch_is_a_problem_until_its_destination_has_it(tmp_path: Path)
     assert two.pipeline.audit().balanced
 
 
-def test_rows_that_were_deleted(carried: Carried) -> None:
-    """Of two batches by one statement: both are named, with the version that did it."""
+def test_deleted_rows_are_found(carried: Carried) -> None:
+    """One statement deleted rows of two batches. Both are named, with the statement's version."""
     DeltaTable(carried.table()).delete("id in (11, 12, 13, 31)")
     found = carried.pipeline.audit()
     assert [(each.code, each.number, each.version, each.remedy) for each in found.problems] == [
@@ -214,23 +214,25 @@ def test_rows_that_were_deleted(carried: Carried) -> None:
     assert "some of the 3 rows written in version 3 are missing" in found.problems[1].message
 
 
-def test_rows_that_were_changed_in_place(carried: Carried) -> None:
-    """An UPDATE is nobody's delivery."""
+def test_rows_that_were_updated_are_found(carried: Carried) -> None:
+    """An UPDATE is not a delivery."""
     DeltaTable(carried.table()).update({"id": "99"}, predicate="id = 22")
     assert [(each.code, each.number, each.version) for each in carried.pipeline.audit().problems] == [
         ("ROWS_GONE", 2, 4)
     ]
 
 
-def test_a_table_that_was_overwritten(carried: Carried) -> None:
-    """By somebody else: all batches before it are gone, and are one finding."""
+def test_an_overwritten_table_is_found(carried: Carried) -> None:
+    """Another writer replaced all rows, so all earlier batches are gone. They are one finding."""
     write_deltalake(carried.table(), pyarrow.table({"id": pyarrow.array([1], pyarrow.int64())}), mode="overwrite")
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("ROWS_GONE", 1, 3, 4)
 
 
-def test_a_table_that_was_restored(carried: Carried) -> None:
-    """To the version before the last two batches; restored once more, all is well again."""
+def test_a_restored_table_is_found(carried: Carried) -> None:
+    """The table is restored to the version before the last two batches. A restore of the newest version removes the
+    finding.
+    """
     DeltaTable(carried.table()).restore(1)
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["last"], problem["version"]) == ("RESTORED", 2, 3, 4)
@@ -238,8 +240,8 @@ def test_a_table_that_was_restored(carried: Carried) -> None:
     assert carried.codes() == []
 
 
-def test_a_table_that_was_replaced(carried: Carried) -> None:
-    """By another one at the same place, even with the same rows."""
+def test_a_replaced_table_is_found(carried: Carried) -> None:
+    """Another table at the same place is found, even if it has the same rows."""
     shutil.rmtree(carried.table())
     append(carried.table(), [11, 12, 13])
     problem = the(carried.pipeline.audit())
@@ -247,24 +249,24 @@ def test_a_table_that_was_replaced(carried: Carried) -> None:
     assert "was replaced after the last run" in str(problem["message"])
 
 
-def test_a_table_that_is_gone(carried: Carried) -> None:
-    """One finding for all its batches."""
+def test_a_missing_table_is_found(carried: Carried) -> None:
+    """All its batches are one finding."""
     shutil.rmtree(carried.table())
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["destination"]) == ("TABLE_GONE", "orders")
     assert "3 batches" in str(problem["message"])
 
 
-def test_a_vacuum_of_what_is_not_needed_is_no_loss(carried: Carried) -> None:
-    """Small files were put together, the old ones are gone, and each batch is still whole."""
+def test_a_vacuum_of_unused_files_is_no_loss(carried: Carried) -> None:
+    """Small files were compacted and the old files deleted. Each batch is still whole."""
     DeltaTable(carried.table()).optimize.compact()
     DeltaTable(carried.table()).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     assert not file_of(carried.table(), 1).exists()
     assert carried.codes() == []
 
 
-def test_a_file_that_a_vacuum_took_and_the_table_needs(carried: Carried) -> None:
-    """Restored to before a deletion whose file was swept already: the table names what is gone."""
+def test_a_needed_file_that_a_vacuum_deleted_is_found(carried: Carried) -> None:
+    """The table is restored to the version before a deletion, but a vacuum had deleted that version's file."""
     DeltaTable(carried.table()).delete("id < 20")
     file = file_of(carried.table(), 1)
     kept = file.read_bytes()
@@ -276,8 +278,8 @@ def test_a_file_that_a_vacuum_took_and_the_table_needs(carried: Carried) -> None
     file.write_bytes(kept)
 
 
-def test_a_file_that_was_taken_away(carried: Carried) -> None:
-    """The table names it, and it is gone."""
+def test_a_deleted_file_is_found(carried: Carried) -> None:
+    """The table's log still lists the file."""
     file_of(carried.table(), 2).unlink()
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"]) == ("FILE_GONE", 2)
@@ -291,8 +293,8 @@ def test_a_file_that_was_taken_away(carried: Carried) -> None:
         ([77, 78], "the least value of column id is 77 instead of 22"),
     ],
 )
-def test_a_file_that_was_replaced(carried: Carried, ids: list[int], said: str) -> None:
-    """By another one, though it has as many bytes and as many rows."""
+def test_a_replaced_file_is_found(carried: Carried, ids: list[int], said: str) -> None:
+    """The new file has another size or other values. The size and the values are both checked."""
     file = file_of(carried.table(), 2)
     written = carried.folder / "made"
     append(written, ids)
@@ -302,16 +304,16 @@ def test_a_file_that_was_replaced(carried: Carried, ids: list[int], said: str) -
     assert said in str(problem["message"])
 
 
-def test_a_file_that_was_cut_off(carried: Carried) -> None:
-    """It is no whole file any more."""
+def test_a_damaged_file_is_found(carried: Carried) -> None:
+    """The file no longer ends with a parquet footer."""
     file = file_of(carried.table(), 2)
     whole = file.read_bytes()
     file.write_bytes(whole[:-8] + bytes(8))
     assert "not a whole parquet file" in str(the(carried.pipeline.audit())["message"])
 
 
-def test_a_batch_that_is_there_twice(carried: Carried) -> None:
-    """Two commits carry its tag, and neither was taken back."""
+def test_a_batch_written_twice_is_found(carried: Carried) -> None:
+    """Two commits have its tag. A restore that removes the second also removes the finding."""
     append(carried.table(), [31, 32, 33], [Label(batch=batch(3), destination="orders")])
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["version"]) == ("TWICE", 3, 4)
@@ -319,8 +321,8 @@ def test_a_batch_that_is_there_twice(carried: Carried) -> None:
     assert carried.codes() == []
 
 
-def test_a_commit_that_was_edited(carried: Carried) -> None:
-    """Its own figure is not what its files have."""
+def test_an_edited_commit_is_found(carried: Carried) -> None:
+    """The commit's count of rows differs from the rows in its files."""
     log = carried.table() / "_delta_log" / f"{1:020}.json"
     log.write_text(log.read_text().replace('"num_added_rows":3', '"num_added_rows":4'))
     problem = the(carried.pipeline.audit())
@@ -328,16 +330,16 @@ def test_a_commit_that_was_edited(carried: Carried) -> None:
     assert "counts 4 rows, but its files have 3" in str(problem["message"])
 
 
-def test_a_commit_with_other_rows_than_were_settled(carried: Carried) -> None:
-    """The ledger says three, the commit has two."""
+def test_a_commit_with_fewer_rows_than_were_settled_is_found(carried: Carried) -> None:
+    """The ledger counts three rows, and the commit has two."""
     carried.plan(4)
     append(carried.table(), [41, 42], [Label(batch=batch(4), destination="orders")])
     carried.settle(4)
     assert "counts 3 rows as delivered, but its commit has 2" in str(the(carried.pipeline.audit())["message"])
 
 
-def test_a_commit_that_brought_several_lanes(carried: Carried) -> None:
-    """Each batch is proved by their sum, and a sum that is another one is found."""
+def test_a_commit_of_several_lanes_proves_each_batch(carried: Carried) -> None:
+    """Their sum proves each batch, and a wrong sum is found."""
     for lane in ("1", "2"):
         carried.plan(1, lane=lane)
     several(carried.table(), ("1", 1), ("2", 1))
@@ -350,21 +352,21 @@ def test_a_commit_that_brought_several_lanes(carried: Carried) -> None:
     assert {code for code, _, _ in carried.codes()} == {"MISCOUNT"}
 
 
-def test_a_log_with_a_hole(carried: Carried) -> None:
-    """A version in the middle is missing."""
+def test_a_missing_version_in_the_log_is_found(carried: Carried) -> None:
+    """A version between two others is missing."""
     (carried.table() / "_delta_log" / f"{2:020}.json").unlink()
     assert ("LOG_BROKEN", "orders", None) in carried.codes()
 
 
-def test_a_log_that_cannot_be_read(carried: Carried) -> None:
-    """A version was cut off."""
+def test_a_log_that_cannot_be_read_is_found(carried: Carried) -> None:
+    """A version's file was truncated."""
     log = carried.table() / "_delta_log" / f"{2:020}.json"
     log.write_text(log.read_text()[:30])
     assert ("LOG_BROKEN", "orders", None) in carried.codes()
 
 
-def test_a_history_that_was_cleaned_proves_from_the_oldest_batch_on_of_which_it_tells(carried: Carried) -> None:
-    """What came before is neither proved nor doubted; what comes after is."""
+def test_a_cleaned_history_proves_from_its_oldest_batch(carried: Carried) -> None:
+    """Earlier batches are neither proved nor doubted. Later batches are checked."""
     DeltaTable(carried.table()).create_checkpoint()
     for version in (0, 1):
         (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
@@ -376,8 +378,8 @@ def test_a_history_that_was_cleaned_proves_from_the_oldest_batch_on_of_which_it_
     assert carried.codes() == [("NOT_DELIVERED", "orders", 4)]
 
 
-def test_a_file_from_before_the_history_that_is_gone(carried: Carried) -> None:
-    """Whose it was cannot be told any more; that it is gone can."""
+def test_a_missing_file_from_before_the_history_is_found(carried: Carried) -> None:
+    """The finding names no batch, since the history no longer shows which batch wrote the file."""
     first = file_of(carried.table(), 1)
     DeltaTable(carried.table()).create_checkpoint()
     for version in (0, 1):
@@ -386,8 +388,8 @@ def test_a_file_from_before_the_history_that_is_gone(carried: Carried) -> None:
     assert carried.codes() == [("FILE_GONE", "orders", None)]
 
 
-def test_rows_deleted_from_before_the_history(carried: Carried) -> None:
-    """Whose they were cannot be told any more; that they are gone can."""
+def test_deleted_rows_from_before_the_history_are_found(carried: Carried) -> None:
+    """The finding names no batch, since the history no longer shows which batch wrote the rows."""
     DeltaTable(carried.table()).create_checkpoint()
     for version in (0, 1):
         (carried.table() / "_delta_log" / f"{version:020}.json").unlink()
@@ -395,20 +397,20 @@ def test_rows_deleted_from_before_the_history(carried: Carried) -> None:
     assert carried.codes() == [("ROWS_GONE", "orders", None)]
 
 
-def test_a_gap_between_two_spans(carried: Carried) -> None:
-    """A batch begins behind where the one before it ended."""
+def test_a_gap_between_two_spans_is_found(carried: Carried) -> None:
+    """A batch begins after the end of the previous batch."""
     carried.carry(5, start=40, end=50)
     assert carried.codes() == [("GAP", None, 5)]
 
 
-def test_spans_that_overlap(carried: Carried) -> None:
-    """A batch begins where an earlier one had begun."""
+def test_overlapping_spans_are_found(carried: Carried) -> None:
+    """A batch begins where an earlier batch began."""
     carried.carry(4, start=10, end=40)
     assert carried.codes() == [("OVERLAP", None, 4)]
 
 
 def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
-    """Somebody set it, and said why; also when the entries were put together."""
+    """A command set the offset and recorded a reason. This holds also after the entries are compacted."""
     from runners.model.entry import Entry
 
     carried.journal.record(Entry(kind="set", body={"lanes": {"0": {"offset": 40}}, "reason": "skipped"}))
@@ -418,8 +420,8 @@ def test_an_offset_that_was_set_is_no_gap(carried: Carried) -> None:
     assert carried.codes() == []
 
 
-def test_what_was_rewound_and_carried_again_is_whole(carried: Carried) -> None:
-    """The batches that do not count any more are neither counted nor missed, though the ledger still knows them."""
+def test_rewound_and_repeated_batches_are_whole(carried: Carried) -> None:
+    """The rewound batches are neither counted nor missed, though the ledger still has them."""
     from runners.model.entry import Entry
 
     body = {"lanes": {"0": {"offset": 10}}, "forgotten": [["0", 2, 3]], "reason": "again"}
@@ -431,67 +433,69 @@ def test_what_was_rewound_and_carried_again_is_whole(carried: Carried) -> None:
     assert carried.codes() == []
 
 
-def test_refused_rows_that_are_missing(carried: Carried) -> None:
-    """The queue lost them, and nobody had decided anything."""
+def test_missing_refused_rows_are_found(carried: Carried) -> None:
+    """The DLQ lost rows that were neither replayed nor discarded."""
     DeltaTable(carried.dlq).delete("number = 2")
     problem = the(carried.pipeline.audit())
     assert (problem["code"], problem["number"], problem["destination"]) == ("DLQ_MISSING", 2, "dlq")
     assert "1 of 1 refused rows are missing" in str(problem["message"])
 
 
-def test_a_queue_that_is_gone(carried: Carried) -> None:
-    """One finding for all batches."""
+def test_a_missing_dlq_is_found(carried: Carried) -> None:
+    """All batches are one finding."""
     shutil.rmtree(carried.dlq)
     assert carried.codes() == [("DLQ_GONE", "dlq", None)]
 
 
-def test_refused_rows_without_their_batch(carried: Carried) -> None:
-    """A batch of ours of which the ledger knows nothing; another pipeline's are its own."""
+def test_refused_rows_without_a_batch_are_found(carried: Carried) -> None:
+    """The rows' batch belongs to this pipeline, but the ledger does not know it. Rows of another pipeline are no
+    finding.
+    """
     post(carried.dlq, letters(1, plan="nobody", number=7))
     post(carried.dlq, letters(1, plan="theirs", number=7, pipeline="invoices"))
     assert carried.codes() == [("DLQ_STRAY", "dlq", 7)]
 
 
-def test_refused_rows_that_are_there_twice(carried: Carried) -> None:
-    """The same id twice."""
+def test_duplicate_refused_rows_are_found(carried: Carried) -> None:
+    """The DLQ has two rows with the same id."""
     post(carried.dlq, letters(1, plan="0-p2", number=2))
     assert carried.codes() == [("DLQ_TWICE", "dlq", 2)]
 
 
-def test_more_refused_rows_than_were_refused(carried: Carried) -> None:
-    """Somebody put one there."""
+def test_more_refused_rows_than_the_batch_has_are_found(carried: Carried) -> None:
+    """A row was added to the DLQ by hand."""
     post(carried.dlq, letters(3, plan="0-p3", number=3))
     assert carried.codes() == [("DLQ_STRAY", "dlq", 3)]
 
 
 def test_refused_rows_of_an_open_batch_are_no_strays(carried: Carried) -> None:
-    """They come before the batch is settled."""
+    """They are written before the batch is settled."""
     carried.plan(4)
     post(carried.dlq, letters(1, plan="0-p4", number=4))
     assert carried.codes() == []
 
 
-def test_refused_rows_on_which_somebody_decided_may_be_gone(carried: Carried) -> None:
-    """They were discarded, and `dlq.retain` was over."""
+def test_decided_refused_rows_may_be_gone(carried: Carried) -> None:
+    """The rows were discarded, and `dlq.retain` has passed."""
     carried.pipeline.discard_dead_letters(reason="known")
     DeltaTable(carried.dlq).delete("number = 2")
     assert carried.codes() == []
 
 
-def test_two_plans_under_one_number(carried: Carried) -> None:
-    """As from two ledgers that were put together."""
+def test_two_plans_with_one_number_are_found(carried: Carried) -> None:
+    """This happens if two ledgers were merged."""
     carried.carry(3, plan=other(batch(3)).plan, start=30, end=30)
     assert ("TWICE", None, 3) in carried.codes()
 
 
-def test_a_lost_ledger(carried: Carried) -> None:
-    """What the table has of this pipeline is known to nobody any more."""
+def test_a_lost_ledger_is_found(carried: Carried) -> None:
+    """The table has batches of this pipeline that no ledger knows."""
     shutil.rmtree(carried.folder / "state")
     assert carried.codes() == [("NOT_COMMITTED", "orders", 1)]
     assert the(carried.pipeline.audit())["last"] == 3
 
 
-def test_a_batch_that_was_carried_again_by_a_backfill_is_whole(carried: Carried) -> None:
+def test_a_batch_that_a_backfill_delivered_again_is_whole(carried: Carried) -> None:
     """The same span reached the same table later."""
     DeltaTable(carried.table()).delete("id < 20")
     assert carried.codes() == [("ROWS_GONE", "orders", 1)]
@@ -499,8 +503,8 @@ def test_a_batch_that_was_carried_again_by_a_backfill_is_whole(carried: Carried)
     assert carried.codes() == []
 
 
-def test_what_others_write_is_none_of_our_business(carried: Carried) -> None:
-    """Rows without a tag, and those of another pipeline."""
+def test_rows_of_other_writers_are_ignored(carried: Carried) -> None:
+    """The table has rows without a tag, and rows of another pipeline."""
     append(carried.table(), [7, 8])
     append(carried.table(), [9], [Label(batch=replace(batch(5), pipeline="invoices"), destination="orders")])
     assert carried.codes() == []

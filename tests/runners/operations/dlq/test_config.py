@@ -1,4 +1,4 @@
-"""The settings of the DLQ while a pipeline is run."""
+"""The DLQ's settings can be changed while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runners.operations.dlq.test_discard import acquired
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
-    """One that nobody runs."""
+    """A pipeline that is not running."""
     return Pipeline(
         name="orders",
         origin=Rows(name="origin", schema="id long"),
@@ -37,7 +37,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def settle_with(bench: Bench, nacked: int) -> None:
-    """Let the batch that is carried refuse so many of its ten rows."""
+    """Let the current batch refuse this many of its ten rows."""
     flight = bench.dispatcher.work.flights["0"]
     bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))
     assert isinstance(bench.dispatcher.work.flights["0"].task, Prepare)
@@ -49,8 +49,8 @@ def settle_with(bench: Bench, nacked: int) -> None:
 
 
 @pytest.mark.promise("DQ-13")
-def test_the_next_batch_of_a_run_goes_by_what_was_changed() -> None:
-    """One refused row would stop it, by its definition; once the ledger says otherwise, it does not."""
+def test_a_changed_setting_applies_to_the_next_batch() -> None:
+    """By the definition, one refused row would stop the run. After the ledger records the change, it does not."""
     tripping, going = Bench(), Bench()
     for bench in (tripping, going):
         bench.turn()
@@ -62,8 +62,8 @@ def test_the_next_batch_of_a_run_goes_by_what_was_changed() -> None:
     assert not isinstance(going.dispatcher.work.flights["0"].task, Explain)
 
 
-def test_what_was_changed_lasts_as_long_as_the_run() -> None:
-    """Whoever runs it next goes by the definition; a snapshot in between keeps it."""
+def test_a_changed_setting_lasts_until_the_run_ends() -> None:
+    """The next run uses the definition. A snapshot keeps the changed settings."""
     bench = Bench()
     config = Entry(kind="config", body={"dlq": {"window": 0}})
     bench.journal.record(config, Entry(kind="config", body={"dlq": {"threshold": 7}}))
@@ -78,7 +78,7 @@ def test_what_was_changed_lasts_as_long_as_the_run() -> None:
 
 @pytest.mark.promise("DQ-13")
 def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) -> None:
-    """The ledger keeps what, who and why; what is not named stays."""
+    """The ledger records the change, the user and the reason. Settings that are not named stay the same."""
     owner = acquired(pipeline)
     assert read_settings(pipeline) == {"window": 1000, "threshold": 50, "limits": {}, "changed": []}
     assert change_settings(pipeline, {"window": "0", "limits.CAST": "5%"}, reason="known")["limits"] == {"CAST": "5%"}
@@ -101,16 +101,16 @@ def test_settings_are_read_and_changed_from_another_process(pipeline: Pipeline) 
         ({"retain": "30d"}, "There is no setting 'retain'"),
     ],
 )
-def test_what_cannot_be_is_refused(pipeline: Pipeline, settings: dict[str, str], said: str) -> None:
-    """And nothing is recorded."""
+def test_an_invalid_setting_is_refused(pipeline: Pipeline, settings: dict[str, str], said: str) -> None:
+    """The ledger records nothing."""
     before = acquired(pipeline).state.seq
     with pytest.raises(Refusal, match=said):
         change_settings(pipeline, settings, reason="a test")
     assert Journal(StateLocation.of(pipeline).open_ledger(None)).state.seq == before
 
 
-def test_where_nobody_runs_it_there_is_nothing_to_change(pipeline: Pipeline) -> None:
-    """The definition is the place for good; and no change goes without a reason."""
+def test_settings_change_only_while_the_pipeline_runs(pipeline: Pipeline) -> None:
+    """A permanent change belongs into the definition. A change without a reason is refused too."""
     with pytest.raises(Refusal, match="orders is not running"):
         change_settings(pipeline, {"window": "0"}, reason="a test")
     with pytest.raises(Refusal, match="needs a reason"):
@@ -118,10 +118,10 @@ def test_where_nobody_runs_it_there_is_nothing_to_change(pipeline: Pipeline) -> 
     assert read_settings(pipeline)["window"] == 1000
 
 
-def test_the_commands(
+def test_the_config_commands_read_and_change_settings(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`get` and `set`, for a person and for a program."""
+    """`get` and `set` print text or JSON."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(
         'name: orders\norigin: {memory: {schema: "id long"}}\ndestinations: [{memory: {}}]\nstate: state\n'
@@ -140,8 +140,8 @@ def test_the_commands(
     assert "dlq.limits.CAST: expected off or a share" in capsys.readouterr().err
 
 
-def test_why_rows_were_refused_is_asked_only_where_a_limit_goes_by_it() -> None:
-    """It costs a Spark job; a limit that was set since the run began counts as well."""
+def test_reasons_are_counted_only_if_a_limit_needs_them() -> None:
+    """Counting them costs a Spark job. A limit that was set during the run counts too."""
     bench = Bench()
     bench.turn()
     bench.dispatcher._decide("0", Declined(reason="a row is refused", way="straight"))

@@ -1,4 +1,4 @@
-"""An edited file is compared with the DLQ before anything is written, and a row is edited alone. Without Spark."""
+"""An edited file is compared with the DLQ before anything is written. One row can be edited alone. Without Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ destinations: [{delta: {path: t}}]
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for Spark has taken the wrong way."""
+    """Fail if the code asks for Spark."""
 
     def fail(*_: object, **__: object) -> NoReturn:
         raise AssertionError("asked for Spark")
@@ -55,7 +55,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Where rows are exported to, beside a pipeline with four refused rows; one is a line that was not read."""
+    """The path for exported rows. A pipeline beside it has four refused rows, one of them an unread line."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     rows = []
     for place in (1, 2, 3):
@@ -73,18 +73,18 @@ def file(tmp_path: Path) -> Path:
 
 
 def load(file: Path, more: str = "") -> Pipeline:
-    """The pipeline beside the file."""
+    """Return the pipeline beside the file."""
     (file.parent / "orders.yaml").write_text(DEFINITION + more)
     return Pipeline.load(file.parent / "orders.yaml")
 
 
 def decide(file: Path, *ids: str) -> None:
-    """Settle these rows as discarded."""
+    """Discard these rows."""
     load(file).discard_dead_letters(Choice(ids=ids), reason="a test")
 
 
-def test_an_export_has_the_rows_that_wait_and_says_what_it_leaves(file: Path) -> None:
-    """A discarded row is not among them, and a line that was not read has no columns."""
+def test_an_export_has_the_waiting_rows_and_counts_the_others(file: Path) -> None:
+    """A discarded row is not exported. An unread line has no columns, so it is counted as left out."""
     decide(file, "p/2")
     exported = load(file).export_dead_letters(file)
     assert (exported.rows, exported.masked) == (2, False)
@@ -107,15 +107,15 @@ def test_an_export_has_the_rows_that_wait_and_says_what_it_leaves(file: Path) ->
     ],
 )
 def test_an_export_without_a_row_writes_no_file(file: Path, choice: Choice, words: str) -> None:
-    """It says why."""
+    """The output states the reason."""
     exported = load(file).export_dead_letters(file, choice=choice)
     assert (exported.rows, exported.json()["file"], file.exists()) == (0, None, False)
     assert format_exported(exported, "orders.yaml").startswith(words)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
-def test_a_file_that_nobody_edited_changes_nothing(file: Path, ending: str) -> None:
-    """Unless it is asked for; then the rows are those that were read."""
+def test_an_unedited_file_changes_nothing(file: Path, ending: str) -> None:
+    """With `unchanged=True` the rows are imported as they were read."""
     file = file.with_suffix(ending)
     load(file).export_dead_letters(file)
     same = load(file).correct_dead_letters(file)
@@ -126,7 +126,7 @@ def test_a_file_that_nobody_edited_changes_nothing(file: Path, ending: str) -> N
 
 
 def edited(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRows:
-    """What the file is worth after this change of its text."""
+    """Export the rows, change the file's text, and return what Wherry finds in it."""
     load(file).export_dead_letters(file)
     text = file.read_text(encoding="utf-8-sig")
     assert change(text) != text
@@ -134,8 +134,8 @@ def edited(file: Path, change: Callable[[str], str]) -> correct_rows.CorrectedRo
     return load(file).correct_dead_letters(file)
 
 
-def test_what_was_edited_is_counted(file: Path) -> None:
-    """Changed, unchanged, there twice, and decided before."""
+def test_the_rows_of_an_edited_file_are_counted(file: Path) -> None:
+    """The counts are of changed, unchanged, duplicate and decided rows."""
     load(file).export_dead_letters(file)
     decide(file, "p/3")
     lines = file.read_text(encoding="utf-8-sig").splitlines(keepends=True)
@@ -148,8 +148,8 @@ def test_what_was_edited_is_counted(file: Path) -> None:
     assert found.rows.texts == {"p/3": '{"id": 3, "email": "ann3@shop.example", "amount": "3.50"}'}
 
 
-def test_a_column_that_the_file_lacks_stays_as_it_was(file: Path) -> None:
-    """And its columns may be in any order, and in any case of letters."""
+def test_a_column_that_the_file_lacks_keeps_its_value(file: Path) -> None:
+    """The file's columns may be in any order, in upper or lower case."""
     file.write_text(f"AMOUNT,{ID}\n1.50,p/1\n")
     assert json.loads(load(file).correct_dead_letters(file).rows.texts["p/1"]) == {
         "id": 1,
@@ -174,17 +174,17 @@ def test_a_column_that_the_file_lacks_stays_as_it_was(file: Path) -> None:
         (lambda text: text.replace("p/", "q/"), "row 2.*\n.*row 3.*\n.*row 4"),
     ],
 )
-def test_a_row_that_cannot_be_taken_is_named_before_anything_is_written(
+def test_an_invalid_row_is_named_before_anything_is_written(
     file: Path, change: Callable[[str], str], message: str
 ) -> None:
-    """By its number, as a spreadsheet counts, and its column."""
+    """The message names the row's number, as a spreadsheet counts, and its column."""
     with pytest.raises(Refusal, match=re.compile(message, re.DOTALL)) as refused:
         edited(file, lambda text: change(text.replace("\r\n", "\n")))
     assert "rows.csv was not imported, and nothing was written" in str(refused.value)
 
 
 def test_too_many_rows_are_refused(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger keeps the id of each."""
+    """The ledger keeps the id of each row."""
     monkeypatch.setattr(correct_rows, "MOST_CORRECTED", 1)
     with pytest.raises(Refusal, match=r"changes 3 rows; Wherry takes at most 1 at once"):
         edited(file, lambda text: text.replace("shop.", "the."))
@@ -195,7 +195,7 @@ PROTECT = "protect: [email]\n"
 
 @pytest.mark.parametrize("ending", [".csv", ".json", ".parquet"])
 def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, ending: str) -> None:
-    """With --reveal they are written, and can be imported."""
+    """With `--reveal` the values are exported, and can be imported."""
     file = file.with_suffix(ending)
     assert load(file, PROTECT).export_dead_letters(file).masked
     assert b"shop.example" not in file.read_bytes()
@@ -207,8 +207,8 @@ def test_protected_values_are_masked_and_masks_are_never_imported(file: Path, en
 
 
 @pytest.mark.parametrize("mask", ["a***", "b***", "***"])
-def test_a_mask_is_not_imported_where_the_mark_of_the_file_was_removed(file: Path, mask: str) -> None:
-    """Nor one of another row, and the message has no protected value. A new value may be given."""
+def test_a_mask_is_not_imported_from_a_file_without_its_mark(file: Path, mask: str) -> None:
+    """The mask of another row is refused too, and the message has no protected value. A new value is accepted."""
     pipeline = load(file, PROTECT)
     for given in (mask, 7):
         with pytest.raises(Refusal, match="row 1, column email") as refused:
@@ -219,7 +219,7 @@ def test_a_mask_is_not_imported_where_the_mark_of_the_file_was_removed(file: Pat
 
 
 def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path) -> None:
-    """What it does not show stays as it is."""
+    """Columns that the editor does not show keep their values."""
     entry = correct_rows.find_correctable(load(file, PROTECT), "p/1")
     shown = json.loads(entry.show_for_editor(reveal=False))
     assert shown == {
@@ -244,22 +244,22 @@ def test_an_editor_shows_why_a_row_was_refused_and_no_protected_value(file: Path
         ('{"id": "one"}', "column id: 'one' is not a bigint"),
     ],
 )
-def test_an_edited_row_that_is_none_is_refused(file: Path, text: str, message: str) -> None:
-    """With what is wrong."""
+def test_invalid_text_of_an_edited_row_is_refused(file: Path, text: str, message: str) -> None:
+    """The message states what is wrong."""
     with pytest.raises(Refusal, match=message):
         correct_rows.correct_text(load(file), "p/1", text)
 
 
-def test_a_row_that_no_replay_takes_is_not_edited(file: Path) -> None:
-    """One that is unknown, was decided, or was not read."""
+def test_a_row_that_cannot_be_replayed_is_not_edited(file: Path) -> None:
+    """Such a row is unknown, was decided, or could not be read."""
     decide(file, "p/2")
     for id_, message in {"p/9": "has no row p/9", "p/2": "was discarded", "p/4": "could not read these lines"}.items():
         with pytest.raises(Refusal, match=message):
             correct_rows.find_correctable(load(file), id_)
 
 
-def test_the_ledger_keeps_a_key_and_no_value(file: Path) -> None:
-    """The same file is the same fix, wherever it is; another value is another fix."""
+def test_the_ledger_keeps_a_key_of_the_fix_and_no_value(file: Path) -> None:
+    """The same values make the same fix, wherever the file is. Another value makes another fix."""
     first = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
     again = load(file).correct_dead_letters({"p/1": {"amount": "1.50"}})
     other = load(file).correct_dead_letters({"p/1": {"amount": "1.51"}})
@@ -273,8 +273,8 @@ def test_the_ledger_keeps_a_key_and_no_value(file: Path) -> None:
         first.make_replay(reason=" ")
 
 
-def test_a_replay_of_edited_rows_is_pinned_as_any_other_fix(file: Path) -> None:
-    """It stays in the state until it succeeds, also when the same file is imported again."""
+def test_a_replay_of_edited_rows_is_pinned_like_any_fix(file: Path) -> None:
+    """The fix stays in the state until a run succeeds, even if the same file is imported again."""
     rows = GivenRows.of({"p/1": "{}", "p/2": "{}"})
     replay = Replay(choice=Choice(ids=("p/1", "p/2")), fix=Fix(rows=rows, file="/a/rows.csv"), reason="x")
     moved = Replay(choice=replay.choice, fix=Fix(rows=rows, file="/b/rows.csv"), reason="y")
@@ -287,8 +287,8 @@ def test_a_replay_of_edited_rows_is_pinned_as_any_other_fix(file: Path) -> None:
     assert journal.state.replay is None
 
 
-def test_the_state_keeps_corrected_rows_while_one_of_them_waits() -> None:
-    """Also where a function is the fix of another replay, which is not loaded for that."""
+def test_the_state_keeps_corrected_rows_until_all_are_settled() -> None:
+    """If the fix of a replay is a function, it is not loaded to find this out."""
     journal = Journal(MemoryLedger())
     assert not find_given(journal)
     rows = GivenRows.of({"p/1": "{}", "p/2": "{}"})
@@ -310,7 +310,7 @@ def test_the_state_keeps_corrected_rows_while_one_of_them_waits() -> None:
 
 
 def test_rows_of_thousands_of_writes_are_found(file: Path) -> None:
-    """More than a query lists by their ids."""
+    """There are more rows than a query lists by id."""
     at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     many: list[dict[str, Any]] = []
     for number in range(1_200):

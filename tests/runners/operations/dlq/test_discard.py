@@ -1,4 +1,4 @@
-"""Rows of the DLQ that are thrown away on purpose, and what was decided of the others; without Spark."""
+"""Rows of the DLQ are discarded, shown, searched and compared. Without Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.runners.state.ledger.test_progress import plan, settle
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
-    """One that has refused four rows, and is not run."""
+    """A pipeline with four refused rows that is not running."""
     made = Pipeline(
         name="orders",
         origin=Rows(name="origin", schema="id long"),
@@ -43,19 +43,19 @@ def pipeline(tmp_path: Path) -> Pipeline:
 
 
 def journal(pipeline: Pipeline) -> Journal:
-    """Its ledger, as another process finds it."""
+    """Return the pipeline's ledger, as another process reads it."""
     return Journal(StateLocation.of(pipeline).open_ledger(None))
 
 
 def acquired(pipeline: Pipeline, **body: object) -> Journal:
-    """The ledger in the hands of a run."""
+    """Return the ledger after a run acquired it."""
     owner = journal(pipeline)
     owner.acquire({**identify_host(), "pipeline": "orders", "run": "r", **body})
     return owner
 
 
-def test_rows_that_are_discarded_wait_no_more(pipeline: Pipeline) -> None:
-    """They are still there, twice is once, and the ledger keeps who did it and why."""
+def test_discarded_rows_no_longer_wait(pipeline: Pipeline) -> None:
+    """The DLQ still has the rows, and a second discard finds none. The ledger keeps the user and the reason."""
     assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 2
     assert pipeline.discard_dead_letters(Choice(code="PARSE"), reason="test files") == 0
     assert [row["discarded"] for row in pipeline.dead_letters()] == [False, False, True, True]
@@ -66,24 +66,24 @@ def test_rows_that_are_discarded_wait_no_more(pipeline: Pipeline) -> None:
     assert pipeline.status()["lanes"] == {}
 
 
-def test_what_was_decided_is_known_for_ever(pipeline: Pipeline) -> None:
-    """Also when the entries about it are put together."""
+def test_a_decision_is_kept_when_entries_are_compacted(pipeline: Pipeline) -> None:
+    """The compacted ledger still lists the discarded row."""
     pipeline.discard_dead_letters(Choice(ids=("p/2",)), reason="a test")
     acquired(pipeline).compact(every=1)
     assert list_decided(journal(pipeline)).discarded == {"p/2"}
     assert list_decided(journal(pipeline)).replayed == frozenset()
 
 
-def test_a_run_under_way_goes_on(pipeline: Pipeline) -> None:
-    """Its next entry meets what was discarded meanwhile."""
+def test_a_discard_does_not_stop_a_run(pipeline: Pipeline) -> None:
+    """The run's next entry comes after the discard in the ledger."""
     owner = acquired(pipeline)
     assert pipeline.discard_dead_letters(reason="a test") == 4
     owner.record(Entry(kind="plan", lane="0", plan="p1", body=plan(1).json()))
     assert len(list_decided(owner).discarded) == 4
 
 
-def test_nothing_is_discarded_while_the_dlq_is_carried_again(pipeline: Pipeline) -> None:
-    """Nor while a batch of a replay is open whose process died; where it left none, the rows are free."""
+def test_nothing_is_discarded_during_a_replay(pipeline: Pipeline) -> None:
+    """This includes a dead process's replay that left an open batch. If it left none, rows can be discarded."""
     lock = StateLock(StateLocation.of(pipeline).lock)
     owner = acquired(pipeline, replay={"reason": "a test"})
     assert lock.acquire()
@@ -99,14 +99,14 @@ def test_nothing_is_discarded_while_the_dlq_is_carried_again(pipeline: Pipeline)
     assert pipeline.discard_dead_letters(reason="a test") == 4
 
 
-def test_it_needs_a_reason(pipeline: Pipeline) -> None:
-    """Which the ledger keeps."""
+def test_a_discard_needs_a_reason(pipeline: Pipeline) -> None:
+    """A blank reason is refused."""
     with pytest.raises(Refusal, match="needs a reason"):
         pipeline.discard_dead_letters(reason=" ")
 
 
-def test_the_causes_are_counted_with_the_first_the_last_and_an_example(pipeline: Pipeline) -> None:
-    """What most wait for comes first; an example is one that waits, if any does."""
+def test_causes_are_counted_with_first_last_and_example(pipeline: Pipeline) -> None:
+    """The cause with the most waiting rows comes first. The example is a waiting row, if the cause has one."""
     pipeline.discard_dead_letters(Choice(ids=("p/4",)), reason="a test")
     cast, parse = pipeline.dead_letter_causes()
     assert (cast["code"], cast["stage"], cast["rows"], cast["waiting"]) == ("CAST", "cast", 2, 2)
@@ -115,8 +115,8 @@ def test_the_causes_are_counted_with_the_first_the_last_and_an_example(pipeline:
     assert parse["example"]["row"] == {"id": 7}
 
 
-def test_the_rows_of_a_cause_are_told_apart_by_column_and_form(pipeline: Pipeline, tmp_path: Path) -> None:
-    """Also among chosen rows only; and rows are shown by the same choice."""
+def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_path: Path) -> None:
+    """A choice limits the grouped rows. The same choice limits the rows that are shown."""
     queue = tmp_path / "state" / "dlq"
     post(queue, letters(5, 6, 7, message="column fare: '1,5' is not an int", part="landing/a.csv"))
     post(queue, letters(8, message="column fare: 'n/a' is not an int", part="landing/b.csv"))
@@ -133,7 +133,7 @@ def test_the_rows_of_a_cause_are_told_apart_by_column_and_form(pipeline: Pipelin
 
 
 def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: Path) -> None:
-    """As it was refused last, and there it waits."""
+    """It counts under the cause of its last refusal, where it waits."""
     queue = tmp_path / "state" / "dlq"
     post(queue, letters(1, plan="r", code="RULE", stage="rules", replays="p/1", message="too small"))
     cast, parse, rule = sorted(pipeline.dead_letter_causes(), key=lambda cause: str(cause["code"]))
@@ -144,10 +144,10 @@ def test_a_row_that_was_refused_again_counts_once(pipeline: Pipeline, tmp_path: 
     assert [cause["rows"] for cause in pipeline.dead_letter_causes(Choice(ids=("p/1",)))] == [1]
 
 
-def test_a_row_that_failed_again_and_again_names_its_first_entry(
+def test_a_row_that_failed_repeatedly_names_its_first_entry(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where `show` prints it, also alone, and in JSON. An entry that was deleted since is named by the next one."""
+    """`show` and `search` print it as text, and `show` in JSON. If that entry was deleted, the next entry is named."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     again = [("r", "p/1", "r is not the first"), ("s", "r/1", "third"), ("t", "s/1", "fourth")]
@@ -164,10 +164,10 @@ def test_a_row_that_failed_again_and_again_names_its_first_entry(
     assert json.loads(capsys.readouterr().out)["rows"][0]["first"] == "p/1"
 
 
-def test_rows_that_wait_are_shown_alone(
+def test_waiting_rows_are_shown_alone(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--limit` counts only these; where none waits, that is said."""
+    """`--limit` counts only waiting rows. If none waits, the output states it."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     pipeline.discard_dead_letters(Choice(ids=("p/2", "p/4")), reason="a test")
@@ -184,7 +184,7 @@ def test_rows_that_wait_are_shown_alone(
 def test_the_same_options_choose_rows_for_each_command(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`show` prints id and file, and `summary` the forms; a time that is none is refused."""
+    """`show` prints the id and file, and `summary` the forms. An invalid time is refused."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     post(tmp_path / "state" / "dlq", letters(9, message="column fare: '1,5' is not an int", part="landing/a.csv"))
@@ -221,7 +221,7 @@ def test_refused_rows_are_searched_by_text_column_and_time(
     search: list[str],
     found: list[str],
 ) -> None:
-    """By one of them alone, or by all; text counts in the row, in the row as it was read and in the reason."""
+    """Each condition works alone or with the others. The text may be in the row, in the row as read, or in the reason."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     post(tmp_path / "state" / "dlq", letters(8, original=json.dumps({"id": 8, "mail": "kim@shop.example"})))
@@ -233,7 +233,9 @@ def test_refused_rows_are_searched_by_text_column_and_time(
 
 
 def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_path: Path) -> None:
-    """However many rows are newer, or of one time; older ones are judged only where rows are lacking."""
+    """This holds with any number of newer rows, or rows with the same time. Older rows are read only if rows are
+    lacking.
+    """
     queue, noon = tmp_path / "state" / "dlq", datetime(2026, 1, 2, 12, tzinfo=timezone.utc)
     post(queue, letters(10, 11, 12, plan="old", message="column fare: 'n/a' is not an int"))
     post(queue, letters(*range(1, 15_001), plan="q", nacked_at=noon))
@@ -247,13 +249,13 @@ def test_the_newest_of_many_rows_that_match_are_found(pipeline: Pipeline, tmp_pa
     assert newest == ["r/14999", "r/15000"]
 
 
-def test_of_many_rows_that_match_only_those_that_are_wanted_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_wanted_rows_of_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A DLQ may have millions of rows."""
     in_memory: set[int] = set()
     most = 0
 
     class Row(dict[str, int | str]):
-        """It can be watched."""
+        """A row that a weak reference can watch."""
 
     def list_rows(*_: object, **__: object) -> Iterator[Row]:
         nonlocal most
@@ -270,8 +272,8 @@ def test_of_many_rows_that_match_only_those_that_are_wanted_are_in_memory(monkey
     assert most < 10
 
 
-def test_a_search_for_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And so is one for two columns without their values."""
+def test_an_empty_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A search for two columns without values is refused too."""
     file = tmp_path / "orders.yaml"
     file.write_text(DEFINITION)
     assert cli.execute(["dlq", "search", str(file)]) == 2
@@ -280,10 +282,10 @@ def test_a_search_for_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureF
     assert "expected one NAME, and any number of NAME=VALUE, got id and mail" in capsys.readouterr().err
 
 
-def test_a_choice_that_no_row_meets_is_not_taken_for_an_empty_dlq(
+def test_a_choice_without_rows_is_not_reported_as_an_empty_dlq(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The causes of no row, and the changes for it, are said to be for no such row."""
+    """`summary` and `suggest` state that no such row is in the DLQ."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     monkeypatch.setattr(Pipeline, "suggest_fixes", lambda *_, **__: [])
@@ -295,7 +297,7 @@ def test_a_choice_that_no_row_meets_is_not_taken_for_an_empty_dlq(
 def test_protected_values_can_be_searched_and_stay_masked(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Somebody who knows the value finds its row; a search that is no `COLUMN=VALUE` is refused."""
+    """A user who knows the value finds its row. A search for `=VALUE` without a column is refused."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(f"{DEFINITION}protect: [mail]\n")
     row = json.dumps({"id": 9, "mail": "anna@shop.example"})
@@ -312,7 +314,7 @@ def test_protected_values_can_be_searched_and_stay_masked(
 
 
 def carry(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") -> None:
-    """A run that settles one batch at this time."""
+    """Record a run that settles one batch at this time."""
     owner = acquired(pipeline, run=run)
     name, number = f"plan of {run}", owner.state.get_lane(lane).number + 1
     batch = replace(plan(number).batch, run=run, lane=lane, plan=name)
@@ -324,7 +326,7 @@ def carry(pipeline: Pipeline, run: str, at: str, *, read: int, lane: str = "0") 
 
 @pytest.fixture
 def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
-    """The same with four runs: the second refused nothing, the third is a replay, the last is of another day."""
+    """The pipeline with four runs. The second refused no row, the third is a replay, the last is on another day."""
     moments = {
         run: datetime(2026, 2, day, 6, tzinfo=timezone.utc) for run, day in zip("abcd", (1, 1, 2, 3), strict=True)
     }
@@ -345,7 +347,7 @@ def runs(pipeline: Pipeline, tmp_path: Path) -> Pipeline:
 
 
 def test_causes_are_compared_by_run(runs: Pipeline) -> None:
-    """A run that refused nothing counts, and a replay does not; rows of unknown runs are the first."""
+    """A run without refused rows counts, and a replay does not."""
     compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1)))
     assert [(each["run"], each["read"], each["refused"]) for each in compared["periods"]] == [
         ("a", 10, 4),
@@ -362,15 +364,15 @@ def test_causes_are_compared_by_run(runs: Pipeline) -> None:
 
 
 def test_causes_are_compared_by_day(runs: Pipeline) -> None:
-    """Of the chosen rows only."""
+    """Only the chosen rows are compared."""
     compared = runs.compare_causes(Choice(since=datetime(2026, 2, 1), stage="rules"), by="day")
     assert [(each["day"], each["read"]) for each in compared["periods"]] == [("2026-02-01", 30), ("2026-02-03", 40)]
     (cause,) = compared["causes"]
     assert (cause["stage"], cause["counts"], cause["change"]) == ("rules", [1, 0], "gone")
 
 
-def test_what_a_run_has_not_refused_yet_is_not_gone(runs: Pipeline) -> None:
-    """It is under way, and may refuse such rows later."""
+def test_a_cause_is_not_gone_while_the_last_run_is_active(runs: Pipeline) -> None:
+    """The run may refuse such rows later."""
     owner = acquired(runs, run="e")
     batch = replace(plan(4).batch, run="e", plan="e")
     counts = {**settle().body["counts"], "read": 1}
@@ -386,7 +388,7 @@ def test_what_a_run_has_not_refused_yet_is_not_gone(runs: Pipeline) -> None:
 def test_the_summary_has_a_chart_of_the_runs(
     runs: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless there is only one."""
+    """With only one run it has no chart."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     assert cli.execute(["dlq", "summary", "orders.yaml", "--since", "2026-02-01"]) == 0
@@ -413,10 +415,10 @@ state: state
 """
 
 
-def test_the_commands_say_what_they_did(
+def test_the_dlq_commands_print_what_they_did(
     pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`discard` asks first, `summary` prints the causes, each as JSON too."""
+    """`discard` asks first, and `summary` prints the causes. Both print JSON too."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     words = ["dlq", "discard", "orders.yaml", "--stage", "cast", "--code", "PARSE", "--reason", "a test"]
@@ -439,7 +441,7 @@ def test_the_commands_say_what_they_did(
 
 
 def test_an_empty_state_has_no_causes(tmp_path: Path) -> None:
-    """Nothing is made for the question."""
+    """The state is not created."""
     made = Pipeline(
         name="orders", origin=Rows(schema="id long"), destinations=[Memory()], state=str(tmp_path / "nowhere")
     )

@@ -211,7 +211,7 @@ def test_an_id_is_not_taken_for_a_definition_file(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """The definition may be left out."""
+    """The definition may be omitted."""
     plan = "0123456789abcdef" * 2
     post(tmp_path / "state" / "dlq", letters(4, plan=plan))
     monkeypatch.chdir(tmp_path)
