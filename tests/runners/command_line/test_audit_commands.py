@@ -1,4 +1,4 @@
-"""`wherry audit` and `wherry repair` as a person and a program meet them; without Spark."""
+"""`wherry audit` and `wherry repair`, for users and for programs. Without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ state: state
 
 @pytest.fixture
 def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Carried:
-    """Two batches, of which the second refused a row."""
+    """A pipeline with two processed batches. The second has a refused row."""
     made = Carried(tmp_path)
     made.opened()
     made.carry(1)
@@ -34,14 +34,14 @@ def carried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Carried:
 
 
 def test_an_audit_needs_no_jvm(carried: Carried) -> None:
-    """It ends with 0 where all adds up, and does not even import pyspark."""
+    """It exits with 0 if everything balances, and does not import pyspark."""
     _, out = answer(["audit", "orders.yaml", "--json"], carried.folder)
     found = json.loads(out)
     assert (found["balanced"], found["problems"], found["read"]) == (True, [], 6)
 
 
-def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    """And from which batch on."""
+def test_an_audit_shows_what_is_proved(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows the batch from which the proof begins."""
     assert cli.execute(["audit", "orders.yaml"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("orders balances: every row is where it should be.\n")
@@ -50,10 +50,8 @@ def test_a_person_reads_what_is_proved(carried: Carried, capsys: pytest.CaptureF
     assert "checked since batch 1: commit, row count and every file" in out
 
 
-def test_a_destination_that_the_definition_has_no_more_is_named(
-    carried: Carried, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By the audit with what it got, and by the status before the next run."""
+def test_a_destination_missing_in_the_definition_is_named(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """The audit shows what it received. The status names it before the next run."""
     (carried.folder / "orders.yaml").write_text(DEFINITION.replace("path: orders", "path: other"))
     assert cli.execute(["audit", "orders.yaml"]) == 0
     out = capsys.readouterr().out
@@ -62,8 +60,8 @@ def test_a_destination_that_the_definition_has_no_more_is_named(
     assert "orders: the next run delivers nothing to it; its rows stay" in capsys.readouterr().out
 
 
-def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    """The batch, the destination, what was expected, what is there; and it ends with 1."""
+def test_an_audit_shows_problems_and_repair_commands(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows the batch, the destination, and the expected and actual rows. It exits with 1."""
     carried.plan(3)
     carried.settle(3)
     assert cli.execute(["audit", "orders.yaml"]) == 1
@@ -77,10 +75,10 @@ def test_a_person_reads_what_is_wrong_and_what_to_do(carried: Carried, capsys: p
     ) in out
 
 
-def test_where_nothing_was_carried_nothing_is_wrong(
+def test_an_audit_before_the_first_run_finds_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no ledger yet, and none is made."""
+    """There is no ledger yet, and the audit creates none."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["audit", "orders.yaml"]) == 0
@@ -88,8 +86,8 @@ def test_where_nothing_was_carried_nothing_is_wrong(
     assert not (tmp_path / "state").exists()
 
 
-def test_what_somebody_accepts_is_kept_with_the_reason(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is a finding no more, but listed; the same loss of another batch is one again."""
+def test_an_accepted_problem_is_kept_with_the_reason(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """The audit lists it, but no longer as a problem. The same loss of another batch is a problem."""
     DeltaTable(carried.table()).delete("id = 11")
     assert cli.execute(["audit", "orders.yaml", "--json"]) == 1
     (problem,) = json.loads(capsys.readouterr().out)["problems"]
@@ -104,8 +102,8 @@ def test_what_somebody_accepts_is_kept_with_the_reason(carried: Carried, capsys:
     assert cli.execute(["audit", "orders.yaml"]) == 1
 
 
-def test_a_repair_asks_before_it_does_anything(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    """Off a terminal it wants --yes, and says what it would do; without a reason it does nothing."""
+def test_a_repair_asks_before_it_changes_anything(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal it needs `--yes`, and shows what it would do. Without a reason it does nothing."""
     DeltaTable(carried.table()).delete("id < 20")
     assert cli.execute(["repair", "orders.yaml", "--reason", "x"]) == 2
     assert "put the rows back as they were" in capsys.readouterr().err
@@ -114,8 +112,8 @@ def test_a_repair_asks_before_it_does_anything(carried: Carried, capsys: pytest.
     assert [entry.kind for entry in carried.journal.ledger.read()].count("repair") == 0
 
 
-def test_a_repair_of_what_needs_a_person_says_so(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
-    """And ends with 1; where all adds up, with 0."""
+def test_a_repair_that_needs_a_user_exits_with_1(carried: Carried, capsys: pytest.CaptureFixture[str]) -> None:
+    """If everything balances, it exits with 0."""
     assert cli.execute(["repair", "orders.yaml", "--reason", "x", "--yes"]) == 0
     assert capsys.readouterr().err == "Nothing is wrong.\n"
     shutil.rmtree(carried.table())

@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and with which exit code."""
+"""The command line: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SMALLEST = "name: orders\norigin: {folder: {path: landing}}\ndestinations: [{tab
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A definition of toys, in the current directory."""
+    """A definition with the toy kinds, in the working directory."""
     for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
         monkeypatch.setattr(package, "KINDS", table, raising=False)
     get_our_kinds.cache_clear()
@@ -59,7 +59,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
-    """Make `validate` fail."""
+    """Make `validate` fail with this error."""
 
     def fail(*_: object) -> None:
         raise error
@@ -67,8 +67,8 @@ def fails(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr("runners.operations.validate.explain", fail)
 
 
-def test_validate_prints_what_will_happen_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """And nothing to stderr."""
+def test_validate_prints_its_explanation_to_stdout(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints nothing to stderr."""
     assert cli.execute(["validate", file]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("The definition of orders is valid.\n")
@@ -76,15 +76,15 @@ def test_validate_prints_what_will_happen_to_stdout(file: str, capsys: pytest.Ca
 
 
 def test_validate_prints_json_for_programs(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the facts that a person reads."""
+    """The JSON has the same facts as the text."""
     assert cli.execute(["validate", file, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert (facts["pipeline"], facts["way"], facts["columns"]) == ("orders", "straight", None)
     assert facts["destinations"][0]["guarantee"] == "effectively once: the table remembers"
 
 
-def test_a_wrong_definition_is_2_and_all_of_it_on_stderr(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """No word on stdout, no trace anywhere."""
+def test_an_invalid_definition_exits_with_2_and_prints_to_stderr(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """All problems are on stderr. There is no text on stdout, and no stack trace."""
     Path(file).write_text(SMALLEST + "dlq: {windw: 5}\nstate: [a]\n")
     assert cli.execute(["validate", file]) == 2
     out, err = capsys.readouterr()
@@ -96,8 +96,8 @@ def test_a_wrong_definition_is_2_and_all_of_it_on_stderr(file: str, capsys: pyte
     )
 
 
-def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--set` changes a field, `--var` wins over `--vars`."""
+def test_fields_and_parameters_are_set_for_one_call(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--set` changes a field, and `--var` overrides `--vars`."""
     Path(file).write_text(SMALLEST + "dlq: {window: '${WINDOW}', threshold: '${THRESHOLD}'}\n")
     Path("vars.yaml").write_text("WINDOW: 7\nTHRESHOLD: 2\n")
     words = ["validate", file, "--json", "--vars", "vars.yaml", "--var", "WINDOW=9", "--set", "origin.lanes=3"]
@@ -126,10 +126,10 @@ def test_fields_and_parameters_are_put_in_for_one_call(file: str, capsys: pytest
         (["offsets", "rewind", "orders.yaml", "--to", "yesterday"], "expected a time such as 2026-01-31T06:00"),
     ],
 )
-def test_a_wrong_call_is_2_and_says_what_is_right(
+def test_an_invalid_call_exits_with_2_and_states_what_is_valid(
     file: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    """On stderr, in one sentence."""
+    """The message is one sentence on stderr."""
     assert cli.execute(words) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -137,7 +137,7 @@ def test_a_wrong_call_is_2_and_says_what_is_right(
 
 
 def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a table for a person, as facts for a program."""
+    """It is printed as a table or as JSON."""
     assert cli.execute(["kinds", "folder"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("folder                 A kind of origin. The files of a folder, each once.\n")
@@ -147,10 +147,10 @@ def test_a_kind_is_shown_with_its_options(file: str, capsys: pytest.CaptureFixtu
     assert [option["name"] for option in kind["options"]] == ["function", "calls"]
 
 
-def test_an_error_says_what_and_what_to_do(
+def test_an_error_states_what_is_wrong_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its exit code tells a scheduler apart what it must know."""
+    """A scheduler can distinguish errors by their exit codes."""
     fails(monkeypatch, Owned("orders is being run already.", hint="Wait for it."))
     assert cli.execute(["validate", file]) == 4
     assert capsys.readouterr().err == "orders is being run already.\nWait for it.\nmore         wherry explain OWNED\n"
@@ -162,10 +162,10 @@ def test_an_error_says_what_and_what_to_do(
     assert capsys.readouterr().err == "This state belongs to shop.\n"
 
 
-def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
+def test_an_unknown_error_is_one_line_with_a_trace_file(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The line says where the trace is."""
+    """The second line names the file of the trace."""
     fails(monkeypatch, ZeroDivisionError("one\ntwo"))
     assert cli.execute(["validate", file]) == 1
     first, second = capsys.readouterr().err.splitlines()
@@ -175,10 +175,10 @@ def test_an_unforeseen_error_is_one_line_and_its_trace_a_file(
     trace.unlink()
 
 
-def test_the_trace_of_an_unforeseen_error_says_no_secret(
+def test_the_trace_of_an_unknown_error_shows_no_secret(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor does the line that names its file."""
+    """The printed lines show no secret either."""
     monkeypatch.setenv("WHERRY_TEST_KEY", "canary7f3a9")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
     fails(monkeypatch, ZeroDivisionError("jdbc:postgresql://me:canary7f3a9@localhost/shop"))
@@ -194,7 +194,7 @@ def test_the_trace_of_an_unforeseen_error_says_no_secret(
 def test_a_command_masks_no_secret_of_another_definition(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither one that the command before has read, nor one that this process has read by itself."""
+    """These are secrets of the previous command, and of a definition that the process loaded without a command."""
     Path("others.yaml").write_text(SMALLEST.replace("main.orders", "'main.orders_${secret:WHERRY_TEST_KEY}'"))
     load("others.yaml", secrets={"WHERRY_TEST_KEY": "canary1"})
     Path("secrets.yaml").write_text("WHERRY_TEST_KEY: canary2\n")
@@ -206,10 +206,10 @@ def test_a_command_masks_no_secret_of_another_definition(
     assert "canary1 and canary2" in said
 
 
-def test_a_secret_is_masked_in_the_trace_of_a_kind_that_cannot_be_made(
+def test_a_secret_is_masked_in_the_trace_if_the_definition_fails(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The definition never came to be."""
+    """The definition was never completely read."""
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("canary7f3a9 is no table")
@@ -225,17 +225,17 @@ def test_a_secret_is_masked_in_the_trace_of_a_kind_that_cannot_be_made(
     assert ("${secret:WHERRY_TEST_KEY} is no table" in said, "canary7f3a9" in told) == (True, False)
 
 
-def test_an_interrupt_is_told_and_nothing_more(
+def test_an_interrupt_exits_with_130_and_no_trace(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As any Unix tool ends."""
+    """Unix tools use the same exit code."""
     fails(monkeypatch, KeyboardInterrupt())
     assert cli.execute(["validate", file]) == 130
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_what_pyspark_logs_of_an_interrupt_is_not_shown(file: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It logs the stack with the root logger. Its other errors are logged as ever."""
+def test_an_interrupt_that_pyspark_logs_is_not_shown(file: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It logs the stack with the root logger. Its other errors are still logged."""
     assert cli.execute(["validate", file]) == 0
     for error in (KeyboardInterrupt(), ValueError("no")):
         try:
@@ -246,8 +246,8 @@ def test_what_pyspark_logs_of_an_interrupt_is_not_shown(file: str, caplog: pytes
 
 
 @pytest.mark.parametrize("words", ALL[1:], ids=" ".join)
-def test_every_command_says_what_it_does(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """In a sentence, which the list of commands shows whole."""
+def test_every_command_has_a_complete_summary(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """The list of commands shows the same sentence, and does not cut it."""
     assert cli.execute([*words, "-h"]) == 0
     said = capsys.readouterr().out.split("\n\n")[1].strip()
     assert said.endswith(".")
@@ -255,14 +255,14 @@ def test_every_command_says_what_it_does(words: tuple[str, ...], capsys: pytest.
     assert said in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    """As it was installed, or as the source tree says."""
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is the installed version, or that of the source tree."""
     assert cli.execute(["--version"]) == 0
     assert capsys.readouterr().out.startswith("wherry 0.")
 
 
 def carries(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> list[dict[str, Any]]:
-    """Make every run end like this; returns how runs were called."""
+    """Let every run end like this. Return the arguments of each run."""
     calls: list[dict[str, Any]] = []
 
     def run(_: Pipeline, **how: Any) -> Report:
@@ -277,10 +277,10 @@ def carries(monkeypatch: pytest.MonkeyPatch, **outcome: Any) -> list[dict[str, A
     ("status", "code", "err"),
     [("succeeded", 0, ""), ("stopped", 3, ""), ("failed", 1, "orders failed after 0.0 s: no room\nMake some.\n")],
 )
-def test_the_exit_code_says_how_a_run_ended(
+def test_the_exit_code_shows_how_a_run_ended(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: str, code: int, err: str
 ) -> None:
-    """The report is on stdout, as JSON too; the reason of a failure is on stderr."""
+    """The report is on stdout as JSON. The reason of a failure is on stderr."""
     error = RunError(cls="X", code="X", message="no room", hint="Make some.") if err else None
     carries(monkeypatch, status=status, error=error)
     assert cli.execute(["run", file, "--json", "--quiet"]) == code
@@ -290,18 +290,18 @@ def test_the_exit_code_says_how_a_run_ended(
 
 
 @pytest.mark.parametrize(("code", "ends"), [("STAGE", 2), ("REFUSED", 2), ("OWNED", 4), ("CARRY", 1)])
-def test_a_run_that_fails_ends_as_its_error_does(
+def test_a_failed_run_has_the_exit_code_of_its_error(
     file: str, monkeypatch: pytest.MonkeyPatch, code: str, ends: int
 ) -> None:
-    """A definition or a call that is wrong is so also where only the run finds it."""
+    """An invalid definition or call exits with 2, also if only the run finds it."""
     carries(monkeypatch, status="failed", error=RunError(cls="X", code=code, message="no"))
     assert cli.execute(["run", file]) == ends
 
 
-def test_a_failed_run_says_no_secret(
+def test_a_failed_run_shows_no_secret(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A database's error may repeat the address that it was given."""
+    """A database's error may repeat the address with the secret."""
     monkeypatch.setenv("WHERRY_KEY", "hunter2")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
     error = RunError(cls="X", code="X", message="no table main.hunter2")
@@ -319,10 +319,10 @@ def test_a_failed_run_says_no_secret(
         (errno.ENOSPC, "No space left on device", "Free disk space"),
     ],
 )
-def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(
+def test_an_error_of_the_system_names_the_file_and_what_to_do(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, said: str, advice: str
 ) -> None:
-    """It is nobody's mistake in Wherry, so nobody is asked to report it."""
+    """It is no fault of Wherry, so the output does not ask for a report."""
     fails(monkeypatch, OSError(number, said, "/there"))
     assert cli.execute(["validate", file]) == 1
     err = capsys.readouterr().err
@@ -332,10 +332,10 @@ def test_what_the_system_refuses_is_told_with_the_file_and_what_to_do(
 
 
 @pytest.mark.promise("CD-32")
-def test_a_run_that_is_stopped_before_it_carries_is_3(
+def test_a_run_that_is_stopped_while_spark_starts_exits_with_3(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether it is interrupted or terminated while Spark starts; afterwards signals are as they were."""
+    """SIGTERM stops it. Afterwards the signal handler is the same as before."""
 
     def run(_: Pipeline, **__: Any) -> Report:
         signal.raise_signal(signal.SIGTERM)
@@ -349,10 +349,10 @@ def test_a_run_that_is_stopped_before_it_carries_is_3(
 
 
 @pytest.mark.promise("CD-32")
-def test_a_signal_behind_the_end_of_a_run_changes_nothing(
+def test_a_signal_after_the_end_of_a_run_has_no_effect(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All was carried, and that is what is said."""
+    """The report still shows a run that succeeded."""
 
     @contextlib.contextmanager
     def told(*_: object, **__: object) -> Iterator[Listener]:
@@ -372,13 +372,14 @@ kill -TERM -"$GROUP"
 cat > /dev/null
 echo ended > "$GROUP.ended"
 """
-"""A JVM in the middle of whose start all of the process group is terminated, as `timeout` does it; it ends with its
-standard input."""
+"""A JVM that terminates the whole process group while it starts, as `timeout` does. The JVM ends with its standard
+input.
+"""
 
 
 @pytest.mark.promise("CD-32")
-def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_path: Path) -> None:
-    """It does not wait for Spark. The JVM is not in the group, and ends with the run."""
+def test_a_run_terminated_with_its_group_exits_with_3(tmp_path: Path) -> None:
+    """The run does not wait for Spark. The JVM is not in the group, and ends with the run."""
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA)
@@ -396,10 +397,10 @@ def test_a_run_that_is_terminated_with_its_group_while_spark_starts_is_3(tmp_pat
     assert (tmp_path / f"{run.pid}.ended").exists()
 
 
-def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
+def test_an_error_that_an_interrupt_caused_counts_as_the_interrupt(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is raised where nobody was interrupted is an error as ever."""
+    """Without an interrupt the same error is an ordinary error."""
 
     def run(_: Pipeline, **__: Any) -> Report:
         try:
@@ -419,10 +420,10 @@ def test_an_error_of_a_spark_that_was_interrupted_is_the_stop(
     assert cli.execute(["validate", file]) == 1
 
 
-def test_a_run_that_another_one_has_is_4_or_passed_over(
+def test_a_run_of_a_running_pipeline_exits_with_4_or_is_skipped(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the call says; a scheduler that passes over it sees that nothing was carried."""
+    """An option decides this. The report of a skipped run has the status `skipped`."""
 
     def run(_: Pipeline, **__: Any) -> Report:
         raise Owned("orders is running already on this host.")
@@ -437,10 +438,10 @@ def test_a_run_that_another_one_has_is_4_or_passed_over(
     assert json.loads(out)["status"] == "skipped"
 
 
-def test_standard_error_is_json_where_that_is_asked_for(
+def test_standard_error_is_json_if_requested(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whatever goes wrong; the next command is text again."""
+    """This holds for each kind of error. The next command prints text again."""
     carries(monkeypatch, status="failed", error=RunError(cls="X", code="LEDGER", message="no room"))
     assert cli.execute(["run", file, "--log-format", "json"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -454,7 +455,7 @@ def test_standard_error_is_json_where_that_is_asked_for(
 def test_secrets_come_from_a_file_and_are_not_shown(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They win over the environment; `${NAME}` does not find them."""
+    """They override the environment. `${NAME}` does not find them."""
     monkeypatch.setenv("WHERRY_KEY", "wrong")
     Path("secrets.yaml").write_text("WHERRY_KEY: hunter2\nWHERRY_OTHER: hunter3\n")
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_KEY}'"))
@@ -469,7 +470,7 @@ def test_secrets_come_from_a_file_and_are_not_shown(
 
 
 def test_a_shell_completes_commands_kinds_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    """As click asks for it; and each shell gets its script."""
+    """Completion uses click's protocol for bash."""
 
     def completed(*words: str) -> list[str]:
         environment = {"COMP_WORDS": " ".join(["wherry", *words]), "COMP_CWORD": str(len(words))}
@@ -485,8 +486,8 @@ def test_a_shell_completes_commands_kinds_and_codes(capsys: pytest.CaptureFixtur
     assert "--if-running" in completed("run", "--if")
 
 
-def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what has become of the rest, each with the reason that the ledger keeps."""
+def test_a_run_receives_the_overrides_of_the_call(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are passed to the run with the reason."""
     calls = carries(monkeypatch, status="succeeded")
     told = "--moved orders --moved folder --fresh a --forget b --assume missing --reason fire --take-over fire --follow"
     assert cli.execute(["run", file, "--quiet", *told.split()]) == 0
@@ -499,10 +500,10 @@ def test_a_run_is_told_who_is_gone_and_what_has_moved(file: str, monkeypatch: py
     assert cli.execute(["run", file, "--moved", "orders"]) == 2
 
 
-def test_a_backfill_is_told_what_it_holds(
+def test_a_backfill_receives_its_range(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Numbers and times, the one destination and lane; it says what comes again and wants a yes before it begins."""
+    """The range has numbers or times, one destination and one lane. The command shows what is repeated and asks first."""
     calls: list[Backfill] = []
 
     def backfill(_: Pipeline, past: Backfill, **__: Any) -> Report:
@@ -531,10 +532,10 @@ def test_a_backfill_is_told_what_it_holds(
     assert "expected a number or a time such as 2026-01-31T06:00, got 'soon'" in capsys.readouterr().err
 
 
-def test_a_redo_says_what_leaves_and_what_comes(
+def test_a_redo_shows_what_it_removes_and_adds(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It wants a yes before it begins, and none where there is nothing to do."""
+    """It asks before it begins. It does not ask if the file has not changed."""
     calls: list[tuple[str, str]] = []
 
     def redo(_: Pipeline, name: str, *, reason: str, **__: Any) -> Report:
@@ -570,7 +571,7 @@ def test_a_redo_says_what_leaves_and_what_comes(
 def test_a_run_from_the_beginning_moves_the_offsets_first(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what comes again, and only with a reason and a yes."""
+    """The command shows which batches are repeated. It needs a reason and a confirmation."""
     calls = carries(monkeypatch, status="succeeded")
     moves: list[str] = []
     move = OffsetMove(lanes={"0": LaneMove(before=5, after=None, batches=2, rows=9)}, destinations={"orders": "twice"})
@@ -593,10 +594,10 @@ def test_a_run_from_the_beginning_moves_the_offsets_first(
     assert moves == ["again", "once more"]
 
 
-def test_a_canary_that_reads_elsewhere_moves_no_offset(
+def test_a_canary_that_reads_other_rows_moves_no_offset(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run from the beginning refuses it first."""
+    """A run from the beginning refuses it before it plans the move."""
     calls = carries(monkeypatch, status="succeeded")
     other = Path(file).with_name("new.yaml")
     other.write_text(Path(file).read_text().replace("landing", "elsewhere"))
@@ -607,8 +608,8 @@ def test_a_canary_that_reads_elsewhere_moves_no_offset(
     assert calls == []
 
 
-def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """There is nothing to move, and no reason is asked for; a state is not made by looking."""
+def test_a_pipeline_that_never_ran_has_no_offsets(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The reset has nothing to move, and needs no reason."""
     assert cli.execute(["offsets", "show", file]) == 0
     assert cli.execute(["offsets", "show", file, "--json"]) == 0
     assert cli.execute(["offsets", "reset", file]) == 0
@@ -617,8 +618,10 @@ def test_offsets_of_a_pipeline_that_never_ran_are_none(file: str, capsys: pytest
     assert err == "There is nothing to move: no batch was processed yet.\n"
 
 
-def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """And says whether anybody was there to hear it."""
+def test_a_stop_may_be_forced_or_have_a_time_limit(
+    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output states whether the pipeline was running."""
     asked: list[tuple[str, bool, str]] = []
 
     def stop(_: Pipeline, reason: str, *, force: bool, within: str) -> bool:
@@ -638,10 +641,10 @@ def test_a_stop_may_be_forced(file: str, monkeypatch: pytest.MonkeyPatch, capsys
     ]
 
 
-def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
+def test_twenty_refused_rows_are_printed_and_all_as_json(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless a limit is given."""
+    """An option sets another limit."""
     asked: list[int | None] = []
     revealed: list[bool] = []
 
@@ -662,8 +665,8 @@ def test_refused_rows_are_shown_twenty_to_a_person_and_all_to_a_program(
     assert capsys.readouterr().out.splitlines()[0] == "The DLQ has no rows."
 
 
-def test_what_only_looks_needs_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`run` does."""
+def test_commands_that_only_read_need_no_secret(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`run` needs it."""
     Path(file).write_text(SMALLEST.replace("main.orders", "'main.${secret:WHERRY_NO_SUCH_SECRET}'"))
     monkeypatch.setattr("runners.operations.status.read_status", lambda *_, **__: {})
     assert cli.execute(["status", file, "--json"]) == 0
@@ -671,10 +674,10 @@ def test_what_only_looks_needs_no_secret(file: str, monkeypatch: pytest.MonkeyPa
     assert cli.execute(["run", file]) == 2
 
 
-def test_log_lines_go_to_stderr_and_a_closed_one_stops_nothing(
+def test_log_lines_go_to_stderr_and_a_closed_stderr_is_ignored(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the engine has to say of a run that goes on."""
+    """They are written by the logger `wherry`."""
     assert cli.execute(["--version"]) == 0
     logging.getLogger("wherry").info("batch %d is late", 5)
     flush()
@@ -689,8 +692,8 @@ def test_log_lines_go_to_stderr_and_a_closed_one_stops_nothing(
 
 
 @pytest.mark.promise("CN-16")
-def test_nobody_waits_for_who_reads_log_lines_too_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit meanwhile is dropped, and counted when the reader is back."""
+def test_a_slow_reader_of_log_lines_delays_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that do not fit are dropped. Their count is logged when the reader continues."""
     log, hangs = logging.getLogger("wherry"), threading.Event()
     written: list[str] = []
 
@@ -712,14 +715,15 @@ def test_nobody_waits_for_who_reads_log_lines_too_slowly(monkeypatch: pytest.Mon
 
 
 def spent() -> float:
-    """The processor's time of all processes that ended so far, which others on this machine do not lengthen."""
+    """Return the processor time of all ended child processes. Other processes do not change it."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def seconds(words: list[str], folder: Path) -> float:
-    """The processor's time that the command takes on a quiet machine, the best of five runs. Each run has a process of
-    its own, which must not import pyspark."""
+    """Return the processor time of the command on a quiet machine, the best of five runs. Each run is a process that
+    must not import pyspark.
+    """
     check = "import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules, file=sys.stderr)); "
     program = [sys.executable, "-c", check + COMMAND[-1]]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -735,13 +739,13 @@ def seconds(words: list[str], folder: Path) -> float:
     return min(times)
 
 
-def test_help_comes_at_once(tmp_path: Path) -> None:
-    """Under 0.3 s, without pyspark."""
+def test_help_is_fast(tmp_path: Path) -> None:
+    """It takes less than 0.3 s, without pyspark."""
     assert seconds(["--help"], tmp_path) < 0.3
 
 
-def test_a_definition_is_validated_at_once(tmp_path: Path) -> None:
-    """Under 1 s, without pyspark and without a JVM."""
+def test_validation_is_fast(tmp_path: Path) -> None:
+    """It takes less than 1 s, without pyspark and without a JVM."""
     (tmp_path / "orders.yaml").write_text(
         "name: orders\n"
         'origin: {files: {path: "landing/*.json", format: json, schema: "id long, amount string"}}\n'
@@ -753,12 +757,12 @@ def test_a_definition_is_validated_at_once(tmp_path: Path) -> None:
 
 
 def test_all_kinds_are_shown_without_spark(tmp_path: Path) -> None:
-    """A kind is a dataclass, and needs nothing to be read."""
+    """A kind is a dataclass, and Spark is not needed to read it."""
     assert seconds(["kinds"], tmp_path) < 1
 
 
-def test_a_pipe_that_is_closed_ends_the_command_without_a_word(tmp_path: Path) -> None:
-    """As `wherry kinds --json | head -1` closes it."""
+def test_a_closed_pipe_ends_the_command_silently(tmp_path: Path) -> None:
+    """`wherry kinds --json | head -1` closes the pipe like this."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
         [*COMMAND, "kinds", "--json"], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -771,7 +775,7 @@ def test_a_pipe_that_is_closed_ends_the_command_without_a_word(tmp_path: Path) -
 
 
 def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make `run` carry 1,000 rows of lane 0, without Spark."""
+    """Let `run` process 1,000 rows of lane 0, without Spark."""
 
     def run(_: Pipeline, *, listeners: Sequence[Listener], **__: object) -> Report:
         for listener in listeners:
@@ -786,14 +790,14 @@ def carries_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "lines"),
     [([], ["orders: opening the state, origins and tables", "orders: run 7f begins"]), (["--quiet"], [])],
 )
-def test_progress_is_plain_lines_where_nothing_is_drawn(
+def test_progress_is_printed_as_lines_without_a_terminal(
     file: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     words: list[str],
     lines: list[str],
 ) -> None:
-    """And nothing where nobody wants it."""
+    """With `--quiet` nothing is printed."""
     carries_a_batch(monkeypatch)
     assert cli.execute(["run", file, *words]) == 0
     said = capsys.readouterr()
@@ -809,7 +813,7 @@ def test_progress_is_plain_lines_where_nothing_is_drawn(
         (["redo", "--file", "a.json"], "runners.operations.redo.preview_redo", "looking for the rows of a.json"),
     ],
 )
-def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
+def test_a_command_that_reads_rows_shows_its_progress(
     file: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -817,7 +821,7 @@ def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
     work: str,
     begins: str,
 ) -> None:
-    """At the start, and then again and again until it is done."""
+    """It prints a line at the start, and then repeatedly until it is done."""
     again: list[Callable[[], None]] = []
 
     @contextlib.contextmanager
@@ -849,7 +853,7 @@ def test_a_command_that_looks_at_rows_says_what_it_does_meanwhile(
         (["expect", "suggest"], "runners.operations.profile.read_next_rows"),
     ],
 )
-def test_a_quiet_command_says_only_how_it_ended(
+def test_a_quiet_command_prints_only_its_end(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], work: str
 ) -> None:
     """Each command that shows progress takes `--quiet`."""
@@ -866,7 +870,7 @@ def test_a_quiet_command_says_only_how_it_ended(
 def test_progress_is_drawn_on_a_terminal(
     file: str, monkeypatch: pytest.MonkeyPatch, words: list[str], drawn: bool
 ) -> None:
-    """A line for each lane; nothing where nobody wants it."""
+    """Each lane has a line. With `--quiet` nothing is drawn."""
     carries_a_batch(monkeypatch)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
@@ -880,7 +884,7 @@ def test_progress_is_drawn_on_a_terminal(
 
 
 def print_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 80) -> str:
-    """What a command prints on standard output that is a terminal."""
+    """Return what a command prints on a standard output that is a terminal."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", f"{columns}")
     ours, theirs = pty.openpty()
@@ -891,10 +895,10 @@ def print_on_terminal(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int
 
 
 @pytest.mark.parametrize(("wanted", "said"), [("", "\x1b[32msucceeded\x1b[0m"), ("1", "orders succeeded after")])
-def test_a_terminal_has_colours_unless_they_are_unwanted(
+def test_a_terminal_has_colours_unless_no_color_is_set(
     file: str, monkeypatch: pytest.MonkeyPatch, wanted: str, said: str
 ) -> None:
-    """`NO_COLOR` switches them off; JSON never has any."""
+    """JSON has no colours."""
     carries_a_batch(monkeypatch)
     monkeypatch.setenv("NO_COLOR", wanted)
     printed = print_on_terminal(monkeypatch, "run", file, "--quiet")
@@ -903,8 +907,8 @@ def test_a_terminal_has_colours_unless_they_are_unwanted(
     assert "\x1b" not in print_on_terminal(monkeypatch, "run", file, "--quiet", "--json")
 
 
-def test_an_error_on_a_terminal_begins_in_its_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal in yellow, a wrong call in red."""
+def test_an_error_on_a_terminal_begins_in_colour(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal begins in yellow, and a wrong call in red."""
     fails(monkeypatch, Refusal("Nothing was done: no.", hint="Say yes."))
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -920,10 +924,10 @@ def test_an_error_on_a_terminal_begins_in_its_colour(file: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("columns", "words", "whole"), [(80, [], False), (200, [], True), (80, ["--wide"], True)])
-def test_refused_rows_fit_the_terminal_unless_they_are_wanted_whole(
+def test_refused_rows_are_cut_to_the_terminal_unless_wide_is_given(
     file: str, monkeypatch: pytest.MonkeyPatch, columns: int, words: list[str], whole: bool
 ) -> None:
-    """What is left out is said to be there."""
+    """The output states how to show all columns and values."""
     row = {f"c{number}": f"{number}" * 12 for number in range(9)}
     where = {"id": "p/1", "nacked_at": "2026-01-01", "lane": "0", "number": 3, "stage": "cast", "destination": None}
     letter = {**where, "message": "no", "row": row, "replayed": False, "discarded": False}
@@ -936,7 +940,7 @@ def test_refused_rows_fit_the_terminal_unless_they_are_wanted_whole(
     assert "columns" in lines[1] or whole
 
 
-def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+def test_a_character_that_the_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     """A Latin-1 terminal gets escapes, not an exception."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "latin-1"}
     words = [*COMMAND, "validate", "a→b.yaml"]
@@ -950,18 +954,18 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
     [["validate"], ["status"], ["runs"], ["dlq"], ["dlq", "summary"], ["offsets"], ["quality"], ["stop"]],
     ids=" ".join,
 )
-def test_the_file_may_be_left_out_where_there_is_one(file: str, words: list[str]) -> None:
-    """Other YAML beside it is no definition."""
+def test_the_only_definition_of_the_folder_may_be_omitted(file: str, words: list[str]) -> None:
+    """Other YAML files in the folder do not count as definitions."""
     Path("vars.yaml").write_text("WINDOW: 7\n")
     Path("databricks.yml").write_text("bundle:\n  name: x\n  destinations: no\n")
     assert cli.execute(words) == 0
 
 
 @pytest.mark.parametrize("words", [["status"], ["runs", "list"], ["dlq", "replay"], ["report"]], ids=" ".join)
-def test_several_definitions_are_listed_with_what_to_type(
+def test_several_definitions_are_listed_with_a_command(
     file: str, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    """A broken one is among them."""
+    """A broken definition is listed too."""
     Path("a b.yaml").write_text("destinations: {{{\n")
     assert cli.execute(words) == 2
     assert capsys.readouterr().err == (
@@ -970,8 +974,8 @@ def test_several_definitions_are_listed_with_what_to_type(
     )
 
 
-def test_where_there_is_no_definition_it_says_how_to_begin(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """With a command to type."""
+def test_a_folder_without_a_definition_names_init(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the command that writes a definition."""
     Path(file).unlink()
     assert cli.execute(["status"]) == 2
     assert capsys.readouterr().err == (
@@ -993,7 +997,7 @@ def test_where_there_is_no_definition_it_says_how_to_begin(file: str, capsys: py
 def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
     file: str, monkeypatch: pytest.MonkeyPatch, typed: str, offset: object
 ) -> None:
-    """A shell takes away the quotes that JSON wants."""
+    """A shell removes the quotes that JSON needs."""
     asked: list[object] = []
 
     def plan(*_: object, lane: str, offset: object) -> Any:
@@ -1005,10 +1009,10 @@ def test_an_offset_that_is_a_word_or_a_time_needs_no_quotes(
     assert asked == [offset]
 
 
-def test_a_word_that_is_no_file_goes_to_the_argument_behind_it(
+def test_a_word_that_is_no_file_is_the_next_argument(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file may be left out in front of a run and of a setting as well."""
+    """The file may be omitted before the id of a run, and before a setting."""
     asked: list[str] = []
     changed: list[dict[str, str]] = []
 
@@ -1034,10 +1038,10 @@ def test_a_word_that_is_no_file_goes_to_the_argument_behind_it(
     assert "Missing argument NAME=VALUE" in capsys.readouterr().err
 
 
-def test_a_word_with_a_slash_may_stand_behind_a_file_that_is_left_out(
+def test_a_word_with_a_slash_may_follow_an_omitted_file(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A text to search for may have one, and so may what somebody takes for the id of a row."""
+    """It may be a text to search for, or an invalid id of a row."""
     asked: list[str] = []
 
     def search(_: Pipeline, *__: object, choice: Choice, **___: object) -> list[Any]:
@@ -1063,7 +1067,7 @@ def test_a_word_with_a_slash_may_stand_behind_a_file_that_is_left_out(
 def test_a_definition_is_compared_with_the_only_one_of_the_folder(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is never compared with itself, and where the folder has several, the command says how to name one."""
+    """It is not compared with itself. If the folder has several, the message has a command that names one."""
     compared: list[list[str]] = []
 
     def compare(old: Any, new: Any, **_: object) -> Any:

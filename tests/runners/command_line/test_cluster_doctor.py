@@ -1,4 +1,4 @@
-"""The doctor of a cluster, where there is none. Its findings on a real one are in `tests/cluster`."""
+"""`doctor --cluster` without a cluster. Tests with a real cluster are in `tests/cluster`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fail(*_: Any) -> Any:
 
 
 def test_a_spark_on_this_machine_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not started to find that out."""
+    """The check does not start Spark."""
     monkeypatch.setattr(cluster_doctor, "open_session", lambda _: LateSession(LateSpark(fail, {}), fail))
     (check,) = examine_cluster(PIPELINE)
     assert (check.state, check.found) == ("problem", "Spark is on this machine")
@@ -35,7 +35,7 @@ def test_a_spark_on_this_machine_is_no_cluster(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_spark_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the words of its error."""
+    """The finding has the error's message and hint."""
 
     def refuse(_: PipelineSpec) -> None:
         raise SparkMissing("Java is missing.", hint="Install it.")
@@ -47,7 +47,7 @@ def test_a_spark_that_cannot_start_is_a_finding(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is asked of it but what a test answers."""
+    """Replace a cluster's answers, so that a test can set those that it needs."""
     monkeypatch.setattr(cluster_doctor, "open_session", lambda _: None)
     monkeypatch.setattr(cluster_doctor, "is_connect", lambda _: False)
     monkeypatch.setattr(cluster_doctor, "is_here", lambda _: False)
@@ -63,8 +63,8 @@ STORING = replace(PIPELINE, stages=[Claim(path="s3://bucket/claims", format="del
 
 
 @pytest.mark.usefixtures("no_cluster")
-def test_a_worker_that_lacks_what_a_store_of_large_values_needs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+def test_a_worker_without_the_packages_of_a_store_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The advice is the command that installs them."""
 
     def lack(_: object, packages: set[str]) -> list[dict[str, Any]]:
         missing = sorted(packages - {"pyarrow"})
@@ -77,8 +77,8 @@ def test_a_worker_that_lacks_what_a_store_of_large_values_needs_is_a_finding(mon
 
 
 @pytest.mark.usefixtures("no_cluster")
-def test_a_worker_whose_tasks_succeed_on_another_one_only_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All packages are on the other one."""
+def test_a_worker_that_cannot_run_tasks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks succeed only on another worker, which has all packages."""
     fine = {"host": "w1", "program": "python3", "version": "3.11", "missing": []}
     monkeypatch.setattr(cluster_doctor, "ask_python", lambda *_: [fine, {"host": "w2"}])
     found = [each for each in examine_cluster(STORING) if each.name == "Python"]
@@ -88,10 +88,10 @@ def test_a_worker_whose_tasks_succeed_on_another_one_only_is_a_finding(monkeypat
 
 @pytest.mark.usefixtures("no_cluster")
 @pytest.mark.parametrize(("delta", "words"), [("", "w2 has no Delta"), ("4.3.0", "w2 has Delta 4.3.0")])
-def test_each_worker_without_the_drivers_delta_is_a_finding(
+def test_each_worker_without_the_delta_version_of_the_driver_is_a_finding(
     monkeypatch: pytest.MonkeyPatch, delta: str, words: str
 ) -> None:
-    """By its name, beside one that has it."""
+    """The worker is named. Another worker has the right version."""
     facts = [
         ExecutorFacts(host=host, delta=each, java="17", clock=0.0) for host, each in (("w1", "4.4.0"), ("w2", delta))
     ]
@@ -101,18 +101,16 @@ def test_each_worker_without_the_drivers_delta_is_a_finding(
 
 
 @pytest.mark.parametrize("values", [["--set", "run.runners=2"], ["--var", "a=b"], ["--secrets", "secrets.yaml"]])
-def test_values_for_a_definition_are_refused_where_none_is_read(
-    values: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without --cluster the doctor looks at this machine only."""
+def test_values_for_a_definition_need_the_cluster_option(values: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Without `--cluster` the doctor checks only this machine."""
     assert cli.execute(["doctor", *values]) == 2
     assert f"{values[0]} is for a definition" in capsys.readouterr().err
 
 
-def test_a_clusters_definition_is_not_taken_for_a_state(
+def test_the_file_of_a_cluster_check_is_a_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of this machine nothing is asked then."""
+    """It is not taken for the path of a state, and this machine is not checked."""
     monkeypatch.setattr("runners.command_line.doctor.examine", fail)
     monkeypatch.setattr(cluster_doctor, "open_session", lambda _: LateSession(LateSpark(fail, {}), fail))
     file = tmp_path / "orders.yaml"

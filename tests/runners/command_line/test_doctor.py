@@ -1,4 +1,4 @@
-"""The doctor: what is found, what is missing, and what to do."""
+"""`doctor` finds what is missing, and states what to do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def fake_java(folder: Path, says: str) -> None:
     java.chmod(0o755)
 
 
-def test_what_fits_together_is_ok() -> None:
-    """The versions that `wherry[spark]` installs."""
+def test_matching_packages_are_ok() -> None:
+    """These are the versions that `wherry[spark]` installs."""
     assert doctor.check_spark(lambda name: FITS.get(name, "")).state == "ok"
 
 
@@ -42,21 +42,21 @@ def test_what_fits_together_is_ok() -> None:
         ),
     ],
 )
-def test_packages_that_do_not_fit_are_told_with_what_to_install(installed: dict[str, str], found: str) -> None:
-    """Each by its name and version."""
+def test_packages_that_do_not_match_are_named_with_what_to_install(installed: dict[str, str], found: str) -> None:
+    """The finding has each package's name and version."""
     check = doctor.check_spark(lambda name: installed.get(name, ""))
     assert (check.state, check.found) == ("problem", found)
     assert "nstall" in check.advice
 
 
-def test_databricks_brings_its_own_spark() -> None:
-    """Nothing of ours is needed beside it."""
+def test_databricks_connect_needs_no_other_package() -> None:
+    """It includes Spark."""
     check = doctor.check_spark(lambda name: {"databricks-connect": "17.0"}.get(name, ""))
     assert (check.state, check.found) == ("ok", "databricks-connect 17.0")
 
 
-def test_a_java_that_fits_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """17 and 21 are what Spark 4.2 runs on."""
+def test_a_supported_java_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.2 runs on Java 17 and 21."""
     fake_java(tmp_path, 'openjdk version "21.0.1" 2023-10-17')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     check = doctor.check_java_version()
@@ -64,8 +64,8 @@ def test_a_java_that_fits_is_ok(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("says", ['java version "1.8.0_392"', 'openjdk version "25" 2025-09-16', "Bus error"])
-def test_a_java_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
-    """With where it lies and which are needed."""
+def test_an_unsupported_java_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """The finding has its path, and the advice names the supported versions."""
     fake_java(tmp_path, says)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     check = doctor.check_java_version()
@@ -74,8 +74,8 @@ def test_a_java_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert "17 or 21" in check.advice
 
 
-def test_a_missing_java_is_told_with_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether JAVA_HOME is wrong or there is none on the PATH."""
+def test_a_missing_java_is_a_problem_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME is wrong, or there is no Java on the PATH."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert f"JAVA_HOME is {tmp_path}, but bin/java is missing there" in doctor.check_java_version().found
     monkeypatch.delenv("JAVA_HOME")
@@ -84,16 +84,16 @@ def test_a_missing_java_is_told_with_how_to_get_one(tmp_path: Path, monkeypatch:
     assert "openjdk-17" in doctor.check_java_version().advice
 
 
-def test_a_java_that_cannot_be_started_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on another kind of machine than it was built for."""
+def test_a_java_that_cannot_be_started_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be built for another kind of machine."""
     fake_java(tmp_path, "")
     (tmp_path / "bin" / "java").write_bytes(b"\x7fELF nonsense")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert doctor.check_java_version().state == "problem"
 
 
-def test_jars_that_were_fetched_need_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first start of Spark keeps them."""
+def test_fetched_jars_need_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first start of Spark stores them."""
     monkeypatch.setenv("HOME", str(tmp_path))
     group, artifact, version = DELTA.split(":")
     jars = tmp_path / ".ivy2.5.2" / "jars"
@@ -102,8 +102,8 @@ def test_jars_that_were_fetched_need_no_network(tmp_path: Path, monkeypatch: pyt
     assert doctor.check_jars(lambda _: "no network").state == "ok"
 
 
-def test_jars_are_looked_for_where_spark_would_fetch_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maven Central, or the mirror that Spark is told of."""
+def test_jars_are_looked_for_where_spark_fetches_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is Maven Central, or the mirror that is set for Spark."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "https://mirror.example/m2/")
     check = doctor.check_jars(lambda address: f"nothing at {address}")
@@ -114,10 +114,8 @@ def test_jars_are_looked_for_where_spark_would_fetch_them(tmp_path: Path, monkey
     assert doctor.check_jars(lambda _: "").state == "ok"
 
 
-def test_an_address_without_an_answer_is_a_reason_and_no_exception(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A port that nobody listens on, and an address that is none."""
+def test_an_address_without_an_answer_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One address has a closed port, and the other is invalid."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:1/")
     assert "cannot be read" in doctor.check_jars().found
@@ -125,14 +123,14 @@ def test_an_address_without_an_answer_is_a_reason_and_no_exception(
     assert "cannot be read" in doctor.check_jars().found
 
 
-def test_a_state_is_writable_where_its_folder_can_be_made(tmp_path: Path) -> None:
-    """Nothing is left behind, and the folder itself is not made."""
+def test_a_state_is_writable_if_its_folder_can_be_created(tmp_path: Path) -> None:
+    """The check leaves no file and does not create the folder."""
     assert doctor.check_writable(tmp_path / "a" / "b").state == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_state_inside_of_a_file_is_a_problem(tmp_path: Path) -> None:
-    """The reason is the system's own, the advice names the option."""
+def test_a_state_inside_a_file_is_a_problem(tmp_path: Path) -> None:
+    """The advice names the option."""
     (tmp_path / "file").touch()
     check = doctor.check_writable(tmp_path / "file" / "state")
     assert check.state == "problem"
@@ -140,7 +138,7 @@ def test_a_state_inside_of_a_file_is_a_problem(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_hard_links_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ledger tells two writers apart by a name that can be taken once."""
+    """The ledger needs them: only one of two writers can create a name."""
 
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
@@ -150,7 +148,7 @@ def test_a_disk_without_hard_links_is_a_problem(tmp_path: Path, monkeypatch: pyt
     assert (check.state, check.found) == ("problem", f"{tmp_path} cannot hold the state: Operation not supported")
 
 
-def test_a_spark_that_runs_elsewhere_needs_no_java_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remote_spark_needs_no_java_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With SPARK_REMOTE set, nothing is started on this machine."""
     monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
     states = {check.name: check.state for check in doctor.examine(tmp_path)}
@@ -158,8 +156,8 @@ def test_a_spark_that_runs_elsewhere_needs_no_java_here(tmp_path: Path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["stages", "origins", "destinations"])
-def test_a_foreign_package_that_hides_ours_is_found(tmp_path: Path, name: str) -> None:
-    """By `doctor`, and by any other command that stumbles over it."""
+def test_another_package_with_the_name_of_ours_is_found(tmp_path: Path, name: str) -> None:
+    """`doctor` finds it, and each other command reports it."""
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not ours')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}

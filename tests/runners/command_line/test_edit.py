@@ -1,4 +1,4 @@
-"""A refused row is edited in an editor, up to the moment when it would be replayed. Without Spark."""
+"""A refused row is edited in an editor, before it is replayed. Without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPED = ["dlq", "edit", "orders.yaml", "p/1", "--reason", "a typo", "--yes"]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pipeline with a refused row, and a folder for temporary files in which nothing is left behind."""
+    """A pipeline with a refused row, and a folder for temporary files."""
     (tmp_path / "orders.yaml").write_text(DEFINITION)
     (tmp_path / "temporary").mkdir()
     post(tmp_path / ".wherry/orders/dlq", letters(1, original='{"id": 7}'))
@@ -40,16 +40,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def set_editor(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """An editor that does this with `file`, the path of what is edited."""
+    """Set an editor that runs this code. In the code, `file` is the path of the edited file."""
     Path("editor.py").write_text(f"import os, sys, time, pathlib\nfile = pathlib.Path(sys.argv[1])\n{text}\n")
     monkeypatch.setenv("EDITOR", f"{sys.executable} editor.py")
 
 
 @pytest.mark.parametrize("text", ["", "file.write_text('')", "file.write_text(' ')", "file.unlink()", "file.touch()"])
-def test_a_row_that_was_not_edited_is_not_delivered(
+def test_an_unedited_row_is_not_delivered(
     text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor one whose file was emptied, and nothing is left of it."""
+    """A row whose file was emptied or deleted is not delivered either. No temporary file is left."""
     set_editor(monkeypatch, text)
     assert cli.execute([*TYPED, "--json"]) == 0
     shown = capsys.readouterr()
@@ -67,7 +67,7 @@ def test_a_row_that_was_not_edited_is_not_delivered(
         ('file.write_text(\'{"id": "x"}\')', 2, "column id: 'x' is not a bigint"),
     ],
 )
-def test_an_edit_that_went_wrong_delivers_nothing(
+def test_an_invalid_edit_delivers_nothing(
     text: str,
     code: int,
     message: str,
@@ -75,15 +75,15 @@ def test_an_edit_that_went_wrong_delivers_nothing(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without a terminal it ends there, in words."""
+    """Without a terminal the command ends with a message."""
     set_editor(monkeypatch, text)
     assert cli.execute(TYPED) == code
     assert message in capsys.readouterr().err
     assert not list((folder / "temporary").iterdir())
 
 
-def test_on_a_terminal_a_wrong_row_is_edited_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was left; the second time the editor puts the first text back."""
+def test_an_invalid_row_can_be_edited_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The editor gets the invalid text. In the second edit it restores the original text."""
     set_editor(
         monkeypatch,
         """
@@ -113,24 +113,22 @@ file.write_text(text.replace("7", "seven") if "7" in text else text.replace("sev
         (["p/9", "--reason", "x", "--yes"], "true", "The DLQ has no row p/9."),
     ],
 )
-def test_what_is_missing_is_said_before_the_editor_opens(
+def test_a_missing_condition_is_reported_before_the_editor_opens(
     words: list[str],
     editor: str,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """So that no edit is lost."""
+    """So no edit is lost."""
     monkeypatch.setenv("EDITOR", editor)
     assert cli.execute(["dlq", "edit", "orders.yaml", *words]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_nothing_is_left_where_the_command_is_ended_meanwhile(
-    number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither the file nor the editor, whose command line has no value."""
+def test_a_terminated_edit_leaves_nothing(number: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is deleted, and the editor is ended."""
     set_editor(monkeypatch, "print(os.getpid(), file.read_text().count('7'), flush=True); time.sleep(60)")
     code = f"from runners.command_line.cli import execute; import sys; sys.exit(execute({TYPED!r}))"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -148,10 +146,8 @@ def test_nothing_is_left_where_the_command_is_ended_meanwhile(
         os.kill(int(editor), 0)
 
 
-def test_rows_that_were_not_edited_are_not_imported(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The definition's name may be left out."""
+def test_unedited_rows_are_not_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The definition's name may be omitted."""
     assert cli.execute(["dlq", "export", "--to", "rows.csv"]) == 0
     assert cli.execute(["dlq", "import", "rows.csv", "--reason", "x", "--yes", "--json"]) == 0
     shown = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""A folder of pipelines on the command line: listed, validated and run in the order in which they feed each other."""
+"""Commands for a folder of pipelines. They are listed, validated and run in the order in which they feed each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEXT = "name: NAME\norigin: {delta: {path: tables/FROM}}\ndestinations: [{delta:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Bronze feeds silver, silver feeds gold, and other stands alone. Three files wait."""
+    """Bronze feeds silver, and silver feeds gold. The pipeline other is separate. Three files wait."""
     (tmp_path / "bronze.yaml").write_text(BRONZE)
     for name, origin in (("silver", "bronze"), ("gold", "silver"), ("other", "elsewhere")):
         (tmp_path / f"{name}.yaml").write_text(NEXT.replace("NAME", name).replace("FROM", origin))
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[str]:
-    """Make each run end so, by default well; gives those that ran."""
+    """Let each run end with this outcome, by default `succeeded`. Return the list of pipelines that ran."""
     ran: list[str] = []
 
     def run(pipeline: Pipeline, **_: Any) -> Report:
@@ -53,8 +53,8 @@ def runs(monkeypatch: pytest.MonkeyPatch, **outcomes: str | Exception) -> list[s
     return ran
 
 
-def test_ls_lists_pipelines_below_those_that_feed_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With what waits, and when they run; nothing is made for the question."""
+def test_ls_lists_pipelines_below_their_sources(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each has its waiting files and its schedule. No state is created."""
     assert cli.execute(["ls"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "pipeline  last run (UTC)  waiting  schedule",
@@ -70,8 +70,8 @@ def test_ls_lists_pipelines_below_those_that_feed_them(folder: Path, capsys: pyt
     assert not (folder / ".wherry").exists()
 
 
-def test_ls_is_facts_for_a_program(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those that are selected, in another folder too."""
+def test_ls_prints_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It lists the selected pipelines of a given folder."""
     (folder / "elsewhere").mkdir()
     assert cli.execute(["ls", str(folder), "--select", "+silver", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -84,10 +84,10 @@ def test_ls_is_facts_for_a_program(folder: Path, capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["error"]["message"] == "There is no definition in elsewhere."
 
 
-def test_a_broken_definition_is_listed_and_keeps_the_folder_from_running(
+def test_a_broken_definition_stops_the_folder_from_running(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """For nobody knows what it would feed."""
+    """`ls` lists it. The pipelines that it would feed are unknown."""
     ran = runs(monkeypatch)
     (folder / "bad.yaml").write_text("name: bad\norigin: {files: {}}\n")
     (folder / "twice.yaml").write_text(BRONZE)
@@ -104,7 +104,7 @@ def test_a_broken_definition_is_listed_and_keeps_the_folder_from_running(
 def test_a_folder_runs_in_the_order_of_its_tables(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All of it, or what is selected; a table says how each ended."""
+    """All pipelines run, or the selected ones. A table shows how each ended."""
     ran = runs(monkeypatch)
     assert cli.execute(["run", "--all", "--quiet"]) == 0
     lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
@@ -115,10 +115,10 @@ def test_a_folder_runs_in_the_order_of_its_tables(
     assert ran == ["other", "silver", "gold"]
 
 
-def test_what_a_failed_pipeline_feeds_is_skipped(
+def test_pipelines_after_a_failed_one_are_skipped(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And what that feeds; all else runs. The exit code is that of the first that went wrong."""
+    """All others run. The exit code is that of the first failure."""
     ran = runs(monkeypatch, bronze="failed")
     assert cli.execute(["run", "--all", "--quiet", "--json"]) == 1
     out, err = capsys.readouterr()
@@ -135,10 +135,10 @@ def test_what_a_failed_pipeline_feeds_is_skipped(
     assert "gold is skipped: it reads what silver should have written.\n" in err
 
 
-def test_the_table_names_the_code_of_a_failure(
+def test_the_table_shows_the_code_of_a_failure(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The whole message stands above it, on standard error."""
+    """The complete message is on standard error."""
     runs(monkeypatch, gold="failed")
     assert cli.execute(["run", "--all", "--quiet"]) == 1
     out, err = capsys.readouterr()
@@ -146,18 +146,18 @@ def test_the_table_names_the_code_of_a_failure(
     assert "no room" in err
 
 
-def test_a_run_that_is_stopped_ends_the_folder(
+def test_a_stopped_run_ends_the_run_of_the_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With 3; what would have come is named."""
+    """The exit code is 3. The skipped pipelines are named."""
     ran = runs(monkeypatch, bronze="stopped")
     assert cli.execute(["run", "--all", "--quiet"]) == 3
     assert ran == ["bronze"]
     assert "other is skipped: bronze was stopped.\n" in capsys.readouterr().err
 
 
-def test_a_pipeline_that_another_run_has_is_4_or_passed_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the call says; passed over, it keeps nothing back."""
+def test_a_running_pipeline_exits_with_4_or_is_skipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `--if-running skip` the pipelines after it still run."""
     ran = runs(monkeypatch, bronze=Owned("bronze is being run already."))
     assert cli.execute(["run", "--all", "--quiet"]) == 4
     assert ran == ["bronze", "other"]
@@ -167,20 +167,20 @@ def test_a_pipeline_that_another_run_has_is_4_or_passed_over(folder: Path, monke
 
 
 @pytest.mark.parametrize("words", [["--follow"], ["--from-beginning"], ["--moved", "x"], ["--take-over", "x"]])
-def test_what_is_for_one_pipeline_is_refused_for_a_folder(
+def test_options_for_one_pipeline_are_refused_for_a_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    """Before anything runs."""
+    """No pipeline runs."""
     ran = runs(monkeypatch)
     assert cli.execute(["run", "--all", *words]) == 2
     assert f"{words[0]} is for one pipeline, and not for a folder." in capsys.readouterr().err
     assert ran == []
 
 
-def test_a_circle_is_refused_before_anything_runs(
+def test_a_cycle_is_refused_before_any_run(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In words."""
+    """The message names the cycle."""
     ran = runs(monkeypatch)
     (folder / "bronze.yaml").write_text(NEXT.replace("NAME", "bronze").replace("FROM", "gold"))
     assert cli.execute(["run", "--all"]) == 2
@@ -189,7 +189,7 @@ def test_a_circle_is_refused_before_anything_runs(
 
 
 def test_a_folder_is_validated(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is selected of it, each with what it reads."""
+    """Each selected pipeline is shown with its sources."""
     assert cli.execute(["validate", "--select", "silver+"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "silver is valid. It reads what bronze writes.",
@@ -204,8 +204,8 @@ def test_a_folder_is_validated(folder: Path, capsys: pytest.CaptureFixture[str])
     ]
 
 
-def test_without_a_file_the_call_for_all_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Beside the call for one."""
+def test_without_a_file_the_command_for_all_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message also has the command for one pipeline."""
     assert cli.execute(["run"]) == 2
     assert capsys.readouterr().err == (
         "There are 4 definitions in this folder: bronze.yaml, gold.yaml, other.yaml, silver.yaml.\n"

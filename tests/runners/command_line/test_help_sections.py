@@ -1,4 +1,4 @@
-"""Help: which headings it has, and how its sentences read."""
+"""The headings and sentences of help texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_A_HEADING = re.compile(r"^(Usage:.*|  .*|)$")
 
 
 def list_commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All commands as they are typed, `wherry` itself and its groups included."""
+    """Yield all commands as they are typed, including `wherry` and its groups."""
     yield words
     for name, each in getattr(command, "commands", {}).items():
         yield from list_commands(each, (*words, name))
@@ -52,8 +52,8 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_an_option_has_one_phrase_on_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of 80 columns: no text goes on below itself."""
+def test_each_option_has_one_phrase_on_one_line(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """The terminal has 80 columns, and no text is wrapped."""
     lines = read_help(words, capsys).partition("Options:")[2].splitlines()
     rows = [line for line in lines if line.startswith("  ")]
     assert rows
@@ -62,14 +62,14 @@ def test_an_option_has_one_phrase_on_one_line(words: tuple[str, ...], capsys: py
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
 def test_help_is_written_in_short_sentences(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of at most 25 words, and without words that readers stumble over."""
+    """A sentence has at most 25 words, and no word of the list of unwanted words."""
     said = read_help(words, capsys).partition("\n\n")[2].partition("Options:")[0]
     sentences = re.split(r"(?<=[.!?:])\s+|\n\s*\n", said)
     assert [each for each in sentences if count_words(each) > LONGEST or WORDS.search(each.lower())] == []
 
 
-def test_options_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of every day first, those of experts last."""
+def test_options_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Common options come first, and options for experts last."""
     shown = read_help(("backfill",), capsys)
     assert list_headings(shown) == [
         "Arguments:",
@@ -89,8 +89,8 @@ def test_options_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> Non
     ]
 
 
-def test_commands_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each under one of them."""
+def test_commands_are_below_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command is below one heading."""
     shown = read_help((), capsys)
     assert list_headings(shown) == ["Options:", "Start:", "Run:", "Look:", "Check and repair:", "Learn:"]
     assert sorted(re.findall(r"^  (\w+)  ", shown.partition("Start:")[2], re.MULTILINE)) == sorted(wherry.commands)
@@ -106,18 +106,18 @@ def test_commands_stand_under_headings(capsys: pytest.CaptureFixture[str]) -> No
         (["expect"], "expect suggest"),
     ],
 )
-def test_a_group_without_a_command_is_its_first_one(
+def test_a_group_without_a_command_runs_its_first_command(
     words: list[str], named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whether a file follows, or an option."""
+    """A file or an option may follow the group."""
     assert cli.execute([*words, "gone.yaml", "--no-such"]) == 2
     assert f"Usage: wherry {named} " in capsys.readouterr().err
     assert cli.execute([*words, "--no-such"]) == 2
     assert f"Usage: wherry {named} " in capsys.readouterr().err
 
 
-def test_a_word_that_is_no_file_is_a_command_that_was_mistyped(capsys: pytest.CaptureFixture[str]) -> None:
-    """And the nearest one is named."""
+def test_a_word_that_is_no_file_is_a_mistyped_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message names the nearest command."""
     assert cli.execute(["runs", "lst"]) == 2
     assert "Did you mean 'list'?" in capsys.readouterr().err
 
@@ -126,8 +126,8 @@ LEAVES = [words for words in ALL if words and not isinstance(find_command(words)
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_a_call_that_fails_is_one_json_object_too(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
-    """On standard output, with a code and a message; standard error says it to a person."""
+def test_a_failed_call_prints_one_json_object(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    """It is on standard output, with a code and a message. Standard error has the message as text."""
     assert cli.execute([*words, "--json", "--no-such-option"]) == 2
     out, err = capsys.readouterr()
     document = json.loads(out)
@@ -136,10 +136,10 @@ def test_a_call_that_fails_is_one_json_object_too(words: tuple[str, ...], capsys
     assert "--no-such-option" in err
 
 
-def test_what_wherry_refuses_is_one_json_object_too(
+def test_a_refusal_prints_one_json_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the code that `explain` knows, and what to do."""
+    """It has a code that `explain` knows, the message and the hint."""
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["status", "--json"]) == 2
     out, err = capsys.readouterr()

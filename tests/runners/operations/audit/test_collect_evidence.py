@@ -139,7 +139,7 @@ def test_a_written_but_unsettled_batch_is_found(carried: Carried) -> None:
 
 
 def beside_ours(carried: Carried) -> DeltaTable:
-    """Return the table after a compaction put three rows of another writer into one file with all rows of the pipeline."""
+    """Return the table with three rows of another writer and all rows of the pipeline, compacted into one file."""
     append(carried.table(), [901, 902, 903])
     DeltaTable(carried.table()).optimize.compact()
     return DeltaTable(carried.table())

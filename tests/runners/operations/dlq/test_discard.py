@@ -221,7 +221,7 @@ def test_refused_rows_are_searched_by_text_column_and_time(
     search: list[str],
     found: list[str],
 ) -> None:
-    """Each condition works alone or with the others. The text may be in the row, in the row as read, or in the reason."""
+    """Conditions work alone or together. The text may be in the row, in the row as read, or in the reason."""
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(DEFINITION)
     post(tmp_path / "state" / "dlq", letters(8, original=json.dumps({"id": 8, "mail": "kim@shop.example"})))

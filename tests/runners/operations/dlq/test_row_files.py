@@ -139,9 +139,9 @@ def test_a_cell_alone_gives_its_value(column: tuple[Json, st.SearchStrategy[Any]
 
 
 @given(text=TEXTS)
-def test_a_cell_never_looks_like_a_formula(text: str) -> None:
-    """This holds for any text."""
-    assert show_cell(text, "string")[0] not in "=+-@\t\r＝＋－＠"  # noqa: RUF001 -- a spreadsheet also takes the full-width forms for formulas
+def test_no_spreadsheet_takes_a_cell_for_a_formula(text: str) -> None:
+    """Whatever the text is."""
+    assert show_cell(text, "string")[0] not in "=+-@\t\r＝＋－＠"  # noqa: RUF001 -- full-width forms count too
 
 
 @pytest.mark.parametrize(
