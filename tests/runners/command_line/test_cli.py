@@ -503,7 +503,7 @@ def test_a_run_receives_the_overrides_of_the_call(file: str, monkeypatch: pytest
 def test_a_backfill_receives_its_range(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The range has numbers or times, one destination and one lane. The command shows what is repeated and asks first."""
+    """The range has numbers or times, a destination and a lane. The command shows what is repeated and asks first."""
     calls: list[Backfill] = []
 
     def backfill(_: Pipeline, past: Backfill, **__: Any) -> Report:

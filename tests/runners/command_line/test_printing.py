@@ -1,4 +1,4 @@
-"""What a person reads on a terminal."""
+"""The text that commands print on a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def carried(**more: object) -> Report:
-    """A run that carried two batches."""
+    """A run that processed two batches."""
     counts = DestinationReport(read=1_200, delivered=1_195, filtered=2, nacked=3)
     facts: dict[str, object] = {
         "pipeline": "orders",
@@ -46,8 +46,8 @@ def carried(**more: object) -> Report:
     return Report(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def test_a_run_is_told_with_its_equation() -> None:
-    """Read, delivered, filtered and refused for each destination, and where the refused rows are."""
+def test_a_report_shows_its_equation() -> None:
+    """It has the rows read, delivered, filtered and refused for each destination, and the command for refused rows."""
     assert printing.format_report(carried(), "orders.yaml").splitlines() == [
         "orders succeeded after 1.3 s: 2 batches.",
         "to      read   delivered  filtered  refused",
@@ -56,8 +56,8 @@ def test_a_run_is_told_with_its_equation() -> None:
     ]
 
 
-def test_rows_that_stages_added_or_merged_stand_in_the_equation() -> None:
-    """In a column that is there only if some destination has such rows."""
+def test_rows_that_stages_added_or_merged_have_a_column() -> None:
+    """The column is shown only if a destination has such rows."""
     doubled = DestinationReport(read=3, changed=2, delivered=4, nacked=1)
     merged = DestinationReport(read=3, changed=-1, delivered=1, nacked=1)
     report = carried(destinations={"a": doubled, "b": merged, "c": DestinationReport(read=3, delivered=3)})
@@ -71,16 +71,16 @@ def test_rows_that_stages_added_or_merged_stand_in_the_equation() -> None:
 
 
 @pytest.mark.parametrize(("lane", "shown"), [("0", ["orders", "latest"]), ("backfill-6c17/0", ["latest"])])
-def test_a_destination_that_a_backfill_passes_over_is_not_told(lane: str, shown: list[str]) -> None:
-    """Its equation would not hold; one that gets nothing of what waits is told, with its zeros."""
+def test_a_destination_left_out_of_a_backfill_is_not_shown(lane: str, shown: list[str]) -> None:
+    """Its equation would not hold. A destination that received no rows in a run is shown with zeros."""
     counts = {"orders": DestinationReport(), "latest": DestinationReport(read=1_200, delivered=1_200)}
     report = carried(nacked=0, destinations=counts, lanes={lane: {"offset": 1, "batches": 2}})
     lines = printing.format_report(report, "orders.yaml").splitlines()
     assert [line.split()[0] for line in lines[2:]] == shown
 
 
-def test_a_run_without_anything_new_says_so() -> None:
-    """It is no failure."""
+def test_a_run_without_new_rows_is_no_failure() -> None:
+    """The report states that there were no new rows."""
     said = printing.format_report(carried(batches=0, seconds=123.4), "orders.yaml")
     assert said == "orders succeeded after 123 s: no new rows."
 
@@ -93,8 +93,8 @@ def test_a_run_without_anything_new_says_so() -> None:
         (2, "The next run finishes 2 open batches first, then continues:  wherry run orders.yaml"),
     ],
 )
-def test_a_run_that_was_stopped_says_how_to_go_on(left_open: int, said: str) -> None:
-    """Though it carried nothing, something may wait; open batches are named if there are any."""
+def test_a_stopped_run_shows_how_to_continue(left_open: int, said: str) -> None:
+    """This is so even if it processed no batch. Open batches are named."""
     report = carried(batches=0, status="stopped", left_open=left_open)
     assert printing.format_report(report, "orders.yaml").splitlines() == [
         "orders stopped after 1.3 s: no batch was processed.",
@@ -102,15 +102,15 @@ def test_a_run_that_was_stopped_says_how_to_go_on(left_open: int, said: str) -> 
     ]
 
 
-def test_where_the_time_went_is_told() -> None:
-    """The most first; what took next to nothing is left out."""
+def test_a_report_shows_where_the_time_went() -> None:
+    """The longest part comes first, and very short parts are omitted."""
     spent = {"plan": 0.01, "read": 1.0, "write": 3.5, "dlq": 0.0, "ledger": 0.3}
     lines = printing.format_report(carried(nacked=0, spent=spent), "orders.yaml").splitlines()
     assert lines[-1] == "Time in batches: writing 3.5 s, reading 1.0 s, ledger 0.3 s"
 
 
-def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
-    """Nobody is sent to look for them."""
+def test_a_report_with_discarded_rows_names_no_command_for_them() -> None:
+    """There are no rows to show."""
     assert "dlq show" not in printing.format_report(carried(discarded=3), "orders.yaml")
 
 
@@ -118,21 +118,21 @@ def test_rows_that_were_thrown_away_are_not_to_be_shown() -> None:
     ("balanced", "said"),
     [(False, "The counts do not balance."), ("unknown", "Some rows could not be counted."), (True, "")],
 )
-def test_counts_that_do_not_balance_are_told(balanced: bool | str, said: str) -> None:
-    """Nothing is said where they do."""
+def test_a_report_shows_counts_that_do_not_balance(balanced: bool | str, said: str) -> None:
+    """If they balance, nothing is printed about it."""
     lines = printing.format_report(carried(balanced=balanced, nacked=0), "orders.yaml").splitlines()
     assert lines[3:] == [said] * bool(said)
 
 
 def test_a_notice_that_was_shown_before_is_not_repeated() -> None:
-    """By a log line, with its origin, or by the plan of a replay, without."""
+    """A log line showed it with its origin, or the plan of a replay showed it without."""
     report = carried(notices=("orders: two rows stay", "orders: one is late", "items: a file is empty"))
     lines = printing.format_report(report, "x", shown={"two rows stay", "orders: one is late"}).splitlines()
     assert [line for line in lines if line.startswith("note:")] == ["note: items: a file is empty"]
 
 
-def test_a_failure_is_told_in_its_own_words() -> None:
-    """After how long, why, what to do, and how far it came."""
+def test_a_failure_shows_its_message() -> None:
+    """It also has the duration, the hint, and the number of finished batches."""
     error = RunError(cls="LedgerError", code="LEDGER", message="the disk is full.", hint="Make room.")
     report = carried(status="failed", error=error)
     assert printing.format_failure(report).splitlines() == [
@@ -144,8 +144,8 @@ def test_a_failure_is_told_in_its_own_words() -> None:
     assert printing.format_report(carried(status="failed", error=error, batches=0), "x") == "No batch was processed."
 
 
-def test_a_failure_says_what_to_type() -> None:
-    """With the definition's own file in the place where the error has only `FILE`."""
+def test_a_failure_names_the_command_to_type() -> None:
+    """The definition's file replaces `FILE` in the hint."""
     error = RunError(cls="WindowTripped", code="WINDOW", message="too many", hint="see it       wherry preview FILE")
     said = printing.format_failure(carried(status="failed", error=error), "shop/orders.yaml")
     assert "see it       wherry preview shop/orders.yaml" in said.splitlines()
@@ -166,8 +166,8 @@ FACTS: dict[str, Any] = {
 }
 
 
-def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
-    """And nothing else, for there is nothing else."""
+def test_a_pipeline_that_never_ran_shows_the_command_to_type() -> None:
+    """The status has nothing else."""
     assert printing.format_status(FACTS) == "orders: never run\n\nnext  wherry run orders.yaml"
 
 
@@ -179,8 +179,8 @@ def test_a_pipeline_that_never_ran_says_what_to_type() -> None:
         (0, ["refused  3 rows in the DLQ; none waits", "next     wherry dlq show orders.yaml --waiting"]),
     ],
 )
-def test_a_command_that_comes_next_is_named_once(waiting: int, said: list[str]) -> None:
-    """How many rows of the DLQ wait stands above it."""
+def test_a_next_command_is_named_once(waiting: int, said: list[str]) -> None:
+    """The number of waiting rows of the DLQ is above it."""
     facts = {
         **FACTS,
         "dlq": {"rows": 3, "unreplayed": waiting, "fallback": 0},
@@ -189,8 +189,8 @@ def test_a_command_that_comes_next_is_named_once(waiting: int, said: list[str]) 
     assert printing.format_status(facts, "orders.yaml").splitlines()[2:] == said
 
 
-def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
-    """And which of them was not heard for longer than its lease."""
+def test_runs_that_share_a_pipeline_are_shown_with_their_lanes() -> None:
+    """A run that was silent for longer than its lease is marked."""
     first = {"host": "a", "process": 7, "since": "noon", "heard": "one", "lanes": ["0", "2"], "lives": True}
     second = {**first, "process": 8, "lanes": ["1"], "lives": False}
     third = {**first, "process": 9, "lanes": []}
@@ -203,8 +203,8 @@ def test_runs_that_share_a_pipeline_are_told_with_their_lanes() -> None:
     ]
 
 
-def test_a_pipeline_is_told_in_a_few_lines() -> None:
-    """Who runs it, how the last run ended, how far each lane is, what is open and what was refused."""
+def test_a_status_has_a_line_for_each_fact() -> None:
+    """It shows the owner, the last run, the progress of each lane, open batches and refused rows."""
     said = printing.format_status(
         {
             **FACTS,
@@ -248,29 +248,29 @@ def test_a_pipeline_is_told_in_a_few_lines() -> None:
     ]
 
 
-def test_a_run_whose_process_ended_without_a_report_was_killed() -> None:
-    """The state of a program is `failed` then; a person reads the word."""
+def test_a_run_that_ended_without_a_report_was_killed() -> None:
+    """The JSON has the state `failed`, and the text has the word `killed`."""
     last = {"status": "killed", "reason": "process 7 on box ended without a report", "at": AT, "error": None}
     said = printing.format_status({**FACTS, "state": "failed", "last_run": last}, "orders.yaml")
     assert said.splitlines()[0] == "orders: killed"
     assert "last run  killed: process 7 on box ended without a report" in said
 
 
-def test_a_batch_of_a_run_that_is_over_waits_for_the_next_one() -> None:
-    """Nobody carries it."""
+def test_an_open_batch_of_an_ended_run_waits_for_the_next_run() -> None:
+    """The status states that the next run finishes it."""
     said = printing.format_status(
         {**FACTS, "state": "stopped", "open": [{"lane": "0", "number": 4, "label": "b.json"}]}
     )
     assert "batch 4 (b.json) is open; the next run finishes it first" in " ".join(said.split())
 
 
-def test_it_is_told_that_a_definition_is_not_the_one_that_runs() -> None:
-    """While it runs."""
+def test_a_changed_definition_is_shown_during_a_run() -> None:
+    """The status states that the run uses an older definition."""
     said = printing.format_status({**FACTS, "state": "running", "differs": True})
     assert "differs the run uses an older definition; the next run uses this one" in " ".join(said.split())
 
 
-def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_nothing_is_known() -> None:
+def test_an_owed_batch_is_shown_as_missing_in_some_destinations() -> None:
     """Its offset is committed."""
     lanes = Lanes(
         pipeline="orders",
@@ -281,8 +281,8 @@ def test_a_batch_that_some_destinations_owe_is_told_apart_from_one_of_which_noth
     assert told == "batch 4 is missing in some destinations; the next run delivers it first"
 
 
-def test_offsets_are_a_table() -> None:
-    """With what is open beneath it; before the first run there are none."""
+def test_offsets_are_shown_as_a_table() -> None:
+    """Open batches are below it. Before the first run there is no table."""
     lanes = {"0": {"number": 3, "committed_at": AT, "offset": None, "epoch": 1}}
     open_batch = {"lane": "0", "number": 4, "label": ""}
     assert str(Lanes(pipeline="orders", lanes=lanes, open=[open_batch])).splitlines() == [
@@ -293,8 +293,8 @@ def test_offsets_are_a_table() -> None:
     assert str(Lanes(pipeline="orders", lanes={}, open=[])) == "No batch was processed yet."
 
 
-def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
-    """Before anything is moved."""
+def test_a_move_shows_what_is_repeated_and_its_effect() -> None:
+    """It is shown before anything is moved."""
     move = OffsetMove(
         lanes={"0": LaneMove(before=5, after=None, batches=2, rows=2_000)},
         destinations={"orders": "the rows will be there twice"},
@@ -312,8 +312,8 @@ def test_a_move_says_what_comes_again_and_what_becomes_of_it() -> None:
     assert printing.format_move(OffsetMove(lanes={})) == "There is nothing to move: no batch was processed yet."
 
 
-def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> None:
-    """A line for each pipeline, and beneath it what is broken, with why."""
+def test_the_plan_of_a_folder_is_a_table_in_order_of_time() -> None:
+    """Each pipeline has a line. Broken definitions are below the table, with the reason."""
     orders = {"pipeline": "orders", "next": ["2026-06-01T12:05:00+00:00"] * 3, "paused": None, "when": "every 5m"}
     prices = {"pipeline": "prices", "next": [], "paused": "a move", "when": "after each run of orders"}
     facts = {
@@ -334,8 +334,7 @@ def test_a_plan_of_a_directory_is_a_table_with_what_comes_first_at_its_top() -> 
 
 
 def test_refused_rows_of_a_batch_are_one_table() -> None:
-    """When and where, the rows, and below each row why. Rows that were replayed or discarded, and rows with other
-    columns, are tables of their own."""
+    """Below each row are its reason, its state and its source. Rows with other columns are another table of the batch."""
     row = {
         "id": "p/7",
         "part": "landing/a.csv",
@@ -370,8 +369,8 @@ def test_refused_rows_of_a_batch_are_one_table() -> None:
     assert printing.format_dead_letters([]) == "The DLQ has no rows."
 
 
-def test_a_table_that_leaves_something_out_says_how_to_see_the_whole() -> None:
-    """By the option of the command; a table that is whole says nothing."""
+def test_a_cut_table_names_the_option_for_the_whole() -> None:
+    """A table that is not cut does not name it."""
     letter = {**LETTER, "row": {"note": "x" * 90}}
     render = partial(printing.format_dead_letters, [letter])
     cut, whole = printing.format_wide(render, wide=False), printing.format_wide(render, wide=True)
@@ -380,21 +379,21 @@ def test_a_table_that_leaves_something_out_says_how_to_see_the_whole() -> None:
     assert whole == render(wide=True)
 
 
-def test_a_command_stays_in_one_line() -> None:
-    """So that it can be copied, however narrow the terminal is."""
+def test_a_command_is_not_wrapped() -> None:
+    """So it can be copied from a narrow terminal."""
     command = "wherry run orders.yaml --set dlq.window=0 --set dlq.threshold=1"
     assert f"  {command}" in format_sections([("x", [f"To let them pass in one run:  {command}"])]).splitlines()[-1]
 
 
 def test_facts_for_programs_are_json_in_utf_8() -> None:
-    """Umlauts are themselves."""
+    """Umlauts are not escaped."""
     assert json.loads(printing.as_json({"a": "ü"})) == {"version": 1, "a": "ü"}
     assert "ü" in printing.as_json({"a": "ü"})
 
 
 @pytest.mark.promise("CD-35")
-def test_the_first_error_is_told_first_and_later_ones_beneath_it() -> None:
-    """On a terminal, as text and for programs."""
+def test_the_first_error_is_shown_first_and_later_errors_below() -> None:
+    """This holds for the printed text, the text of the error, and JSON."""
     error = RunError.of(WherryError("the disk is full", hint="make room"), later=[OSError("and then\nthe net")])
     said = Report(pipeline="orders", run="r", status="failed", error=error)
     first, hint, *_, last = printing.format_failure(said).splitlines()
@@ -404,7 +403,7 @@ def test_the_first_error_is_told_first_and_later_ones_beneath_it() -> None:
 
 
 HOSTILE = "a\x1b[2Jb\x9b2Jc\rd\u202ee\nforged: all is well\x00\x7f\u2028"
-"""Data that would clear a terminal, go back in a line, turn its letters round, and begin a line of its own."""
+"""Data with controls that clear a terminal, return to the start of a line, reverse text, or begin a line."""
 LETTER = {
     "nacked_at": "2026-01-31T06:00:00",
     "lane": HOSTILE,
@@ -474,26 +473,26 @@ def failed() -> str:
     ],
 )
 def test_data_moves_no_cursor_and_begins_no_line(said: Callable[[], str]) -> None:
-    """Controls, C1 and marks that turn the direction of writing are shown as escapes, wherever data is printed."""
+    """Control characters and marks of text direction are shown as escapes."""
     text = said()
     assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
     assert [line for line in text.split("\n") if line.startswith("forged")] == []
 
 
-def test_pages_show_such_data_as_escapes() -> None:
-    """A mark that turns the direction of writing does so in a browser, too."""
+def test_pages_show_control_characters_as_escapes() -> None:
+    """A mark of text direction works in a browser, too."""
     assert set(page_text(HOSTILE)) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
     assert page_text("<b>\u202e") == "&lt;b&gt;\\u202e"
 
 
-def test_json_with_such_data_is_the_same_json() -> None:
-    """It is printed to terminals, too."""
+def test_control_characters_in_json_are_escaped() -> None:
+    """The JSON may be printed on a terminal. It has the same values."""
     text = printing.as_json({"rows": [LETTER]})
     assert set(text) & set("\x1b\x9b\r\u202e\x00\x7f\u2028") == set()
     assert json.loads(text)["rows"] == [LETTER]
 
 
-def test_a_finding_is_shown_with_its_controls_escaped() -> None:
-    """The name of a table may hold any of them."""
+def test_a_finding_has_its_control_characters_escaped() -> None:
+    """The name of a table may have any of them."""
     finding = Finding(code="ROWS_GONE", message=HOSTILE, repair="", lane="0", number=1, destination="orders")
     assert "\x1b" not in printing_state.format_problem(finding)

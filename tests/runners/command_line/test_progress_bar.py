@@ -1,4 +1,4 @@
-"""What a person at a terminal sees of a run while it goes on."""
+"""The progress bar of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.manual_clock import ManualClock
 
 
 class Terminal:
-    """A terminal of 120 columns, and what was written on it."""
+    """A terminal of 120 columns, and its output."""
 
     def __init__(self, *, is_one: bool = True, batches: int | None = None) -> None:
         self.written = StringIO()
@@ -30,7 +30,9 @@ class Terminal:
         self.bar = ProgressBar(RunProgress("orders", batches=batches, clock=self.clock), console=console)
 
     def drawn(self, events: Sequence[Event | float]) -> list[str]:
-        """The lines drawn last, without the spinner; a number among the events lets so many seconds pass."""
+        """Return the lines that were drawn last, without the spinner. A number among the events is a pause in
+        seconds.
+        """
         for event in events:
             if isinstance(event, float):
                 self.clock.move(event)
@@ -85,13 +87,13 @@ def started(**waiting: int) -> RunStarted:
         ([RunEnded(status="succeeded", reason="")], "orders: succeeded … 0 s"),
     ],
 )  # fmt: skip
-def test_the_first_line_says_how_far_the_run_is(events: list[Event | float], line: str) -> None:
-    """Batches count when nothing is owed any more, and refused rows are told of when there are some."""
+def test_the_first_line_shows_the_progress_of_the_run(events: list[Event | float], line: str) -> None:
+    """A batch counts once nothing of it is owed. Refused rows are shown if there are any."""
     assert Terminal(batches=4).drawn(events)[0] == line
 
 
-def test_every_lane_has_a_line_with_rate_rows_and_an_estimate() -> None:
-    """The estimate goes by how long the lane's batches took, and by how many waited when the run began."""
+def test_every_lane_has_a_line_with_rows_rate_and_an_estimate() -> None:
+    """The estimate uses the time of the lane's batches, and the number of batches that waited when the run began."""
     events: list[Event | float] = [
         started(_0=5, _1=2),
         BatchPlanned(batch=batch("0")),
@@ -109,8 +111,8 @@ def test_every_lane_has_a_line_with_rate_rows_and_an_estimate() -> None:
     ]
 
 
-def test_what_is_too_long_for_a_terminal_is_cut_behind_the_figures() -> None:
-    """Every lane keeps one line, and its figures stand in it."""
+def test_a_long_line_is_cut_after_its_figures() -> None:
+    """Each lane keeps one line."""
     label = "landing/a-very-long-name-of-a-file-that-goes-on-and-on-and-on-and-on-and-on-and-on-and-on.json"
     events: list[Event | float] = [started(_0=9), BatchPlanned(batch=batch("0", label)), 5.0, settled(read=123_456)]
     lines = Terminal().drawn(events)
@@ -119,28 +121,28 @@ def test_what_is_too_long_for_a_terminal_is_cut_behind_the_figures() -> None:
     assert lines[1].endswith("…")
 
 
-def test_there_is_no_estimate_where_nobody_knows_what_waits() -> None:
-    """A run that goes on, for example; and more batches than were counted are no riddle."""
+def test_there_is_no_estimate_if_the_waiting_batches_are_unknown() -> None:
+    """This is so in a run that follows its origin. More batches than were counted are no error."""
     events: list[Event | float] = [started(), BatchPlanned(batch=batch("0")), 10.0, settled(read=500)]
     assert Terminal().drawn(events)[1] == "lane 0 1 batch 500 rows 50 rows/s a.json"
     events = [started(_0=1), BatchPlanned(batch=batch()), 10.0, settled(read=5), settled(read=5)]
     assert Terminal().drawn(events)[1] == "lane 0 2/2 batches 10 rows 1 rows/s a.json"
 
 
-def test_a_lane_that_rests_says_so() -> None:
-    """For how long."""
+def test_a_lane_that_waits_for_a_retry_is_shown() -> None:
+    """Its line has the time until the next attempt."""
     events: list[Event | float] = [started(), BatchRests(batch=batch(), error=ValueError(), tried=1, seconds=8.0)]
     assert Terminal().drawn(events)[1] == "lane 0 0 batches 0 rows waits 8 s for its next attempt"
 
 
-def test_of_many_lanes_the_first_are_shown() -> None:
-    """A terminal has only so many lines."""
+def test_only_the_first_of_many_lanes_are_shown() -> None:
+    """The others are counted."""
     lines = Terminal().drawn([settled(read=1, lane=str(number)) for number in range(MOST_LANES + 3)])
     assert len(lines) == 1 + MOST_LANES + 1
     assert lines[-1] == "and 3 more lanes"
 
 
-def test_nothing_is_drawn_where_nobody_sees_it() -> None:
+def test_nothing_is_drawn_without_a_terminal() -> None:
     """A file or a pipe stays empty."""
     nobody = Terminal(is_one=False)
     with nobody.bar as bar:
@@ -149,7 +151,7 @@ def test_nothing_is_drawn_where_nobody_sees_it() -> None:
 
 
 def everything(terminal: int) -> str:
-    """All that was written on a terminal whose other end is closed."""
+    """Return the output of a terminal whose other end is closed."""
     found = b""
     with contextlib.suppress(OSError):
         while part := os.read(terminal, 1 << 16):
@@ -158,8 +160,8 @@ def everything(terminal: int) -> str:
     return found.decode()
 
 
-def test_a_real_terminal_is_left_as_it_was() -> None:
-    """What was drawn is gone in the end, and the cursor is there again."""
+def test_a_real_terminal_is_restored_at_the_end() -> None:
+    """The progress lines are cleared, and the cursor is visible again."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
         console = Console(file=terminal, force_terminal=True, width=80)
@@ -173,7 +175,7 @@ def test_a_real_terminal_is_left_as_it_was() -> None:
     assert written.rindex("\x1b[?25h") > written.rindex("\x1b[?25l")
 
 
-def test_the_name_of_a_file_moves_no_cursor() -> None:
-    """It is what somebody called it."""
+def test_a_file_name_moves_no_cursor() -> None:
+    """Control characters in the name are escaped."""
     drawn = Terminal().drawn([BatchPlanned(batch=batch(label="a\x1b[2Jb\x9bc\u202ed\ne.json"))])
     assert drawn[-1].endswith(r"a\u001b[2Jb\u009bc\u202ed\ne.json")

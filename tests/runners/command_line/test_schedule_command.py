@@ -1,4 +1,4 @@
-"""`wherry schedule` where it starts no Spark: what it would do, pauses, and how others start what is there."""
+"""`wherry schedule` without Spark: plans, pauses, signals, and examples for other schedulers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.o
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory with two definitions that are scheduled, and one that is not."""
+    """A directory with two scheduled definitions and one without a schedule."""
     for package, table in ((origins, TOYS.origins), (stages, TOYS.stages), (destinations, TOYS.destinations)):
         monkeypatch.setattr(package, "KINDS", table, raising=False)
     get_our_kinds.cache_clear()
@@ -61,13 +61,13 @@ def planned(folder: Path, capsys: pytest.CaptureFixture[str], code: int = 0) -> 
 
 
 def called(command: str, words: list[str]) -> dict[str, Any]:
-    """What a command would be given by these words. Raises for words that it does not know."""
+    """Return the parameters that a command gets from these words. Raise for unknown words."""
     above = click.Context(wherry, info_name="wherry", **wherry.context_settings)
     return wherry.commands[command].make_context(command, words, parent=above).params
 
 
-def test_a_plan_tells_what_runs_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And writes nothing."""
+def test_a_plan_shows_what_runs_when(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan writes nothing."""
     before = datetime.now(timezone.utc)
     facts = planned(folder, capsys)
     orders, prices = facts["scheduled"]
@@ -81,8 +81,8 @@ def test_a_plan_tells_what_runs_when(folder: Path, capsys: pytest.CaptureFixture
     assert not (folder / ".wherry").exists()
 
 
-def test_a_plan_with_something_broken_ends_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """So that whoever checks definitions before they are installed hears of it."""
+def test_a_plan_with_a_broken_definition_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """So a check before an installation notices the problem."""
     (folder / "prices.yaml").write_text(f"name: prices\n{BODY}schedule: {{after: order}}\n")
     facts = planned(folder, capsys, code=2)
     assert facts["broken"] == {
@@ -96,7 +96,7 @@ def test_a_plan_with_something_broken_ends_with_2(folder: Path, capsys: pytest.C
 
 
 def test_a_plan_needs_no_secret(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It only looks; values for the rest are given on the command line."""
+    """It needs other values, which the command line gives."""
     (folder / "orders.yaml").write_text(
         'name: orders\norigin: {folder: {path: landing}}\nspark: {conf: {spark.key: "${secret:NO_SUCH_SECRET}"}}\n'
         'destinations: [{table: {table: main.orders}}]\nschedule: {every: "${STEP}"}\n'
@@ -105,8 +105,8 @@ def test_a_plan_needs_no_secret(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "every 7m" in capsys.readouterr().out
 
 
-def test_a_scheduler_needs_the_secrets_and_is_given_them(folder: Path) -> None:
-    """A definition whose secret is missing is broken, and no other."""
+def test_a_scheduler_needs_the_secrets(folder: Path) -> None:
+    """A definition whose secret is missing is broken. Other definitions are not."""
     (folder / "orders.yaml").write_text(
         'name: orders\norigin: {folder: {path: landing, options: {key: "${secret:NO_SUCH_SECRET}"}}}\n'
         "destinations: [{table: {table: main.orders}}]\nschedule: {every: 5m}\n"
@@ -119,8 +119,8 @@ def test_a_scheduler_needs_the_secrets_and_is_given_them(folder: Path) -> None:
     assert called("schedule", [str(folder), "--secrets", "s.yaml"])["secret_file"] == Path("s.yaml")
 
 
-def test_a_pause_and_its_end_are_kept_for_the_scheduler(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the reason, which the plan shows."""
+def test_a_pause_and_its_end_are_stored(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan shows the pause with its reason."""
     assert cli.execute(["schedule", str(folder), "--pause", "orders", "--reason", "the disk moves"]) == 0
     assert capsys.readouterr().out == "orders is paused: the disk moves.\n"
     orders = planned(folder, capsys)["scheduled"][0]
@@ -139,17 +139,17 @@ def test_a_pause_and_its_end_are_kept_for_the_scheduler(folder: Path, capsys: py
         (["--resume", "odd"], "No pipeline 'odd' is scheduled in"),
     ],
 )
-def test_only_what_is_scheduled_can_be_paused(
+def test_only_a_scheduled_pipeline_can_be_paused(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
-    """A slip of the pen pauses nothing, and does not look as if it did."""
+    """A misspelled name is refused."""
     assert cli.execute(["schedule", str(folder), *words]) == 2
     assert capsys.readouterr().err.startswith(said)
     assert not (folder / ".wherry").exists()
 
 
-def test_a_directory_that_is_none_ends_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Before Spark is started."""
+def test_a_missing_directory_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Spark is not started."""
     assert cli.execute(["schedule", str(folder / "nowhere")]) == 2
     assert capsys.readouterr().err.startswith("There is no directory")
 
@@ -158,7 +158,7 @@ def test_a_directory_that_is_none_ends_with_2(folder: Path, capsys: pytest.Captu
     ("signals", "gone", "code"),
     [([signal.SIGTERM], False, 0), ([signal.SIGINT], False, 0), ([signal.SIGTERM] * 2, False, 3), ([], True, 1)],
 )
-def test_a_signal_ends_it_and_the_exit_code_says_how(
+def test_a_signal_ends_the_scheduler(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -166,7 +166,9 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
     gone: bool,
     code: int,
 ) -> None:
-    """The first lets what runs finish, a second one cancels it; where Spark is gone it ends by itself."""
+    """The first signal lets active runs finish, and the second cancels them. If Spark is gone, the scheduler ends
+    itself.
+    """
     FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     (folder / "broken.yaml").write_text("name: [")
     asked: list[tuple[str, bool]] = []
@@ -205,10 +207,10 @@ def test_a_signal_ends_it_and_the_exit_code_says_how(
     assert gone == (said.err.splitlines()[-1] == "Spark has ended: no answer")
 
 
-def test_figures_and_json_lines_of_a_scheduler(
+def test_a_scheduler_serves_metrics_and_logs_json(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While it runs, on this machine alone; the events of runs are among both."""
+    """The metrics are served on this machine only. Both include the events of runs."""
     FolderMarks(folder / ".wherry" / "schedule").get_or_make("orders", datetime.now(timezone.utc) - timedelta(hours=1))
     asked: list[tuple[int, str]] = []
     said: list[str] = []
@@ -243,8 +245,8 @@ def test_figures_and_json_lines_of_a_scheduler(
     assert (planned["pipeline"], planned["run"], planned["lane"]) == ("orders", "r", "0")
 
 
-def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
-    """Five fields that cron knows, then a call that `wherry` understands. They are examples."""
+def test_the_example_for_cron_has_valid_commands(folder: Path) -> None:
+    """Each line has five valid fields and a call that parses. The commands are examples."""
     from runners.model.timetable import parse
 
     lines = [line for line in render_example("cron", folder).splitlines() if line[:1] in "*0123456789"]
@@ -273,10 +275,10 @@ def test_the_lines_for_cron_are_commands_that_there_are(folder: Path) -> None:
         ("{every: 36h}", "# orders runs every 36h. A crontab has no line for that"),
     ],
 )
-def test_the_lines_for_cron_are_those_of_the_folder(
+def test_the_lines_for_cron_match_the_definitions_of_the_folder(
     folder: Path, capsys: pytest.CaptureFixture[str], schedule: str, line: str
 ) -> None:
-    """What follows another pipeline stands behind it; what has no schedule is no line of its own."""
+    """A pipeline that runs after another is in the same line. A pipeline without a schedule has no line."""
     (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {schedule}\n")
     assert cli.execute(["schedule", str(folder), "--example", "cron"]) == 0
     said = capsys.readouterr().out
@@ -288,8 +290,8 @@ def test_the_lines_for_cron_are_those_of_the_folder(
     assert "examples" not in said
 
 
-def test_the_lines_for_cron_say_in_which_time_zone_they_are(folder: Path) -> None:
-    """That of the definition, and not the machine's."""
+def test_the_lines_for_cron_name_their_time_zone(folder: Path) -> None:
+    """It is the time zone of the definition, and not the machine's."""
     (folder / "orders.yaml").write_text(f"name: orders\n{BODY}schedule: {{cron: '@daily', time_zone: Europe/Vienna}}\n")
     lines = render_example("cron", folder, ScheduleCatalog.of(folder_of(folder).open())).splitlines()
     at = lines.index("CRON_TZ=Europe/Vienna")
@@ -297,10 +299,10 @@ def test_the_lines_for_cron_say_in_which_time_zone_they_are(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("words", [["--plan"], [], ["--pause", "orders"]])
-def test_a_file_or_a_folder_without_a_definition_ends_with_2(
+def test_a_file_or_a_folder_without_a_definition_exits_with_2(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    """Each says what to type."""
+    """Each message has a command to type."""
     assert cli.execute(["schedule", str(folder / "orders.yaml"), *words]) == 2
     assert f"wherry schedule {folder}\n" in capsys.readouterr().err
     (folder / "above" / "pipelines").mkdir(parents=True)
@@ -314,10 +316,10 @@ def test_a_file_or_a_folder_without_a_definition_ends_with_2(
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 4), (["--if-running", "fail"], 4), (["--if-running", "skip"], 0)])
-def test_a_run_that_another_has_is_no_failure_for_cron(
+def test_a_run_of_a_running_pipeline_may_be_no_failure_for_cron(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], code: int
 ) -> None:
-    """With `skip` nothing is printed either, which cron would mail."""
+    """With `skip` nothing is printed, so cron sends no mail."""
 
     def owned(*_: object, **__: object) -> None:
         raise Owned("orders is being run already.")
@@ -328,8 +330,8 @@ def test_a_run_that_another_has_is_no_failure_for_cron(
     assert (said.out, said.err.splitlines()[:1]) == ("", ["orders is being run already."] if code else [])
 
 
-def test_systemd_ends_wherry_alone_and_waits_for_it(folder: Path) -> None:
-    """The JVM is not told; what helps nobody when it is started again is not started again."""
+def test_systemd_signals_only_wherry_and_waits(folder: Path) -> None:
+    """The JVM gets no signal. A run that ends with exit code 2 is not restarted."""
     unit = configparser.ConfigParser(comment_prefixes=("#",), interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(render_example("systemd", folder))
@@ -351,10 +353,10 @@ def test_systemd_ends_wherry_alone_and_waits_for_it(folder: Path) -> None:
         (4, "AirflowSkipException"),
     ],
 )
-def test_airflow_tries_again_what_another_try_can_help(
+def test_airflow_retries_only_what_a_retry_can_help(
     folder: Path, monkeypatch: pytest.MonkeyPatch, code: int, raised: str | None
 ) -> None:
-    """A wrong definition fails at once, and what another run has is skipped."""
+    """An invalid definition fails at once. A pipeline that is running already is skipped."""
     tasks = airflow(monkeypatch)
     exec(compile(render_example("airflow", folder), "airflow_dag.py", "exec"), {"__name__": "airflow_dag"})  # noqa: S102
     called: list[list[str]] = []
@@ -375,7 +377,7 @@ def test_airflow_tries_again_what_another_try_can_help(
 
 
 def airflow(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """As much of Airflow as the example uses; gives the tasks that are made, by their ids."""
+    """Replace the parts of Airflow that the example uses. Return the tasks by their ids."""
     tasks: dict[str, Any] = {}
 
     class Made:

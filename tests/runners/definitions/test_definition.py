@@ -1,4 +1,4 @@
-"""Definitions: what they mean, and what is said about those that mean nothing."""
+"""Definitions: how they are read, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Refuse = Callable[..., list[str]]
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Load:
-    """Writes a definition beside `landing` and loads it."""
+    """A function that writes a definition beside `landing` and loads it."""
 
     def loaded(text: str, environment: Mapping[str, str] | None = None, **more: Any) -> Definition:
         file = tmp_path / "orders.yaml"
@@ -44,7 +44,7 @@ def loaded(tmp_path: Path) -> Load:
 
 @pytest.fixture
 def refused(loaded: Load) -> Refuse:
-    """Loads a definition that is wrong, and gives what is said about it."""
+    """A function that loads an invalid definition and returns the problems."""
 
     def refused(text: str, environment: Mapping[str, str] | None = None, **more: Any) -> list[str]:
         with pytest.raises(DefinitionError) as caught:
@@ -63,8 +63,8 @@ def with_stage(stage: str) -> str:
 
 
 @pytest.mark.promise("DQ-14")
-def test_a_definition_is_the_pipeline_that_python_would_make(loaded: Load, tmp_path: Path) -> None:
-    """Kinds are classes, options their fields; names and paths are filled in."""
+def test_a_definition_is_the_same_pipeline_as_in_python(loaded: Load, tmp_path: Path) -> None:
+    """Kinds are classes, and options are their fields. Names and paths are completed."""
     text = """
 name: orders
 origin:
@@ -141,7 +141,7 @@ state: {schema: main.wherry}
 
 @pytest.mark.promise("CD-01")
 def test_a_pipeline_needs_a_name_an_origin_and_a_destination(refused: Refuse) -> None:
-    """Each is asked for, all at once."""
+    """All that are missing are named at once."""
     assert refused("state: x\n") == [
         "'name' is missing; expected text",
         "'destinations' is missing; expected a list",
@@ -152,8 +152,8 @@ def test_a_pipeline_needs_a_name_an_origin_and_a_destination(refused: Refuse) ->
     ]
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_their_lines(loaded: Load) -> None:
-    """Nobody mends a definition one message at a time."""
+def test_all_problems_are_listed_in_the_order_of_their_lines(loaded: Load) -> None:
+    """The message lists every problem with its line and its path."""
     text = """name: orders
 origin:
   folder:
@@ -201,8 +201,8 @@ dlq: {window: -1}
         ("{path: x, options: {a b: }}", "options.'a b': expected text, got nothing"),
     ],
 )
-def test_a_value_of_another_type_is_told_with_what_to_write(refused: Refuse, options: str, said: str) -> None:
-    """Expected, found, and the way out where there is one."""
+def test_a_value_of_another_type_is_refused_with_what_to_write(refused: Refuse, options: str, said: str) -> None:
+    """The message has the expected type, the value, and often a correction."""
     assert refused(with_origin(options)) == [f"origin.folder.{said}"]
 
 
@@ -227,13 +227,13 @@ def test_a_value_of_another_type_is_told_with_what_to_write(refused: Refuse, opt
         ("convert: {columns: {a: int}}", "[0].convert.columns: belongs directly under 'convert'; leave out 'columns'"),
     ],
 )
-def test_a_stage_that_is_none_is_told_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
-    """NULL is not an expression, a kind stands alone, and what belongs inside of it does not stand beside it."""
+def test_an_invalid_stage_is_refused_with_what_to_write(refused: Refuse, stage: str, said: str) -> None:
+    """NULL is no expression, a stage has one kind, and options of the kind belong inside it."""
     assert f"stages{said}" in refused(with_stage(stage))
 
 
-def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Refuse) -> None:
-    """The commonest slip of indentation; what slipped out is not called missing."""
+def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Refuse) -> None:
+    """The indentation is wrong. Such an option is not reported as missing."""
     text = "name: orders\norigin:\n  folder:\n  path: landing\ndestinations:\n- table:\n  path: x\n"
     assert refused(text)[0] == "origin.path: belongs inside of 'folder'; indent it further"
     assert not any("missing" in said for said in refused(text))
@@ -308,8 +308,8 @@ def test_options_that_slipped_out_of_their_kind_are_told_to_go_back(refused: Ref
         ("spark: {packages: a}", "spark.packages: expected a list, got the text 'a'; put it in brackets: [a]"),
     ],
 )
-def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more: str, said: str) -> None:
-    """Everything on the way down has its path."""
+def test_an_invalid_setting_is_refused_with_what_to_write(refused: Refuse, more: str, said: str) -> None:
+    """The message begins with the path of the setting."""
     assert [problem for problem in refused(f"{SMALLEST}{more}\n") if problem.startswith(said)]
 
 
@@ -320,7 +320,7 @@ def test_a_setting_that_is_none_is_told_with_what_to_write(refused: Refuse, more
 def test_a_fallback_that_masks_protected_values_is_refused(
     protect: list[str], fallback: Destination, found: list[str]
 ) -> None:
-    """A merge could never bring these values back. No run begins, so that none is lost."""
+    """The values could never be restored from the fallback. So no run begins."""
     pipeline = PipelineSpec(
         name="orders",
         origin=Folder(path="landing"),
@@ -331,8 +331,8 @@ def test_a_fallback_that_masks_protected_values_is_refused(
     assert [problem.path for problem in list_problems(complete_pipeline(pipeline, TOYS))] == found
 
 
-def test_only_a_word_that_may_be_listed_is_put_in_brackets(refused: Refuse) -> None:
-    """An unknown moment of a hook is as wrong in a list."""
+def test_brackets_are_suggested_only_for_a_valid_word(refused: Refuse) -> None:
+    """An unknown moment of a hook is invalid in a list, too."""
     problems = refused(f"{SMALLEST}hooks: [{{on: later, command: ls}}]\n")
     moments = "'start' or 'success' or 'failure' or 'stop' or 'refused' or 'limit' or a list"
     assert problems == [f"hooks[0].on: expected {moments}, got the text 'later'"]
@@ -350,22 +350,22 @@ def test_only_a_word_that_may_be_listed_is_put_in_brackets(refused: Refuse) -> N
         "batch: {bytes: 0B}",
     ],
 )
-def test_settings_with_which_nothing_could_ever_be_carried_are_refused(refused: Refuse, setting: str) -> None:
-    """A pool without runners and a batch without room would wait for ever."""
+def test_settings_that_allow_no_row_are_refused(refused: Refuse, setting: str) -> None:
+    """A run without runners, or batches without room, would wait without end."""
     (said,) = refused(f"{SMALLEST}run: {{{setting}}}\n")
     assert said.endswith("no row would ever be processed")
 
 
 @pytest.mark.parametrize("name", ["a b", "a/b", "..", "", "<b>x</b>", "a.b", "x" * 101, "-a"])
-def test_a_name_that_is_no_folder_and_no_table_is_refused(refused: Refuse, name: str) -> None:
-    """The name of a pipeline names its state."""
+def test_a_name_that_is_no_valid_folder_name_is_refused(refused: Refuse, name: str) -> None:
+    """The name of a pipeline is the name of its state."""
     assert refused(SMALLEST.replace("name: orders", f"name: {json.dumps(name)}"))[0].startswith(
         "name: expected letters"
     )
 
 
-def test_a_state_of_tables_needs_a_name_for_tables(refused: Refuse) -> None:
-    """A dash ends a table's name."""
+def test_a_state_in_tables_needs_a_name_for_tables(refused: Refuse) -> None:
+    """The name of a table cannot have a dash."""
     text = SMALLEST.replace("orders\norigin", "my-orders\norigin") + "state: {schema: main.wherry}\n"
     assert refused(text) == ["name: names tables in the state's schema: expected a-z, 0-9 and _, got 'my-orders'"]
 
@@ -384,8 +384,8 @@ def test_a_state_of_tables_needs_a_name_for_tables(refused: Refuse) -> None:
         ("say: {}", "say"),
     ],
 )
-def test_a_destination_is_called_by_the_last_part_of_its_place(loaded: Load, destination: str, name: str) -> None:
-    """Or by its kind, where it has no place; or as it says itself."""
+def test_a_destination_is_named_after_the_last_part_of_its_place(loaded: Load, destination: str, name: str) -> None:
+    """Without a place it has the name of its kind. The definition can set another name."""
     text = SMALLEST.replace("{table: {path: tables/orders}}", "") + f"  - {destination}\n"
     assert loaded(text.replace("destinations: []", "destinations:")).pipeline.destinations[0].name == name
 
@@ -393,10 +393,8 @@ def test_a_destination_is_called_by_the_last_part_of_its_place(loaded: Load, des
 @pytest.mark.parametrize(
     ("more", "names"), [("", ["sales", "people"]), ("\n    name: copy", ["copy.sales", "copy.people"])]
 )
-def test_a_place_with_the_lane_in_it_is_one_for_each_table_that_is_read(
-    tmp_path: Path, more: str, names: list[str]
-) -> None:
-    """Of a catalog as well; each gets the rows of its own lane and no others."""
+def test_a_place_with_the_lane_is_one_destination_for_each_table(tmp_path: Path, more: str, names: list[str]) -> None:
+    """Tables of a catalog work too. Each destination gets only the rows of its lane."""
     (tmp_path / "orders.yaml").write_text(
         "name: orders\norigin:\n  delta: {tables: [raw.sales, raw.people]}\n"
         f'destinations:\n  - delta: {{table: "bronze.{{lane}}", stamp: _batch}}{more}\n'
@@ -436,8 +434,8 @@ destinations:
         ),
     ],
 )
-def test_a_lane_needs_a_name_of_its_own(tmp_path: Path, origins: str, said: str) -> None:
-    """One that is a table's, that a folder may have, and that no other destination gets."""
+def test_a_lane_needs_a_unique_name(tmp_path: Path, origins: str, said: str) -> None:
+    """It must be the name of a table, be valid as a folder, and not equal another destination's name."""
     (tmp_path / "orders.yaml").write_text(BY_LANE.format(origins=origins))
     with pytest.raises(DefinitionError) as refused:
         load(tmp_path / "orders.yaml")
@@ -445,7 +443,7 @@ def test_a_lane_needs_a_name_of_its_own(tmp_path: Path, origins: str, said: str)
 
 
 def test_no_secret_becomes_the_name_of_a_lane(tmp_path: Path) -> None:
-    """The ledger would keep it."""
+    """The ledger would store it."""
     origin = 'origin:\n  delta: {tables: ["raw.${secret:NAME}"]}'
     (tmp_path / "orders.yaml").write_text(BY_LANE.format(origins=origin))
     with pytest.raises(DefinitionError) as refused:
@@ -454,16 +452,16 @@ def test_no_secret_becomes_the_name_of_a_lane(tmp_path: Path) -> None:
     assert "hidden" not in str(refused.value)
 
 
-def test_a_place_with_the_lane_in_it_is_not_replaced(tmp_path: Path) -> None:
-    """A run's first batch replaces, and no other."""
+def test_a_place_with_the_lane_cannot_be_replaced(tmp_path: Path) -> None:
+    """In the mode `replace`, only a run's first batch replaces the table."""
     text = BY_LANE.format(origins="origin:\n  delta: {paths: [a/x]}").replace('{lane}"}', '{lane}", mode: replace}')
     (tmp_path / "orders.yaml").write_text(text)
     with pytest.raises(DefinitionError, match=r"mode: expected append or merge with .lane. in the place"):
         load(tmp_path / "orders.yaml")
 
 
-def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse) -> None:
-    """Case does not make a name another one, and the dead letter queue has its own."""
+def test_two_destinations_with_one_name_are_refused(refused: Refuse) -> None:
+    """Case does not matter, and the name `dlq` is reserved."""
     text = SMALLEST.replace("destinations: [", "destinations: [{table: {table: main.ORDERS}}, {say: {}, name: dlq}, ")
     assert refused(text) == [
         "destinations[1]: 'dlq' is the name of the DLQ; choose another `name:`",
@@ -471,8 +469,8 @@ def test_two_destinations_of_one_name_are_told_apart_or_refused(refused: Refuse)
     ]
 
 
-def test_a_name_that_is_still_in_use_was_not_another_ones(refused: Refuse) -> None:
-    """`was` names a destination that is gone."""
+def test_an_old_name_cannot_be_the_name_of_another_destination(refused: Refuse) -> None:
+    """`was` names a destination that no longer exists."""
     text = SMALLEST.replace("destinations: [", "destinations: [{say: {}, was: orders}, ")
     assert refused(text) == [
         "destinations[0].was: 'orders' is the name of a destination in this definition; `was` takes an old name"
@@ -489,10 +487,10 @@ def test_a_name_that_is_still_in_use_was_not_another_ones(refused: Refuse) -> No
         ("dlq: {window: 0, delta: {path: bad}}", "path: bad", "path: .wherry/orders/dlq"),
     ],
 )
-def test_a_pipeline_reads_no_dlq_of_its_own(
+def test_a_pipeline_cannot_read_its_own_dlq(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, own: str, other: str
 ) -> None:
-    """Wherever it is; that of another pipeline is fine."""
+    """This holds for each place of the DLQ. It can read another pipeline's DLQ."""
     monkeypatch.chdir(tmp_path)
     text = "name: orders\norigin: {{dlq: {{{}}}}}\ndestinations: [{{log: {{}}}}]\n{}\n"
     file = tmp_path / "orders.yaml"
@@ -518,15 +516,15 @@ def test_a_pipeline_reads_no_dlq_of_its_own(
 def test_paths_are_relative_to_the_definition(
     loaded: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, meant: str
 ) -> None:
-    """Wherever the command is typed; addresses and absolute paths are what they are."""
+    """The working directory does not matter. Addresses and absolute paths do not change."""
     monkeypatch.setenv("HOME", "/home/me")
     monkeypatch.chdir("/")
     origin = loaded(with_origin(f'{{path: "{written}"}}')).pipeline.every_origin[0]
     assert origin.place == meant.format(here=tmp_path, home="/home/me")
 
 
-def test_a_folder_of_the_definition_that_looks_like_a_pattern_is_none(tmp_path: Path) -> None:
-    """Only what the definition itself writes is a wildcard."""
+def test_the_folder_of_the_definition_is_never_a_pattern(tmp_path: Path) -> None:
+    """Only the path in the definition can have wildcards."""
     folder = tmp_path / "my [old] project?"
     folder.mkdir()
     (folder / "orders.yaml").write_text(with_origin("{path: landing/*.json}"))
@@ -537,14 +535,14 @@ def test_a_folder_of_the_definition_that_looks_like_a_pattern_is_none(tmp_path: 
     assert load(folder / "orders.yaml", kinds=TOYS).pipeline.every_origin[0].place == f"{folder}/landing"
 
 
-def test_the_state_lies_beside_the_definition_unless_it_says_otherwise(loaded: Load, tmp_path: Path) -> None:
-    """`.wherry/<name>` by default, and relative like all paths."""
+def test_the_state_is_beside_the_definition_by_default(loaded: Load, tmp_path: Path) -> None:
+    """It is in `.wherry/<name>`. Another path is relative to the definition."""
     assert loaded(SMALLEST).pipeline.state == str(tmp_path / ".wherry/orders")
     assert loaded(f"{SMALLEST}state: here\n").pipeline.state == str(tmp_path / "here")
 
 
 def test_text_may_come_from_a_file_beside_the_definition(loaded: Load, tmp_path: Path) -> None:
-    """`{file: …}` in the place of a text; the definition that is kept holds what stood there."""
+    """`{file: …}` replaces a text. The stored definition has the text of the file."""
     (tmp_path / "orders.ddl").write_text("id long,\namount string\n")
     (tmp_path / "good.sql").write_text("\ufeffamount > 0\n", encoding="utf-8")
     definition = loaded(with_origin("{path: x, schema: {file: orders.ddl}}") + "stages: [{keep: {file: good.sql}}]\n")
@@ -555,8 +553,8 @@ def test_text_may_come_from_a_file_beside_the_definition(loaded: Load, tmp_path:
     assert json.loads(definition.text)["stages"] == [{"keep": "amount > 0"}]
 
 
-def test_a_mapping_may_have_a_name_file_of_its_own(loaded: Load) -> None:
-    """A column that is called `file` is not taken for a file."""
+def test_a_mapping_may_have_a_name_file(loaded: Load) -> None:
+    """A column with the name `file` is not read from a file."""
     origin = loaded(with_origin("{path: x, schema: {file: string}}")).pipeline.origin
     assert isinstance(origin, Folder)
     assert origin.schema == {"file": "string"}
@@ -574,16 +572,16 @@ def test_a_mapping_may_have_a_name_file_of_its_own(loaded: Load) -> None:
         ("", "expected the path of a file, got nothing"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told(refused: Refuse, tmp_path: Path, name: str, said: str) -> None:
-    """With its name as it was written."""
+def test_a_file_that_cannot_be_read_is_reported(refused: Refuse, tmp_path: Path, name: str, said: str) -> None:
+    """The message has the path as the definition has it."""
     (tmp_path / "latin.sql").write_bytes(b"\xfc")
     (tmp_path / "large.sql").write_bytes(b" " * (1 << 20) + b"x")
     (problem,) = refused(with_stage(f"keep: {{file: {name}}}").replace("'a\\0b'", '"a\\0b"'))
     assert problem.startswith(f"stages[0].keep.file: {said}")
 
 
-def test_a_kind_whose_package_is_missing_is_told(refused: Refuse) -> None:
-    """The import's own words, at the place where the kind is used."""
+def test_a_kind_whose_package_is_missing_is_reported(refused: Refuse) -> None:
+    """The message has the import's error, and the path of the kind."""
     text = SMALLEST.replace("destinations: [", "destinations: [{lost: {}}, ")
     assert refused(text) == [
         "destinations[0]: the destination 'lost' cannot be used here: No module named 'tests.runners.no_such_module'"
@@ -591,13 +589,13 @@ def test_a_kind_whose_package_is_missing_is_told(refused: Refuse) -> None:
 
 
 @pytest.mark.parametrize("text", ["- a\n", "text", "5", "null", "[]"])
-def test_a_document_that_is_no_mapping_is_told(refused: Refuse, text: str) -> None:
-    """A definition has options."""
+def test_a_document_that_is_no_mapping_is_refused(refused: Refuse, text: str) -> None:
+    """The message lists the options of a definition."""
     assert refused(text)[0].startswith("expected a mapping with name, origin, origins, destinations")
 
 
-def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> None:
-    """Most missing files are misspelt."""
+def test_a_missing_file_is_reported_with_a_similar_one(tmp_path: Path) -> None:
+    """Without a similar file in the folder there is no suggestion."""
     (tmp_path / "orders.yaml").write_text(SMALLEST)
     with pytest.raises(DefinitionError, match="there is no such file") as caught:
         load(tmp_path / "order.yml", kinds=TOYS)
@@ -606,8 +604,8 @@ def test_a_missing_file_is_told_with_the_one_that_is_there(tmp_path: Path) -> No
         load(tmp_path / "no" / "such.yaml", kinds=TOYS)
 
 
-def test_a_folder_is_told_with_the_definition_in_it(tmp_path: Path) -> None:
-    """The one that is called like the folder, or the nearest to that."""
+def test_a_folder_is_refused_with_the_definition_in_it(tmp_path: Path) -> None:
+    """It is the definition with the folder's name, or a similar one. Without one, the hint names `wherry demo`."""
     folder = tmp_path / "orders"
     folder.mkdir()
     with pytest.raises(DefinitionError, match="expected a file, got a folder; name a definition in it") as caught:
@@ -623,8 +621,8 @@ def test_a_folder_is_told_with_the_definition_in_it(tmp_path: Path) -> None:
 KEY = 'hunter2"\\x'
 
 
-def test_a_secret_is_in_the_pipeline_and_nowhere_else(loaded: Load, refused: Refuse) -> None:
-    """Not in the text that is kept, not in a name made from a place, and not in what is said about a problem."""
+def test_a_secret_is_only_in_the_pipeline(loaded: Load, refused: Refuse) -> None:
+    """It is not in the stored text, in a name made from a place, or in a problem."""
     text = SMALLEST.replace("path: tables/orders", "table: 'main.${secret:KEY}'")
     definition = loaded(text, {"KEY": KEY})
     (destination,) = definition.pipeline.destinations
@@ -635,24 +633,24 @@ def test_a_secret_is_in_the_pipeline_and_nowhere_else(loaded: Load, refused: Ref
     assert said == "delivery: expected 'after_all' or 'after_any', got the text '${secret:KEY}'"
 
 
-def test_a_number_that_is_a_secret_is_kept_as_its_reference(loaded: Load) -> None:
-    """Its value stands in no text."""
+def test_a_secret_number_is_stored_as_its_reference(loaded: Load) -> None:
+    """Its value is not in the stored text."""
     definition = loaded(SMALLEST + "run: {lease: 1h, runners: '${secret:KEY}', drain: 9h}\n", {"KEY": "4711"})
     assert definition.pipeline.run_options.runners == 4711
     assert json.loads(definition.text)["run"]["runners"] == "${secret:KEY}"
     assert "4711" not in definition.text
 
 
-def test_a_truth_value_can_be_no_secret(refused: Refuse) -> None:
-    """There are two of them."""
+def test_a_truth_value_cannot_be_a_secret(refused: Refuse) -> None:
+    """There are only two of them."""
     (said,) = refused(SMALLEST + "dlq: {window: 5, original: '${secret:KEY}'}\n", {"KEY": "true"})
     assert said.startswith("dlq.original: expected")
     assert "got the text '${secret:KEY}'; a secret can be text or a number" in said
 
 
 @pytest.mark.parametrize("path", ["name", "destinations[0].name", "destinations[0].was"])
-def test_a_name_can_hold_no_secret(refused: Refuse, path: str) -> None:
-    """It stands in the ledger and in every report."""
+def test_a_name_cannot_have_a_secret(refused: Refuse, path: str) -> None:
+    """The name is in the ledger and in every report."""
     text = {
         "name": SMALLEST.replace("name: orders", "name: '${secret:KEY}'"),
         "destinations[0].name": SMALLEST.replace("orders}}]", "orders}, name: '${secret:KEY}'}]"),
@@ -663,8 +661,8 @@ def test_a_name_can_hold_no_secret(refused: Refuse, path: str) -> None:
 
 
 @pytest.mark.parametrize("secret", ["orders", "o", "tables", "table", "path", "name", "folder"])
-def test_a_secret_that_is_a_word_of_the_definition_renames_nothing(loaded: Load, secret: str) -> None:
-    """Only where the definition asks for it, its reference stands."""
+def test_a_secret_equal_to_a_word_of_the_definition_changes_nothing(loaded: Load, secret: str) -> None:
+    """Only the value that uses the secret is stored as its reference."""
     text = with_origin("{path: x, schema: '${secret:KEY}'}")
     definition = loaded(text, {"KEY": secret})
     other = loaded(text, {"KEY": "hunter2hunter2"})
@@ -674,22 +672,22 @@ def test_a_secret_that_is_a_word_of_the_definition_renames_nothing(loaded: Load,
     ]
 
 
-def test_a_path_can_hold_no_secret(refused: Refuse) -> None:
-    """The ledger keeps paths, and so does the DLQ."""
+def test_a_path_cannot_have_a_secret(refused: Refuse) -> None:
+    """The ledger and the DLQ store paths."""
     said = "expected a path without a secret, since the ledger and the DLQ keep it; `spark.conf` may have one"
     text = with_origin("{path: 's3a://${secret:KEY}@bucket/x'}") + "state: 'a/${secret:KEY}'\n"
     assert refused(text, {"KEY": KEY}) == [f"origin.folder.path: {said}", f"state: {said}"]
 
 
-def test_a_pipeline_that_was_loaded_keeps_its_secrets_when_it_is_changed(loaded: Load) -> None:
-    """What Python does with a loaded pipeline does not store them either."""
+def test_a_changed_pipeline_keeps_its_secrets(loaded: Load) -> None:
+    """If Python changes a loaded pipeline, its text still has the references."""
     pipeline = loaded(with_origin("{path: x, schema: '${secret:KEY}'}"), {"KEY": KEY}).pipeline
     text = definition_of(replace(pipeline, delivery="after_any"), kinds=TOYS).text
     assert json.loads(text)["origin"]["folder"]["schema"] == "${secret:KEY}"
 
 
-def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Refuse) -> None:
-    """A person may ask how a pipeline is without being able to run it."""
+def test_a_definition_can_be_loaded_without_secrets(loaded: Load, refused: Refuse) -> None:
+    """So a user can read the status of a pipeline without being able to run it."""
     text = with_origin("{path: x, schema: '${secret:KEY}'}")
     assert refused(text) == [
         "origin.folder.schema: the secret KEY is missing; set it in the environment, or use --secrets FILE"
@@ -698,7 +696,7 @@ def test_what_only_looks_at_the_state_needs_no_secret(loaded: Load, refused: Ref
 
 
 def test_the_text_is_the_same_in_every_folder(tmp_path: Path) -> None:
-    """A path is kept as it was given, and used from where the definition lies."""
+    """A path is stored as it was given, and is resolved from the definition's folder."""
     found = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -730,8 +728,8 @@ state: STORE/state
 """
 
 
-def test_each_place_in_a_store_has_one_name(tmp_path: Path) -> None:
-    """Whichever name is given, wherever it stands; also in the text and in what Spark gets."""
+def test_each_place_in_a_store_has_one_address(tmp_path: Path) -> None:
+    """This holds for each way to write it, in the text and in what Spark gets."""
     given = []
     for place in ("s3://bucket", "s3a://bucket", "S3://bucket//"):
         (tmp_path / "orders.yaml").write_text(STORED.replace("STORE", place))
@@ -743,8 +741,8 @@ def test_each_place_in_a_store_has_one_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.promise("CN-14")
-def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
-    """Comments, quotes and the way to a value do not matter; values do."""
+def test_the_text_changes_only_with_the_values(loaded: Load) -> None:
+    """Comments, quotes and parameters do not change it."""
     plain = loaded(SMALLEST + "run: {runners: 2}\n")
     other = loaded("# why\n" + SMALLEST + "run:\n  runners: ${N}\n", variables={"N": "2"})
     assert (plain.text, plain.hash) == (other.text, other.hash)
@@ -752,8 +750,8 @@ def test_the_text_tells_what_is_carried_and_only_that(loaded: Load) -> None:
     assert json.loads(plain.text)["run"] == {"runners": 2}
 
 
-def test_a_pipeline_made_in_python_is_a_definition_too(loaded: Load, tmp_path: Path) -> None:
-    """Its text is what one would write, and it is checked like one."""
+def test_a_pipeline_made_in_python_is_a_definition(loaded: Load, tmp_path: Path) -> None:
+    """Its text is that of a written definition, and it is checked in the same way."""
     pipeline = PipelineSpec(
         name="orders",
         origin=Folder(path=str(tmp_path / "landing")),
@@ -776,13 +774,13 @@ KEYS += [option for shape in SHAPES for option in list_options(shape)]
 
 @dataclass(frozen=True, kw_only=True)
 class Shelf(Say):
-    """Keeps what it is given, as rows in memory are kept."""
+    """A destination that keeps objects in memory."""
 
     kept: list[int] = field(default_factory=list, init=False)
 
 
-def test_a_component_made_in_python_keeps_what_it_holds() -> None:
-    """It gets a name without becoming another one."""
+def test_a_component_made_in_python_keeps_its_objects() -> None:
+    """It gets a name, but is not rebuilt."""
     shelf = Shelf()
     (named,) = definition_of(
         PipelineSpec(name="a", origin=Folder(path="x"), destinations=[shelf]), kinds=TOYS
@@ -792,8 +790,10 @@ def test_a_component_made_in_python_keeps_what_it_holds() -> None:
     assert named.kept is shelf.kept
 
 
-def test_a_loaded_pipeline_has_one_text_wherever_it_is_run_from(loaded: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the command line as from Python, in whatever directory."""
+def test_a_loaded_pipeline_has_the_same_text_in_each_working_directory(
+    loaded: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This holds for the command line and for Python."""
     definition = loaded(SMALLEST + "stages: [keep: a]\nstate: here\ndlq: {window: 5, say: {}}\n")
     monkeypatch.chdir("/")
     assert definition_of(definition.pipeline, kinds=TOYS).text == definition.text
@@ -838,7 +838,7 @@ VALUES = st.recursive(
 def test_any_structure_is_a_definition_or_a_definition_error(
     tmp_path_factory: pytest.TempPathFactory, parts: dict[str, object]
 ) -> None:
-    """Whatever stands anywhere, it is read and written, or it is told what is wrong with it."""
+    """Any structure can be read and written, or is refused with its problems."""
     file = tmp_path_factory.getbasetemp() / "structure.yaml"
     file.write_text(json.dumps(parts), encoding="utf-8")
     with contextlib.suppress(DefinitionError):
@@ -855,7 +855,7 @@ def test_any_structure_is_a_definition_or_a_definition_error(
 def test_any_edit_of_a_definition_is_a_definition_or_a_definition_error(
     tmp_path_factory: pytest.TempPathFactory, text: str, at: int, cut: int
 ) -> None:
-    """No slip of the keyboard ends in a stack trace."""
+    """No edit ends in a stack trace."""
     file = tmp_path_factory.getbasetemp() / "edited.yaml"
     file.write_text(SMALLEST[:at] + text + SMALLEST[at + cut :], encoding="utf-8")
     with contextlib.suppress(DefinitionError):
@@ -863,8 +863,8 @@ def test_any_edit_of_a_definition_is_a_definition_or_a_definition_error(
 
 
 @pytest.mark.promise("CD-19")
-def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
-    """Several lanes have no order between them, so a merge among them wants to know which row is later."""
+def test_a_merge_without_an_order_needs_one_lane(tmp_path: Path) -> None:
+    """Several lanes have no common order. So the merge needs a column that shows which row is later."""
     text = (
         "name: orders\norigin: {generate: {}, lanes: 2}\n"
         "destinations: [delta: {path: orders, mode: merge, keys: [id]}]\n"
@@ -885,8 +885,8 @@ def test_what_keeps_the_last_row_gets_one_lane(tmp_path: Path) -> None:
         ("destinations: [{delta: {path: orders}}]\ndlq: {delta: {path: 's3a://bucket/dlq'}}", "dlq"),
     ],
 )
-def test_several_runs_write_no_table_on_s3_without_a_lock(tmp_path: Path, change: str, place: str) -> None:
-    """Spark may replace there what another run has just committed. Delta's log store for DynamoDB has a lock."""
+def test_runs_that_share_a_table_on_s3_need_a_lock(tmp_path: Path, change: str, place: str) -> None:
+    """Without a lock, Spark may replace another run's commit. Delta's log store for DynamoDB has a lock."""
     text = f"name: orders\norigin: {{generate: {{}}}}\n{change}\n"
     shared = f"{text}run: {{assignment: round_robin}}\n"
     file = tmp_path / "orders.yaml"
@@ -921,10 +921,10 @@ run: {assignment: round_robin}
         ("", "new", "replace", "destinations[0].mode: expected append or merge"),
     ],
 )
-def test_what_runs_would_take_from_each_other_is_not_for_shared_lanes(
+def test_options_that_runs_cannot_share_are_refused_for_shared_lanes(
     tmp_path: Path, option: str, read: str, mode: str, said: str
 ) -> None:
-    """Each is told by its place."""
+    """The problem has the option's path."""
     file = tmp_path / "orders.yaml"
     file.write_text(SHARED % (option, read, mode), encoding="utf-8")
     with pytest.raises(DefinitionError) as caught:

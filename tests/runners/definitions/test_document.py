@@ -1,4 +1,4 @@
-"""YAML as a tree: what is text, what is refused, and where everything stands."""
+"""YAML is read as a tree. It has types of YAML 1.2, refuses unsafe documents, and keeps positions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def refusal(text: str) -> DefinitionError:
 @pytest.mark.parametrize(
     "text", ["no", "off", "yes", "on", "y", "2026-01-02", "12:30:00", "1_000", "0b1", "1,5", "=", "<"]
 )
-def test_what_yaml_1_2_does_not_type_is_text(text: str) -> None:
-    """Dates, times and the words of YAML 1.1 are text as they are written."""
+def test_values_without_a_type_in_yaml_1_2_are_text(text: str) -> None:
+    """Dates, times and the words of YAML 1.1 are text."""
     assert values(f"a: {text}") == {"a": text}
 
 
@@ -60,21 +60,21 @@ def test_what_yaml_1_2_does_not_type_is_text(text: str) -> None:
         ("1e3", 1000.0),
     ],
 )
-def test_what_yaml_1_2_types_has_its_type(text: str, value: object) -> None:
-    """The core schema's truth values, numbers and NULL."""
+def test_values_with_a_type_in_yaml_1_2_have_it(text: str, value: object) -> None:
+    """These are the core schema's truth values, numbers and NULL."""
     assert values(f"a: {text}") == {"a": value}
     assert type(values(f"a: {text}")["a"]) is type(value)
 
 
 @pytest.mark.parametrize("text", ["'12'", '"true"', "|-\n  12", ">-\n  null"])
 def test_quoted_and_block_values_are_text(text: str) -> None:
-    """Quotes say that text is meant."""
+    """Quotes make any value text."""
     assert isinstance(values(f"a: {text}")["a"], str)
 
 
 @pytest.mark.parametrize("text", ["9" * 5_000, "1e999", ".inf", ".nan"])
-def test_numbers_without_measure_are_text(text: str) -> None:
-    """What no option could hold is refused as text where a number is expected, and never costs anything."""
+def test_numbers_that_are_too_large_are_text(text: str) -> None:
+    """An option refuses them as text. Reading them takes no time."""
     assert values(f"a: {text}") == {"a": text}
 
 
@@ -83,7 +83,7 @@ def test_keys_are_text_as_they_are_written() -> None:
     assert values("{1: a, no: b, null: c, 1.50: d}") == {"1": "a", "no": "b", "null": "c", "1.50": "d"}
 
 
-def test_everything_knows_its_line_and_column() -> None:
+def test_everything_has_its_line_and_column() -> None:
     """Lines and columns count from 1."""
     node = parse("a: 1\nb:\n  - c: x\n", "x.yaml")
     assert isinstance(node, Fields)
@@ -91,8 +91,8 @@ def test_everything_knows_its_line_and_column() -> None:
     assert (node.keys["b"].line, node.keys["b"].column) == (2, 1)
 
 
-def test_every_duplicate_key_is_told_with_both_lines() -> None:
-    """A second value would hide the first one."""
+def test_every_duplicate_key_is_reported_with_both_lines() -> None:
+    """The second value would replace the first."""
     problems = refusal("a: 1\nb: 2\na: 3\nc: {d: 1, d: 2}\n").problems
     assert [(problem.path, problem.line) for problem in problems] == [("a", 3), ("c.d", 4)]
     assert "first in line 1" in problems[0].message
@@ -102,12 +102,12 @@ def test_every_duplicate_key_is_told_with_both_lines() -> None:
     "tag", ["!!python/object/apply:os.system [ls]", "!!python/name:os.system", "!mine x", "!!str 1", "!!set {a}"]
 )
 def test_tags_are_refused(tag: str) -> None:
-    """Nothing in a definition can make an object."""
+    """A definition cannot create an object."""
     assert "expected no tags, got '!" in refusal(f"a: {tag}").problems[0].message
 
 
-def test_an_alias_stands_for_what_its_anchor_names() -> None:
-    """Also as the `<<` of a mapping, whose own keys win."""
+def test_an_alias_has_the_value_of_its_anchor() -> None:
+    """It may also be the `<<` of a mapping. The mapping's keys override it."""
     text = "a: &a {x: 1, y: 2}\nb: *a\nc: {<<: *a, x: 3}\nd:\n  <<: [*a, {z: 4}]\n"
     assert values(text) == {
         "a": {"x": 1, "y": 2},
@@ -118,7 +118,7 @@ def test_an_alias_stands_for_what_its_anchor_names() -> None:
 
 
 def test_an_alias_bomb_is_refused_at_once() -> None:
-    """Aliases count as what they stand for, and nothing is expanded to be counted."""
+    """Each alias counts as its values. Nothing is expanded for the count."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 40)]
     began = time.monotonic()
@@ -133,13 +133,13 @@ def test_an_alias_bomb_is_refused_at_once() -> None:
         ("a: */5 *", "the anchor &/5 of this alias is missing; define it above, or quote the text"),
     ],
 )
-def test_an_alias_that_stands_for_nothing_whole_is_refused(text: str, said: str) -> None:
-    """Neither a circle nor a missing anchor gets as far as being read."""
+def test_an_alias_in_a_cycle_or_without_an_anchor_is_refused(text: str, said: str) -> None:
+    """Such a document is not read."""
     assert said in str(refusal(text))
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 100_000, "? " * 100_000, "{a: " * 100_000])
-def test_nesting_has_an_end(text: str) -> None:
+def test_nesting_is_limited(text: str) -> None:
     """A document cannot exhaust the stack."""
     assert f"at most {DEEPEST} nested levels" in str(refusal(text))
 
@@ -154,8 +154,8 @@ def test_nesting_has_an_end(text: str) -> None:
         ("a: [${X}]\n", 1, 6, 'Quote a parameter between brackets or braces: "${NAME}"'),
     ],
 )
-def test_what_is_not_yaml_is_told_with_line_and_column(text: str, line: int, column: int, hint: str) -> None:
-    """And with what usually helps."""
+def test_invalid_yaml_is_reported_with_line_and_column(text: str, line: int, column: int, hint: str) -> None:
+    """A hint names the usual correction."""
     error = refusal(text)
     assert f"this is not YAML (line {line}, column {column})" in error.message
     assert hint in error.hint
@@ -174,31 +174,31 @@ def test_what_is_not_yaml_is_told_with_line_and_column(text: str, line: int, col
         ("a: {<<: 5}", "expected the alias of a mapping"),
     ],
 )
-def test_what_is_no_definition_is_told_in_a_sentence(text: str, said: str) -> None:
-    """None of these is an exception of the parser's."""
+def test_a_document_that_is_no_definition_is_refused(text: str, said: str) -> None:
+    """None of these raises an exception of the parser."""
     assert said in str(refusal(text))
 
 
 def test_a_file_that_is_too_large_is_not_read() -> None:
-    """A definition is not a data file."""
+    """The limit is 1 MiB."""
     with pytest.raises(DefinitionError, match="at most 1 MiB"):
         decode_text(b" " * (LARGEST + 1), "x.yaml")
 
 
-def test_other_encodings_are_told_with_their_line() -> None:
-    """Latin-1 is not taken for UTF-8."""
+def test_other_encodings_are_reported_with_their_line() -> None:
+    """Latin-1 is not read as UTF-8."""
     with pytest.raises(DefinitionError, match=r"line 2 .*0xfc; save the file as UTF-8"):
         decode_text("a: 1\nb: ü".encode("latin-1"), "x.yaml")
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
+def test_a_byte_order_mark_is_not_part_of_the_text() -> None:
     """Editors on Windows write one."""
     assert decode_text(b"\xef\xbb\xbfa: 1", "x.yaml") == "a: 1"
 
 
 @given(st.text(alphabet="ab:-[]{}&*!|>'\"%@`,?# \n\t~<=0x1\\\ufeff\x85\u2028${}", max_size=60))
 def test_any_text_is_a_document_or_a_definition_error(text: str) -> None:
-    """Whatever is written, the answer is a tree or a sentence."""
+    """The result is always a tree or a DefinitionError."""
     with contextlib.suppress(DefinitionError):
         to_plain(parse(text, "x.yaml"))
 
@@ -214,19 +214,19 @@ def test_any_text_is_a_document_or_a_definition_error(text: str) -> None:
         ("x" * 100_000, ["path"], "expected 'path'"),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(name: str, known: list[str], said: str) -> None:
-    """However it is written, and however long it is."""
+def test_an_unknown_name_is_reported_with_the_nearest_or_all_names(name: str, known: list[str], said: str) -> None:
+    """Case and length of the name do not matter."""
     assert suggest_nearest(name, known) == said
 
 
-def test_what_was_given_is_quoted_on_one_line_and_not_for_ever() -> None:
-    """So that a message stays a line."""
+def test_a_quoted_value_is_one_short_line() -> None:
+    """So a message stays in one line."""
     assert shorten("a\nb") == r"'a\nb'"
     assert len(shorten("x" * 1_000)) == 62
 
 
 def test_problems_are_listed_with_their_lines_in_a_column() -> None:
-    """One that stands in no line leaves the column empty; without any line there is no column."""
+    """A problem without a line leaves the column empty. If no problem has a line, there is no column."""
     placed = Problem(path="a.b", message="is wrong", line=12)
     free = Problem(path="", message="is missing")
     assert str(DefinitionError("x.yaml", [placed, free])) == (
@@ -235,8 +235,8 @@ def test_problems_are_listed_with_their_lines_in_a_column() -> None:
     assert str(DefinitionError("x.yaml", [free], hint="Do.")) == "x.yaml: 1 problem\n  is missing\nDo."
 
 
-def test_a_thousand_problems_are_counted_and_not_all_printed() -> None:
-    """All of them are in `problems`."""
+def test_a_thousand_problems_are_counted_but_not_all_printed() -> None:
+    """`problems` has all of them."""
     error = DefinitionError("x.yaml", [Problem(path=f"a{n}", message="is wrong") for n in range(1_000)])
     assert len(error.problems) == 1_000
     assert str(error).splitlines()[-1] == "  and 950 more"

@@ -1,4 +1,4 @@
-"""`wherry init`: what it asks, what it writes, and what it leaves alone."""
+"""`wherry init`: its question, the files that it writes, and the files that it does not change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from runners.definitions.first_pipeline import EXAMPLES, begin
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_pipeline_is_called_as_its_directory(tmp_path: Path) -> None:
-    """In its file's name, in its definition and in its cases."""
+def test_a_pipeline_has_the_name_of_its_directory(tmp_path: Path) -> None:
+    """The definition, its file and its cases have this name."""
     files = begin(tmp_path / "shop")
     assert [str(file.relative_to(tmp_path)) for file in files] == [
         "shop/shop.yaml",
@@ -31,16 +31,16 @@ def test_a_pipeline_is_called_as_its_directory(tmp_path: Path) -> None:
     assert "wherry test shop.yaml" in (tmp_path / "shop" / "shop.test.yaml").read_text()
 
 
-def test_it_may_be_called_otherwise_and_lie_in_a_directory_that_is_there(tmp_path: Path) -> None:
-    """What lies there already stays."""
+def test_a_pipeline_may_have_another_name_in_an_existing_directory(tmp_path: Path) -> None:
+    """The files of the directory do not change."""
     (tmp_path / "mine.txt").write_text("mine")
     begin(tmp_path, "till-2")
     assert load(tmp_path / "till-2.yaml").pipeline.name == "till-2"
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-def test_nothing_is_written_over(tmp_path: Path) -> None:
-    """And nothing beside it either; a second time over the same files is no harm."""
+def test_no_file_is_overwritten(tmp_path: Path) -> None:
+    """If one file exists with other content, no file is written. Files with the same content are fine."""
     begin(tmp_path, "shop")
     (tmp_path / "shop.yaml").unlink()
     (tmp_path / "shop.test.yaml").write_text("mine")
@@ -52,22 +52,22 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert begin(tmp_path, "shop")
 
 
-def test_a_name_that_is_none_is_refused_with_one_that_is(tmp_path: Path) -> None:
-    """Nothing is made then."""
+def test_an_invalid_name_is_refused_with_a_valid_one(tmp_path: Path) -> None:
+    """No directory is created."""
     with pytest.raises(WherryError, match=r"Add --name my-shop\."):
         begin(tmp_path / "my shop")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_written_is_no_stack_trace(tmp_path: Path) -> None:
-    """A file stands where it would be."""
+def test_a_directory_that_cannot_be_written_is_an_error_message(tmp_path: Path) -> None:
+    """A file has the directory's path."""
     (tmp_path / "shop").write_text("")
     with pytest.raises(WherryError, match="cannot be written"):
         begin(tmp_path / "shop", "orders")
 
 
 def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of one name, which is a table's name too."""
+    """All parts have the same name, which must be valid for a table."""
     assert cli.execute(["init", str(tmp_path / "shop"), "--databricks"]) == 0
     assert "databricks bundle deploy" in capsys.readouterr().out
     names = {file.name for file in (tmp_path / "shop").iterdir()}
@@ -78,8 +78,8 @@ def test_databricks_gets_a_bundle_and_a_notebook(tmp_path: Path, capsys: pytest.
     assert "Add --name my_shop." in capsys.readouterr().err
 
 
-def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is called; nobody is asked where a directory is named, or where nobody sits."""
+def test_one_question_is_asked_only_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks for the name. It is not asked if a directory is given."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("runners.command_line.commands.is_terminal", lambda: True)
     result = CliRunner().invoke(wherry, ["init"], input="till\n", standalone_mode=False)
@@ -99,10 +99,10 @@ def test_one_question_is_asked_and_only_of_a_person(tmp_path: Path, monkeypatch:
         (["activate", "on the PATH/wherry"], "wherry preview shop/shop.yaml "),
     ],
 )
-def test_the_first_step_makes_a_shell_find_wherry(
+def test_the_first_step_lets_the_shell_find_wherry(
     files: list[str], typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is no such step where the shell finds it."""
+    """If the shell finds it already, there is no such step."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "env" / "bin" / "on the PATH"))
     monkeypatch.setattr("sys.executable", str(tmp_path / "env" / "bin" / "python"))
@@ -115,8 +115,8 @@ def test_the_first_step_makes_a_shell_find_wherry(
     assert steps[1].startswith(typed.format(tmp_path))
 
 
-def test_what_is_copied_is_packaged() -> None:
-    """Every file of every example matches a pattern of the wheel's."""
+def test_the_files_that_init_copies_are_packaged() -> None:
+    """Every file of every example matches a pattern of the wheel."""
     packaged = re.search(r"^runners = (\[.*\])$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     patterns = json.loads(packaged.group(1)) if packaged else []
     files = [file for file in EXAMPLES.rglob("*") if file.is_file() and "__pycache__" not in file.parts]

@@ -1,4 +1,4 @@
-"""The schema of definitions takes what the reader takes, and refuses what an editor should underline."""
+"""The JSON schema of definitions accepts valid definitions, and refuses misspelled ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_a(value: Any, name: str) -> bool:
 
 
 def fits(value: Any, schema: Any) -> bool:
-    """Whether a value is valid, by the words of JSON Schema that the schema uses; a word that is not known fails."""
+    """Whether a value is valid. It knows the keywords that the schema uses, and fails for any other keyword."""
     checks: dict[str, Callable[[Any], bool]] = {
         "type": lambda names: any(is_a(value, name) for name in ([names] if isinstance(names, str) else names)),
         "enum": lambda values: value in values,
@@ -64,7 +64,7 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 
 def definitions() -> list[str]:
-    """Those that the README, the demo and the examples show."""
+    """Return the definitions of the README, the demo and the examples."""
     shown = re.findall(r"^```yaml\n(name: .*?)^```$", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
     files = [file for file in (ROOT / "runners" / "examples").rglob("*.yaml") if not file.name.endswith(CASES)]
     examples = [file.read_text() for file in files]
@@ -72,8 +72,8 @@ def definitions() -> list[str]:
 
 
 @pytest.mark.parametrize("text", definitions())
-def test_what_is_shown_is_valid(text: str) -> None:
-    """Every definition that people begin with."""
+def test_the_shown_definitions_are_valid(text: str) -> None:
+    """Users begin with these definitions."""
     assert fits(to_plain(parse(text, "x.yaml")), SCHEMA)
 
 
@@ -91,26 +91,26 @@ def test_what_is_shown_is_valid(text: str) -> None:
         ("destinations:", "destination:"),
     ],
 )
-def test_what_is_misspelled_is_not(old: str, new: str) -> None:
-    """In the kinds, beside them and inside of them."""
+def test_a_misspelled_definition_is_invalid(old: str, new: str) -> None:
+    """The word may be a kind, beside a kind, or inside a kind."""
     assert old in DEFINITION
     assert not fits(to_plain(parse(DEFINITION.replace(old, new), "x.yaml")), SCHEMA)
 
 
-def test_a_parameter_may_stand_for_any_value() -> None:
-    """An editor does not know what will be put in."""
+def test_a_parameter_may_replace_any_value() -> None:
+    """An editor does not know the parameter's value."""
     assert fits(to_plain(parse(DEFINITION.replace("window: 1000", "window: '${WINDOW}'"), "x.yaml")), SCHEMA)
 
 
-def test_a_class_may_stand_for_a_kind() -> None:
-    """Its options are its own; an editor does not know them."""
+def test_a_class_may_replace_a_kind() -> None:
+    """An editor does not know the options of the class."""
     text = DEFINITION.replace("- filter:", "- when: a > 1\n    acme.stages:Clean:").replace("- delta:", "- acme:Queue:")
     assert text.count("acme") == 2
     assert fits(to_plain(parse(text, "x.yaml")), SCHEMA)
 
 
-def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """With what each option is for."""
+def test_the_command_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    """The schema has a description of each option."""
     assert cli.execute(["kinds", "--json-schema"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(json.dumps(SCHEMA))

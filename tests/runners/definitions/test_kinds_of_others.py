@@ -1,4 +1,4 @@
-"""Kinds that other packages bring: by the name that they were installed under, and as `module:Class`."""
+"""Kinds of other packages, by their installed name or as `module:Class`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ destinations: [{shelf: {path: shelf, format: json}}]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the package of acme's is installed, from a wheel that was built without the network."""
+    """The folder with the installed package, from a wheel that was built without the network."""
     folder = tmp_path_factory.mktemp("acme")
     source, wheels, target = folder / "source", folder / "wheels", folder / "installed"
     source.mkdir()
@@ -98,7 +98,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def acme(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a definition that names the kinds of acme's, which are installed."""
+    """A folder with a definition that uses the kinds of the installed package."""
     monkeypatch.syspath_prepend(installed)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.yaml").write_text(DEFINITION)
@@ -106,7 +106,7 @@ def acme(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 def problem(folder: Path, text: str) -> str:
-    """What is wrong with a definition."""
+    """Return the message for an invalid definition."""
     (folder / "orders.yaml").write_text(text)
     with pytest.raises(DefinitionError) as raised:
         load(folder / "orders.yaml")
@@ -114,7 +114,7 @@ def problem(folder: Path, text: str) -> str:
 
 
 def test_a_kind_of_an_installed_package_is_found_by_its_name(acme: Path) -> None:
-    """With the options and the checks of its class."""
+    """It has the options and the checks of its class."""
     pipeline = load(acme / "orders.yaml").pipeline
     assert pipeline.origin is not None
     assert (type(pipeline.origin).__name__, pipeline.origin.name) == ("Ticks", "ticks")
@@ -123,8 +123,8 @@ def test_a_kind_of_an_installed_package_is_found_by_its_name(acme: Path) -> None
     assert "unknown option; did you mean 'rows'?" in problem(acme, DEFINITION.replace("rows", "rowz"))
 
 
-def test_a_definition_is_kept_with_the_names_of_the_package(acme: Path) -> None:
-    """From YAML and from Python alike."""
+def test_a_definition_is_stored_with_the_names_of_the_package(acme: Path) -> None:
+    """This holds for a definition in YAML and for one in Python."""
     definition = load(acme / "orders.yaml")
     kept = json.loads(definition.text)
     assert (kept["origin"], kept["stages"]) == ({"ticks": {"rows": 5}}, [{"shout": "email"}])
@@ -132,15 +132,15 @@ def test_a_definition_is_kept_with_the_names_of_the_package(acme: Path) -> None:
     assert json.loads(definition_of(definition.pipeline).text)["origin"] == kept["origin"]
 
 
-def test_the_dlq_takes_a_destination_of_an_installed_package(acme: Path) -> None:
-    """Beside its window."""
+def test_the_dlq_may_be_a_destination_of_an_installed_package(acme: Path) -> None:
+    """It is given beside the window."""
     (acme / "orders.yaml").write_text(DEFINITION + "dlq: {window: 10, shelf: {path: refused, format: json}}\n")
     assert type(load(acme / "orders.yaml").pipeline.dlq.destination).__name__ == "Shelf"
 
 
 @pytest.mark.spark
-def test_rows_are_carried_by_the_kinds_of_an_installed_package(acme: Path, spark: object) -> None:
-    """From its origin through its stage to its destination."""
+def test_kinds_of_an_installed_package_process_rows(acme: Path, spark: object) -> None:
+    """They are an origin, a stage and a destination."""
     report = Pipeline.load(acme / "orders.yaml").run()
     assert (report.status, report.read) == ("succeeded", 5)
     lines = [line for file in (acme / "shelf").rglob("*.json") for line in file.read_text().splitlines()]
@@ -149,8 +149,8 @@ def test_rows_are_carried_by_the_kinds_of_an_installed_package(acme: Path, spark
     assert [email.upper() for email in emails] == emails
 
 
-def test_wherry_kinds_lists_what_packages_bring(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the package; a kind that cannot be used says why."""
+def test_the_kinds_command_lists_kinds_of_packages(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It shows the package. A kind that cannot be used has the reason."""
     assert cli.execute(["kinds"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
     assert lines["kind"].split()[:3] == ["kind", "of", "from"]
@@ -164,8 +164,10 @@ def test_wherry_kinds_lists_what_packages_bring(acme: Path, capsys: pytest.Captu
     assert (kind["role"], kind["source"], kind["options"][0]["name"]) == ("stage", "acme-kinds 1.2", "column")
 
 
-def test_a_misspelled_kind_is_told_the_nearest_of_all_packages(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a definition and on the command line; so is a kind that stands in another place."""
+def test_a_misspelled_kind_is_reported_with_the_nearest_of_all_packages(
+    acme: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """This holds in a definition and on the command line. A kind of another role is reported too."""
     assert "unknown origin; did you mean 'ticks'?" in problem(acme, DEFINITION.replace("ticks", "tick"))
     assert "unknown stage; did you mean 'shout'?" in problem(acme, DEFINITION.replace("shout", "shuot"))
     assert "expected a kind of origin, got a kind of stage" in problem(acme, DEFINITION.replace("ticks", "shout"))
@@ -173,8 +175,8 @@ def test_a_misspelled_kind_is_told_the_nearest_of_all_packages(acme: Path, capsy
     assert "There is no kind 'tcks'; did you mean 'ticks'?" in capsys.readouterr().err
 
 
-def test_the_schema_for_editors_has_what_packages_bring(acme: Path) -> None:
-    """But for those that cannot be used."""
+def test_the_json_schema_has_the_kinds_of_packages(acme: Path) -> None:
+    """Kinds that cannot be used are missing."""
     found = make_json_schema()["$defs"]
     assert "ticks" in found["origin"]["properties"]
     assert found["stage"]["properties"]["shout"]["description"] == "Writes a column in capitals."
@@ -182,8 +184,8 @@ def test_the_schema_for_editors_has_what_packages_bring(acme: Path) -> None:
     assert "shelf" in found["dlq"]["properties"]
 
 
-def test_a_name_that_two_packages_bring_is_no_kind(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is guessed."""
+def test_a_name_of_two_packages_is_refused(acme: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name of Wherry's kinds is not affected by a package."""
     other = acme / "other" / "other-3.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 3\n")
@@ -195,7 +197,7 @@ def test_a_name_that_two_packages_bring_is_no_kind(acme: Path, monkeypatch: pyte
 
 
 def test_a_class_is_a_kind_by_its_module(acme: Path) -> None:
-    """One that is installed, or one in a file beside the definition."""
+    """Its module is installed, or is a file beside the definition."""
     text = DEFINITION.replace("shout:", "'acme_kinds:Shout':").replace("ticks", "'mine:Mine'")
     (acme / "mine.py").write_text(MODULE.replace("Ticks", "Mine"))
     (acme / "orders.yaml").write_text(text)
@@ -216,8 +218,8 @@ def test_a_class_is_a_kind_by_its_module(acme: Path) -> None:
         ("mine:Half", "expected a subclass of origins.Origin with all abstract members; Half lacks"),
     ],
 )
-def test_a_class_that_is_no_kind_is_told_with_its_line(acme: Path, kind: str, said: str) -> None:
-    """What was expected, and what came."""
+def test_a_class_that_is_no_kind_is_reported_with_its_line(acme: Path, kind: str, said: str) -> None:
+    """The message has what was expected and what was found."""
     (acme / "mine.py").write_text(f"{MODULE}\n\nclass Half(origins.Origin):\n    pass\n")
     (acme / "raises.py").write_text("1 / 0")
     told = problem(acme, DEFINITION.replace("ticks", f"'{kind}'"))
@@ -225,8 +227,8 @@ def test_a_class_that_is_no_kind_is_told_with_its_line(acme: Path, kind: str, sa
     assert said in told
 
 
-def test_a_definition_of_our_kinds_asks_no_other_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading what is installed would cost each start time."""
+def test_a_definition_of_our_kinds_reads_no_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading the entry points would delay each start."""
 
     def refuse(**_: object) -> None:
         raise AssertionError("entry points were read")

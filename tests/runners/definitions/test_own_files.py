@@ -1,4 +1,4 @@
-"""A definition for files that somebody has: what it says of them, and what it leaves to a person."""
+"""`init --from` proposes a definition for a user's files."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
 
 
 def defined(files: Path, directory: Path) -> PipelineSpec:
-    """The pipeline that is begun for these files."""
+    """Return the proposed pipeline for these files."""
     (file,) = begin(directory, "sales", own=propose(files))
     return load(file).pipeline
 
 
 def origin(pipeline: PipelineSpec) -> Files:
-    """Its origin."""
+    """Return the pipeline's origin."""
     assert isinstance(pipeline.origin, Files)
     return pipeline.origin
 
 
 def casts(pipeline: PipelineSpec) -> dict[str, str]:
-    """The types that it gives columns."""
+    """Return the types that the pipeline casts columns to."""
     return {name: kind for stage in pipeline.stages if isinstance(stage, Cast) for name, kind in stage.columns.items()}
 
 
-def test_columns_get_the_types_that_most_of_their_values_have(tmp_path: Path) -> None:
-    """The few others are what the cast is there to refuse; text stays text, and so does what begins with 0."""
+def test_columns_get_the_type_of_most_of_their_values(tmp_path: Path) -> None:
+    """The cast refuses the other values. Text stays text, and so do digits that begin with 0."""
     good = [f"{n},{n}.50,1e{n},2026-01-{n:02},2026-01-01T00:00:{n:02}Z,x{n},{n},\n" for n in range(1, 20)]
     lines = ["id,amount,share,day,at,name,zip,empty\n", *good, "x,sieben,,,,y,01234,\n"]
     (tmp_path / "sales.csv").write_text("".join(lines))
@@ -61,15 +61,15 @@ def test_columns_get_the_types_that_most_of_their_values_have(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("good", "bad", "kind"), [(6, 2, "bigint"), (3, 1, "bigint"), (5, 2, ""), (18, 3, ""), (27, 3, "bigint")]
 )
-def test_of_few_values_two_may_be_bad(tmp_path: Path, good: int, bad: int, kind: str) -> None:
-    """If that is no more than a quarter of them; of many a tenth may be."""
+def test_two_of_few_values_may_be_bad(tmp_path: Path, good: int, bad: int, kind: str) -> None:
+    """They must be at most a quarter of the values. Of many values, a tenth may be bad."""
     lines = [*map(str, range(1, good + 1)), *["sieben"] * bad]
     (tmp_path / "sales.csv").write_text("amount\n" + "".join(f"{line}\n" for line in lines))
     assert casts(defined(tmp_path / "sales.csv", tmp_path / "made")).get("amount", "") == kind
 
 
-def test_a_folder_is_read_file_by_file_whatever_stands_between_columns(tmp_path: Path) -> None:
-    """A name may hold what YAML and parameters hold for theirs."""
+def test_a_folder_is_read_with_any_separator(tmp_path: Path) -> None:
+    """Names may have characters with a meaning in YAML and in parameters."""
     folder = tmp_path / "in ${HERE}: a #1"
     folder.mkdir()
     with gzip.open(folder / "b.csv.gz", "wt") as file:
@@ -81,8 +81,8 @@ def test_a_folder_is_read_file_by_file_whatever_stands_between_columns(tmp_path:
     assert Path(origin(pipeline).path).resolve() == folder / "*.csv.gz"
 
 
-def test_numbers_and_days_as_they_are_written_in_europe_are_put_as_a_cast_takes_them(tmp_path: Path) -> None:
-    """By a stage of their own in front of it; a number with a point in it, which some columns have, stays as it is."""
+def test_european_numbers_and_days_are_converted_for_the_cast(tmp_path: Path) -> None:
+    """A stage before the cast converts them. A column of numbers with a point needs no such stage."""
     lines = [f"{n},10;1.23{n},50;0{n}.01.2026;{n}.5\n" for n in range(1, 10)]
     (tmp_path / "sales.csv").write_text("".join(["a b;sum;day;share\n", *lines]))
     pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
@@ -107,10 +107,10 @@ def test_numbers_and_days_as_they_are_written_in_europe_are_put_as_a_cast_takes_
         ("day", "31.12.26", "31.12.26"),
     ],
 )
-def test_what_is_not_written_so_is_left_for_the_cast(
+def test_other_notations_are_left_for_the_cast(
     tmp_path: Path, spark: SparkSession, column: str, text: str, put: str
 ) -> None:
-    """No other number comes out of it than was meant."""
+    """No value becomes another number."""
     lines = [f"1.23{n},50;0{n}.01.2026\n" for n in range(1, 10)]
     (tmp_path / "sales.csv").write_text("".join(["sum;day\n", *lines]))
     pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
@@ -129,38 +129,38 @@ def test_what_is_not_written_so_is_left_for_the_cast(
     ],
 )
 def test_a_file_that_is_not_utf_8_is_read_as_latin_1(tmp_path: Path, content: bytes, options: dict[str, str]) -> None:
-    """In one that is UTF-8 but for a few bytes, these are left to be refused."""
+    """If only a few bytes are not UTF-8, the file is read as UTF-8, and a run refuses these rows."""
     (tmp_path / "sales.csv").write_bytes(content)
     pipeline = defined(tmp_path / "sales.csv", tmp_path / "made")
     assert dict(origin(pipeline).options) == options
     assert casts(pipeline) == ({"id": "bigint", "größe": "bigint"} if "sep" in options else {"id": "bigint"})
 
 
-def test_json_has_types_of_its_own_but_for_numbers_in_text(tmp_path: Path) -> None:
-    """A broken line is passed over: the run refuses it."""
+def test_json_keeps_its_types_except_numbers_in_text(tmp_path: Path) -> None:
+    """A broken line is skipped. The run will refuse it."""
     rows = [{"id": 1, "amount": "2.50", "deep": {"a": "1"}, "name": "x"}, {"id": 2, "amount": None}]
     (tmp_path / "a.jsonl").write_text("\n".join([*map(json.dumps, rows), '{"id"', "[1]"]))
     pipeline = defined(tmp_path / "a.jsonl", tmp_path)
     assert (origin(pipeline).format, casts(pipeline)) == ("json", {"amount": "decimal(18,2)"})
 
 
-def test_parquet_knows_its_types(tmp_path: Path) -> None:
-    """Nothing is cast, and the file is not even opened."""
+def test_parquet_needs_no_cast(tmp_path: Path) -> None:
+    """The file is not opened."""
     (tmp_path / "a.parquet").write_bytes(b"")
     assert casts(defined(tmp_path / "a.parquet", tmp_path)) == {}
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "no_suffix"])
-def test_what_is_no_such_file_is_refused(tmp_path: Path, name: str) -> None:
-    """With the formats that there are, and nothing is written."""
+def test_a_file_of_another_format_is_refused(tmp_path: Path, name: str) -> None:
+    """The message lists the formats, and nothing is written."""
     (tmp_path / name).write_text("x")
     with pytest.raises(WherryError, match=r"ends with one of \.csv, \.tsv, \.json"):
         propose(tmp_path / name)
     assert not (tmp_path / "made").exists()
 
 
-def test_a_named_pipe_is_no_file_of_ones_own(tmp_path: Path) -> None:
-    """Neither alone nor in a folder, where the files beside it are read."""
+def test_a_named_pipe_is_not_read(tmp_path: Path) -> None:
+    """Alone it is refused. In a folder, the files beside it are read."""
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "in" / "a.csv")
     for own in (tmp_path / "in" / "a.csv", tmp_path / "in"):
@@ -170,10 +170,10 @@ def test_a_named_pipe_is_no_file_of_ones_own(tmp_path: Path) -> None:
     assert casts(defined(tmp_path / "in", tmp_path)) == {"n": "bigint"}
 
 
-def test_the_command_says_what_to_type(
+def test_the_init_command_shows_what_to_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It has no test, and none is named; a volume's files are not to be seen from here."""
+    """There are no cases, so `wherry test` is not named. Local files are refused for Databricks."""
     monkeypatch.chdir(tmp_path)
     Path("sales.csv").write_text("id\n1\n")
     assert cli.execute(["init", "shop", "--from", "sales.csv"]) == 0

@@ -1,4 +1,4 @@
-"""What is put into a definition from outside."""
+"""Parameters, secrets and overrides of a definition."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def put_in(
 
 
 @pytest.mark.promise("SS-25")
-def test_a_parameter_is_put_in_wherever_a_value_stands() -> None:
-    """Several in one value too, and never in a name."""
+def test_a_parameter_is_replaced_in_any_value() -> None:
+    """A value may have several. Parameters in names are not replaced."""
     got = put_in('a: ${X}\nb: ["x/${X}/${Y}/z"]\n${X}: c\n', {"X": "1", "Y": "two"})
     assert got == ({"a": 1, "b": ["x/1/two/z"], "${X}": "c"}, [])
 
 
-def test_what_was_given_wins_over_the_environment_and_both_over_the_default() -> None:
-    """As in a shell, an empty variable of the environment counts as none where there is a default."""
+def test_given_values_override_the_environment_and_defaults() -> None:
+    """As in a shell, an empty variable counts as missing if there is a default."""
     text = "{a: '${A:-0}', b: '${B:-0}', c: '${C:-0}', d: '${D:-}', e: '${E:-0}', f: '${E}'}"
     got, problems = put_in(text, {"A": "1"}, {"A": "2", "B": "2", "E": ""})
     assert got == {"a": "1", "b": "2", "c": "0", "d": "", "e": "0", "f": ""}
@@ -42,13 +42,13 @@ def test_what_was_given_wins_over_the_environment_and_both_over_the_default() ->
 
 
 def test_a_value_never_becomes_structure() -> None:
-    """Parameters are put in after the text was parsed, and once."""
+    """Parameters are replaced once, after the text was parsed."""
     got, _ = put_in("a: ${X}\nb: ${Y}", {"X": "[1, 2]\nc: d", "Y": "${X}"})
     assert got == {"a": "[1, 2]\nc: d", "b": "${X}"}
 
 
-def test_the_characters_themselves_are_written_with_two_dollars() -> None:
-    """A dollar without a brace is nothing special."""
+def test_two_dollars_are_an_escaped_dollar() -> None:
+    """A dollar without a brace is an ordinary character."""
     assert put_in("a: $${X}-${X}-$X-5$", {"X": "1"}) == ({"a": "${X}-1-$X-5$"}, [])
 
 
@@ -71,23 +71,23 @@ def test_the_characters_themselves_are_written_with_two_dollars() -> None:
         ("a: ${}", "a: expected ${NAME}, ${NAME:-default}, ${secret:NAME} or ${secret:scope/key}, got '${}'"),
     ],
 )
-def test_what_cannot_be_put_in_is_told_with_its_name(text: str, said: str) -> None:
-    """And with the ways to give it."""
+def test_an_invalid_parameter_is_reported_with_its_name(text: str, said: str) -> None:
+    """The message states how to set it."""
     variables = {"LIMITS": "1"} if "LIMTI" in text else {}
     _, problems = put_in(text, variables)
     assert len(problems) == 1
     assert problems[0].startswith(said)
 
 
-def test_secrets_come_from_the_environment_alone() -> None:
-    """A secret on the command line would be in everybody's process list."""
+def test_secrets_come_only_from_the_environment() -> None:
+    """A secret on the command line would be visible in the list of processes."""
     parameters = Parameters(variables={"KEY": "wrong"}, environment={"KEY": "hunter2"})
     assert to_plain(parameters.put_in(parse("a: user:${secret:KEY}@host", "x.yaml"))) == {"a": "user:hunter2@host"}
     assert parameters.secrets == {"hunter2": "${secret:KEY}"}
 
 
 class Scopes:
-    """What Databricks keeps, and what it was asked for."""
+    """Databricks' secrets, with a record of the requested ones."""
 
     def __init__(self, **kept: str) -> None:
         self.kept = kept
@@ -101,15 +101,15 @@ class Scopes:
 
 
 def scoped(text: str, monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, **given: str) -> tuple[Any, Parameters]:
-    """The text in a notebook that has a `dbutils`, or in one that has none."""
+    """Read the text in a notebook with or without `dbutils`."""
     notebook = SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)) if scopes else SimpleNamespace()
     monkeypatch.setitem(sys.modules, "__main__", notebook)
     parameters = Parameters(variables={}, environment={}, given_secrets=given)
     return to_plain(parameters.put_in(parse(text, "x.yaml"))), parameters
 
 
-def test_a_secret_of_a_databricks_scope_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the notebook's own `dbutils`; it is a secret like any other."""
+def test_a_secret_of_a_databricks_scope_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The notebook's `dbutils` reads it. It is masked like any secret."""
     scopes = Scopes(**{"db-password.1": "hunter2"})
     found, parameters = scoped('a: "user:${secret:shop@prod/db-password.1}@host"', monkeypatch, scopes)
     assert found == {"a": "user:hunter2@host"}
@@ -117,8 +117,8 @@ def test_a_secret_of_a_databricks_scope_is_asked_for(monkeypatch: pytest.MonkeyP
     assert scopes.asked == [("shop@prod", "db-password.1")]
 
 
-def test_a_secret_that_was_given_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a definition for Databricks runs anywhere."""
+def test_a_given_secret_is_not_read_from_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a definition for Databricks runs anywhere."""
     scopes = Scopes(key="wrong")
     assert scoped("a: ${secret:shop/key}", monkeypatch, scopes, **{"shop/key": "given"})[0] == {"a": "given"}
     assert scopes.asked == []
@@ -131,17 +131,17 @@ def test_a_secret_that_was_given_is_not_asked_for(monkeypatch: pytest.MonkeyPatc
         (Scopes(other="x"), "Databricks says: Secret does not exist with scope: shop and key: key"),
     ],
 )
-def test_a_scope_that_has_no_such_secret_says_why(
+def test_a_missing_secret_of_a_scope_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, scopes: Scopes | None, why: str
 ) -> None:
-    """And how else it can be given."""
+    """The message states how else it can be given."""
     _, parameters = scoped("a: ${secret:shop/key}", monkeypatch, scopes)
     said = f"a: the secret key of the scope shop is missing: {why}; or add 'shop/key' to a file for --secrets FILE"
     assert [str(problem) for problem in parameters.problems] == [said]
 
 
-def test_what_only_looks_asks_no_scope(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference stays in its place."""
+def test_no_scope_is_read_if_secrets_are_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value has the secret's reference."""
     scopes = Scopes(key="x")
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(dbutils=SimpleNamespace(secrets=scopes)))
     parameters = Parameters(variables={}, environment={}, needs_secrets=False)
@@ -149,30 +149,30 @@ def test_what_only_looks_asks_no_scope(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scopes.asked == []
 
 
-def test_what_only_looks_needs_no_secret() -> None:
-    """The reference stays in its place."""
+def test_no_secret_is_needed_to_read_a_definition() -> None:
+    """The value has the secret's reference."""
     parameters = Parameters(variables={}, environment={}, needs_secrets=False)
     assert to_plain(parameters.put_in(parse("a: x${secret:KEY}", "x.yaml"))) == {"a": "x${secret:KEY}"}
     assert parameters.problems == []
 
 
-def test_bytes_that_are_no_text_are_told() -> None:
-    """The environment may hold anything."""
+def test_bytes_that_are_no_text_are_refused() -> None:
+    """A variable of the environment may have any bytes."""
     _, problems = put_in("a: ${X}", {}, {"X": os.fsdecode(b"\xff")})
     assert problems == ["a: expected text in UTF-8, got other bytes in a parameter of '${X}'"]
 
 
 @given(st.text(alphabet="${}secrt:-AB_ x\\", max_size=40))
 def test_any_text_comes_out_as_text(text: str) -> None:
-    """Whatever stands between dollars and braces."""
+    """Dollars and braces may be at any place."""
     parameters = Parameters(variables={"A": "1"}, environment={"B": "2"})
     node = parameters.put_in(Scalar(text=text))
     assert isinstance(node, Scalar)
     assert parameters.problems or "${A}" not in node.text.replace("$${A}", "")
 
 
-def test_variables_may_stand_in_a_file(tmp_path: Path) -> None:
-    """As a mapping of names to values; each is text until it is put in."""
+def test_variables_may_be_in_a_file(tmp_path: Path) -> None:
+    """It is a mapping of names to values. Each value is read as text."""
     file = tmp_path / "vars.yaml"
     file.write_text("X: 1\nY: no\nZ:\n")
     assert read_variables(file) == {"X": "1", "Y": "no", "Z": ""}
@@ -182,8 +182,8 @@ def test_variables_may_stand_in_a_file(tmp_path: Path) -> None:
     ("text", "said"),
     [("- a", "a mapping of names to values"), ("X: [1]", "X: expected one value"), ("X: [", "not YAML")],
 )
-def test_a_file_of_no_variables_is_told(tmp_path: Path, text: str, said: str) -> None:
-    """A value cannot be structure, here either."""
+def test_an_invalid_file_of_variables_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """A variable cannot be a list or a mapping."""
     file = tmp_path / "vars.yaml"
     file.write_text(text)
     with pytest.raises(DefinitionError, match=said):
@@ -207,8 +207,8 @@ DOCUMENT = "a: {b: 1, c.d: 2}\nl: [x, {y: 1}]\nn:\n"
         ("new", "[1]", {"a": {"b": 1, "c.d": 2}, "l": ["x", {"y": 1}], "n": None, "new": "[1]"}),
     ],
 )
-def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object) -> None:
-    """The path is the one that problems are told with; what is missing on the way is made."""
+def test_set_replaces_one_value(path: str, value: str, expected: object) -> None:
+    """The path is written as in messages. Missing mappings on the way are created."""
     assert to_plain(override_value(parse(DOCUMENT, "x.yaml"), path, value)) == expected
 
 
@@ -228,7 +228,7 @@ def test_set_puts_one_value_in_its_place(path: str, value: str, expected: object
         ("a" * 60 + ".", "expected a path"),
     ],
 )
-def test_a_path_that_leads_nowhere_is_told(path: str, said: str) -> None:
-    """Nothing is guessed, and no path takes long to refuse."""
+def test_a_path_that_leads_nowhere_is_refused(path: str, said: str) -> None:
+    """Nothing is guessed, and a long path is refused fast."""
     with pytest.raises(ValueError, match=re.escape(said)):
         override_value(parse(DOCUMENT, "x.yaml"), path, "1")

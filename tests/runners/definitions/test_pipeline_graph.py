@@ -1,4 +1,4 @@
-"""Which pipelines feed which, in which order they run, and which of them are meant by a selector."""
+"""Which pipelines feed which, in what order they run, and how selectors choose them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ARROWS = st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)).filte
 
 
 def make_graph(arrows: set[tuple[str, str]]) -> PipelineGraph:
-    """Of arrows from a pipeline to one that it feeds."""
+    """Make a graph from arrows. Each arrow leads from a pipeline to a pipeline that it feeds."""
     return PipelineGraph({name: [start for start, end in sorted(arrows) if end == name] for name in NAMES})
 
 
 def reaches(arrows: set[tuple[str, str]], start: str) -> set[str]:
-    """What is reached from a name, step by step until nothing is new."""
+    """Return all names that are reached from a name."""
     found: set[str] = set()
     for _ in NAMES:
         found |= {end for begin, end in arrows if begin == start or begin in found}
@@ -39,8 +39,8 @@ def reaches(arrows: set[tuple[str, str]], start: str) -> set[str]:
 @given(
     arrows=ARROWS.map(lambda found: {(min(pair), max(pair)) for pair in found}), chosen=st.sets(st.sampled_from(NAMES))
 )
-def test_whatever_feeds_another_comes_first(arrows: set[tuple[str, str]], chosen: set[str]) -> None:
-    """Of those that are chosen, each once."""
+def test_a_pipeline_comes_after_those_that_feed_it(arrows: set[tuple[str, str]], chosen: set[str]) -> None:
+    """The order has each chosen pipeline once."""
     order = make_graph(arrows).sort(chosen)
     assert sorted(order) == sorted(chosen)
     assert [
@@ -49,16 +49,16 @@ def test_whatever_feeds_another_comes_first(arrows: set[tuple[str, str]], chosen
 
 
 @given(arrows=ARROWS)
-def test_an_order_is_refused_only_for_a_circle(arrows: set[tuple[str, str]]) -> None:
-    """There is one if and only if a pipeline reaches itself."""
+def test_an_order_is_refused_only_for_a_cycle(arrows: set[tuple[str, str]]) -> None:
+    """It is refused if and only if a pipeline reaches itself."""
     circular = any(name in reaches(arrows, name) for name in NAMES)
     with pytest.raises(Refusal) if circular else nullcontext():
         make_graph(arrows).sort(NAMES)
 
 
 @given(arrows=ARROWS, name=st.sampled_from(NAMES))
-def test_a_selector_reaches_all_that_is_fed_and_all_that_feeds(arrows: set[tuple[str, str]], name: str) -> None:
-    """`name+` downstream, `+name` upstream, `+name+` both; several of them together."""
+def test_a_selector_reaches_upstream_and_downstream(arrows: set[tuple[str, str]], name: str) -> None:
+    """`name+` is downstream, `+name` upstream, and `+name+` both. Several selectors are combined."""
     graph = make_graph(arrows)
     down, up = reaches(arrows, name), reaches({(end, start) for start, end in arrows}, name)
     assert graph.select([name]) == {name}
@@ -68,14 +68,14 @@ def test_a_selector_reaches_all_that_is_fed_and_all_that_feeds(arrows: set[tuple
     assert graph.select([]) == set(NAMES)
 
 
-def test_a_circle_is_named() -> None:
-    """Each step of it."""
+def test_a_cycle_is_named() -> None:
+    """The message has each step."""
     with pytest.raises(Refusal, match=r"feed each other in a circle: (a → b → a|b → a → b)\."):
         make_graph({("a", "b"), ("b", "a")}).sort(["a", "b"])
 
 
-def test_a_name_that_is_not_there_is_refused() -> None:
-    """With the nearest one."""
+def test_an_unknown_name_is_refused() -> None:
+    """The message has the nearest name."""
     with pytest.raises(Refusal, match=r"There is no pipeline 'glod' here; did you mean 'gold'\?"):
         PipelineGraph({"gold": [], "silver": []}).select(["glod+"])
 
@@ -85,13 +85,13 @@ def find_upstream(**pipelines: PipelineSpec) -> Mapping[str, list[str]]:
 
 
 def make_writer(place: str = "/lake/orders", **how: object) -> PipelineSpec:
-    """A pipeline that writes a table."""
+    """Return a pipeline that writes a table."""
     end = DeltaTable(path=place) if "/" in place else DeltaTable(table=place)
     return PipelineSpec(name="w", origin=Generate(rows=1), destinations=[end], **how)  # type: ignore[arg-type]
 
 
 def make_reader(origin: Delta | Files | Generate, **how: object) -> PipelineSpec:
-    """A pipeline that reads from there."""
+    """Return a pipeline that reads from this origin."""
     return PipelineSpec(name="r", origin=origin, destinations=[DeltaTable(path="/lake/other")], **how)  # type: ignore[arg-type]
 
 
@@ -112,8 +112,8 @@ def make_reader(origin: Delta | Files | Generate, **how: object) -> PipelineSpec
     ],
     ids=str,
 )
-def test_a_pipeline_follows_the_one_that_writes_what_it_reads(place: str, origin: Delta | Files) -> None:
-    """However the place is written."""
+def test_a_pipeline_follows_the_writer_of_its_origin(place: str, origin: Delta | Files) -> None:
+    """The place may be written in several ways."""
     assert find_upstream(w=make_writer(place), r=make_reader(origin)) == {"w": [], "r": ["w"]}
 
 
@@ -129,18 +129,18 @@ def test_a_pipeline_follows_the_one_that_writes_what_it_reads(place: str, origin
     ids=str,
 )
 def test_other_places_feed_nothing(origin: Delta | Files | Generate) -> None:
-    """Also where one name begins like the other."""
+    """One name may begin like the other."""
     assert find_upstream(w=make_writer(), r=make_reader(origin)) == {"w": [], "r": []}
 
 
-def test_what_a_lookup_reads_comes_first() -> None:
-    """It is a table that is read, as an origin's is."""
+def test_a_lookup_makes_a_pipeline_follow_the_writer() -> None:
+    """The table of a lookup is read like the table of an origin."""
     looking = make_reader(Generate(rows=1), stages=[Lookup(path="/lake/orders", on=["id"], columns=["amount"])])
     assert find_upstream(w=make_writer(), r=looking) == {"w": [], "r": ["w"]}
 
 
-def test_a_dead_letter_queue_feeds_who_reads_it() -> None:
-    """The one in the state, and one that was given a place."""
+def test_a_dlq_feeds_the_pipelines_that_read_it() -> None:
+    """The DLQ is in the state, or at a given place."""
     ours = make_writer(state="/lake/.wherry/w")
     assert find_upstream(w=ours, r=make_reader(Delta(path="/lake/.wherry/w/dlq")))["r"] == ["w"]
     theirs = make_writer(dlq=Dlq(destination=DeltaTable(path="/lake/bad")))
@@ -148,6 +148,6 @@ def test_a_dead_letter_queue_feeds_who_reads_it() -> None:
 
 
 def test_a_pipeline_does_not_wait_for_itself() -> None:
-    """It may look up what it wrote."""
+    """It may look up rows in its own table."""
     own = make_writer(stages=[Lookup(path="/lake/orders", on=["id"], columns=["amount"])])
     assert find_upstream(w=own) == {"w": []}

@@ -1,4 +1,4 @@
-"""What `init --from` finds in the heads of files that differ, and what the definition says of it; without Spark."""
+"""What `init --from` finds in the heads of files, and the definition that it proposes. Without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAIN = "id,name\n1,Ada\n2,Bo\n"
 
 
 def make_folder(directory: Path, files: Mapping[str, str | bytes]) -> Path:
-    """A folder with these files."""
+    """Write a folder with these files."""
     folder = directory / "in"
     for name, content in files.items():
         file = folder / name
@@ -37,13 +37,13 @@ def make_folder(directory: Path, files: Mapping[str, str | bytes]) -> Path:
 
 
 def load_definition(proposal: Proposal, directory: Path) -> PipelineSpec:
-    """The pipeline that is proposed; it is one that loads."""
+    """Write the proposed definition, load it, and return the pipeline."""
     (file,) = begin(directory / "made", "sales", own=proposal)
     return load(file).pipeline
 
 
 def get_origins(pipeline: PipelineSpec) -> list[Files]:
-    """Its origins."""
+    """Return the pipeline's origins."""
     return [origin for origin in pipeline.given_origins if isinstance(origin, Files)]
 
 
@@ -156,7 +156,7 @@ def test_csv(
     on_change: Mapping[str, str],
     line: str,
 ) -> None:
-    """The options, the policies and a line in plain words for each thing that a head may show."""
+    """Each property of a head gives options, policies and a line of text."""
     proposal = propose(make_folder(tmp_path, files))
     (origin,) = get_origins(load_definition(proposal, tmp_path))
     assert (dict(origin.options), dict(origin.on_change)) == (options, on_change)
@@ -192,7 +192,7 @@ JSON = {
 def test_json(
     tmp_path: Path, lines: list[str], options: Mapping[str, object], on_change: Mapping[str, str], line: str
 ) -> None:
-    """The options, the policies and a line in plain words for each thing that a head may show."""
+    """Each property of a head gives options, policies and a line of text."""
     proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
     (origin,) = get_origins(load_definition(proposal, tmp_path))
     assert (dict(origin.options), dict(origin.on_change)) == (options, on_change)
@@ -216,7 +216,7 @@ def test_json(
     ],
 )
 def test_a_column_of_json_has_the_widest_type(tmp_path: Path, values: list[object], kind: str | None) -> None:
-    """Text holds what nothing else does; a column with no value at all is left for the run to learn."""
+    """A column without a common type is text. A column without any value is omitted, and the run learns it."""
     lines = [json.dumps({"id": 1, "value": value}) for value in values]
     proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
     assert {**proposal.columns, **proposal.casts}.get("value") == kind
@@ -234,10 +234,10 @@ def test_a_column_of_json_has_the_widest_type(tmp_path: Path, values: list[objec
         ([{"a": 1}] * 20 + ["a"], None, 0),
     ],
 )
-def test_a_column_of_json_with_texts_among_numbers_is_read_as_text_and_cast(
+def test_a_column_of_json_with_numbers_and_text_is_read_as_text_and_cast(
     tmp_path: Path, values: list[object], kind: str | None, share: float
 ) -> None:
-    """As a column of CSV is: then a value that does not fit is refused by the cast, and can be replayed."""
+    """The cast then refuses a value that does not fit, so the row can be replayed."""
     lines = [json.dumps({"id": 1, "value": value}) for value in values]
     proposal = propose(make_folder(tmp_path, {"a.json": "\n".join(lines)}))
     pipeline = load_definition(proposal, tmp_path)
@@ -251,8 +251,8 @@ def test_a_column_of_json_with_texts_among_numbers_is_read_as_text_and_cast(
     assert proposal.bad_share == pytest.approx(share)
 
 
-def test_the_share_of_bad_rows_says_of_which_rows_it_is(tmp_path: Path) -> None:
-    """Of all that were looked at, or of those of the file with most of them."""
+def test_the_share_of_bad_rows_names_its_rows(tmp_path: Path) -> None:
+    """These are all rows that were read, or the rows of the file with the largest share."""
     few = "id,n\n1,2\n" + "1,2\n" * 22 + "1,x\n"
     proposal = propose(make_folder(tmp_path, {"a.csv": few, "b.csv": few}))
     assert "# About 4 % of the 48 rows in the heads of 2 files look bad.\n" in proposal.write_definition(tmp_path, "s")
@@ -278,7 +278,7 @@ def test_the_share_of_bad_rows_says_of_which_rows_it_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], kind: str | None) -> None:
-    """Codes that begin with 0 stay text, and so do commas that may stand before thousands."""
+    """Codes that begin with 0 stay text. So do values whose comma may separate thousands."""
     folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values * 5)})
     assert propose(folder).casts.get("y") == kind
 
@@ -304,7 +304,7 @@ def test_a_column_of_csv_has_the_widest_type(tmp_path: Path, values: list[str], 
     ],
 )
 def test_a_type_keeps_every_value_whole(tmp_path: Path, values: list[str], kind: str | None, share: float) -> None:
-    """No cast would round or cut a value. Of several such types, Wherry takes the one with fewest misfits."""
+    """No cast rounds or cuts a value. Of several such types, Wherry takes the one with the fewest misfits."""
     folder = make_folder(tmp_path, {"a.csv": "x;y\n" + "".join(f"a;{value}\n" for value in values)})
     proposal = propose(folder)
     assert proposal.casts.get("y") == kind
@@ -316,8 +316,8 @@ def test_a_type_keeps_every_value_whole(tmp_path: Path, values: list[str], kind:
     [{"a.csv": "\n\n"}, {"a.json": "[]"}, {"a.json": "\n\n"}, {"a.csv": ""}, {"a.json": '{"id": null}'}],
     ids=str,
 )
-def test_a_definition_without_a_schema_says_so(tmp_path: Path, files: Mapping[str, str]) -> None:
-    """The findings name what is missing, and what to do."""
+def test_a_definition_without_a_schema_is_reported(tmp_path: Path, files: Mapping[str, str]) -> None:
+    """The findings state what is missing, and what to do."""
     proposal = propose(make_folder(tmp_path, files))
     (origin,) = get_origins(load_definition(proposal, tmp_path))
     assert origin.schema is None
@@ -326,16 +326,16 @@ def test_a_definition_without_a_schema_says_so(tmp_path: Path, files: Mapping[st
     assert [line for line in found if "add a `schema`" in line] != []
 
 
-def test_a_type_holds_in_every_file(tmp_path: Path) -> None:
-    """A file in which most values are of another type makes the column text, also among many that are not."""
+def test_a_type_must_fit_every_file(tmp_path: Path) -> None:
+    """If most values of one file have another type, the column is text. It does not matter how many files fit."""
     numbers, words = ("x,y\n" + "1,1\n" * 40, "x,y\n" + "1,one\n" * 40)
     files = {f"{at:02}.csv": numbers for at in range(30)}
     assert propose(make_folder(tmp_path, files)).casts == {"x": "bigint", "y": "bigint"}
     assert propose(make_folder(tmp_path, {**files, "30.csv": words})).casts == {"x": "bigint"}
 
 
-def test_a_number_that_may_be_either_is_refused_where_files_differ_in_the_decimal_sign(tmp_path: Path) -> None:
-    """Values with a comma are changed, and the others stay as they are."""
+def test_an_ambiguous_number_is_refused_if_files_differ_in_the_decimal_sign(tmp_path: Path) -> None:
+    """Values with a comma are converted, and the others stay the same."""
     point, comma = "x,y\n" + "1,7.50\n" * 30, "x,y\n" + '1,"1.007,50"\n' * 30
     pipeline = load_definition(propose(make_folder(tmp_path, {"a.csv": point, "b.csv": comma})), tmp_path)
     require, put, cast = pipeline.stages
@@ -347,16 +347,16 @@ def test_a_number_that_may_be_either_is_refused_where_files_differ_in_the_decima
     assert cast.columns == {"x": "bigint", "y": "decimal(18,2)"}
 
 
-def test_thousands_beside_finer_decimals_stay_text(tmp_path: Path) -> None:
-    """No rule tells 1.234 from 1234 there."""
+def test_thousands_beside_long_decimals_stay_text(tmp_path: Path) -> None:
+    """No rule can separate 1.234 from 1234 there."""
     point, comma = "x,y\n" + "1,1.234\n" * 30, "x,y\n" + '1,"1.007,5"\n1,"1.007"\n' * 30
     proposal = propose(make_folder(tmp_path, {"a.csv": point, "b.csv": comma}))
     assert proposal.casts == {"x": "bigint"}
     assert [found for found in list_findings(proposal) if found.startswith("y may be 1234 or 1.234")] != []
 
 
-def test_files_with_another_separator_are_an_origin_of_their_own(tmp_path: Path) -> None:
-    """Each pattern fits its files and no other, and the rows of both pass the same cast."""
+def test_files_with_another_separator_are_another_origin(tmp_path: Path) -> None:
+    """Each pattern matches only its files. The rows of both pass the same cast."""
     folder = write_months(tmp_path / "in", semicolons=True, rows=100).folder
     pipeline = load_definition(propose(folder), tmp_path)
     first, second = get_origins(pipeline)
@@ -370,7 +370,7 @@ def test_files_with_another_separator_are_an_origin_of_their_own(tmp_path: Path)
 
 
 def test_a_later_file_never_fits_two_patterns(tmp_path: Path) -> None:
-    """Also where as many files need the one options as the other: it would be read twice."""
+    """Otherwise it would be read twice. Here, equally many files need each of the options."""
     semicolons = PLAIN.replace(",", ";")
     files = {"london.csv": PLAIN, "london-2.csv": PLAIN, "vienna.csv": semicolons, "vienna-2.csv": semicolons}
     folder = make_folder(tmp_path, files)
@@ -380,8 +380,8 @@ def test_a_later_file_never_fits_two_patterns(tmp_path: Path) -> None:
     assert found == sorted(files)
 
 
-def test_a_file_that_no_pattern_tells_apart_is_named(tmp_path: Path) -> None:
-    """The definition reads the others, and the person is told what to do with this one."""
+def test_a_file_that_no_pattern_separates_is_named(tmp_path: Path) -> None:
+    """The definition reads the other files, and the findings name this one."""
     files = {"abx.csv": PLAIN, "bay.csv": PLAIN, "aay.csv": PLAIN.replace(",", ";"), "bbx.csv": PLAIN.replace(",", ";")}
     proposal = propose(make_folder(tmp_path, {**files, "c.csv": PLAIN}))
     assert len(get_origins(load_definition(proposal, tmp_path))) == 1
@@ -399,8 +399,8 @@ LEFT_OUT: Mapping[str, tuple[str | bytes, str]] = {
 }
 
 
-def test_the_files_that_the_pattern_leaves_out_are_named(tmp_path: Path) -> None:
-    """Each with the reason; a packed copy of a file is not read beside it."""
+def test_files_that_the_pattern_leaves_out_are_named(tmp_path: Path) -> None:
+    """Each has a reason. A packed copy of a file is left out too."""
     files = {"a.csv": PLAIN, "b.csv": PLAIN, **{name: content for name, (content, _) in LEFT_OUT.items()}}
     proposal = propose(make_folder(tmp_path, files))
     expected = {name.replace("/d.csv", "/"): why for name, (_, why) in LEFT_OUT.items()}
@@ -410,22 +410,22 @@ def test_the_files_that_the_pattern_leaves_out_are_named(tmp_path: Path) -> None
     assert list_findings(proposal)[-1].startswith("The definition leaves out: README.txt (is no CSV")
 
 
-def test_packed_files_without_a_sibling_are_read_beside_the_others(tmp_path: Path) -> None:
-    """One pattern fits both."""
+def test_packed_files_without_an_unpacked_copy_are_read(tmp_path: Path) -> None:
+    """One pattern matches packed and unpacked files."""
     folder = make_folder(tmp_path, {"a.csv": PLAIN, "b.csv.gz": gzip.compress(PLAIN.encode())})
     (origin,) = get_origins(load_definition(propose(folder), tmp_path))
     assert Path(origin.path).name == "*.csv*"
 
 
-def test_the_limit_of_the_dlq_is_above_what_the_files_show(tmp_path: Path) -> None:
-    """It is three times the share of bad rows in the worst file, from 100 to 500 of 1,000."""
+def test_the_limit_of_the_dlq_is_above_the_share_of_bad_rows(tmp_path: Path) -> None:
+    """It is three times the share in the worst file, from 100 to 500 of 1,000 rows."""
     lines = [f"{at},{'x' if at % 20 == 0 else at}\n" for at in range(1, 401)]
     pipeline = load_definition(propose(make_folder(tmp_path, {"a.csv": "id,n\n" + "".join(lines)})), tmp_path)
     assert (pipeline.dlq.window, pipeline.dlq.threshold) == (1000, 150)
 
 
 def test_parquet_files_that_differ_get_a_schema(tmp_path: Path) -> None:
-    """A whole number that pandas wrote as a float makes the column double; values that do not fit are refused."""
+    """A whole number that pandas wrote as a float makes the column double. Values that do not fit are refused."""
     import pyarrow as pa
     from pyarrow.parquet import write_table
 
@@ -438,8 +438,8 @@ def test_parquet_files_that_differ_get_a_schema(tmp_path: Path) -> None:
     assert dict(origin.on_change) == {"extra": "evolve", "missing": "evolve", "wider": "nack", "other": "nack"}
 
 
-def test_a_thousand_files_are_looked_at_in_less_than_two_seconds(tmp_path: Path) -> None:
-    """The more files there are, the less is read of each."""
+def test_a_thousand_files_are_examined_in_less_than_two_seconds(tmp_path: Path) -> None:
+    """The more files there are, the less of each is read."""
     write_months(tmp_path / "months", rows=2_000)
     content = (tmp_path / "months" / "trips-2026-01.csv").read_bytes()
     folder = make_folder(tmp_path, {f"trips-{at:04}.csv": content for at in range(1_000)})
@@ -451,8 +451,8 @@ def test_a_thousand_files_are_looked_at_in_less_than_two_seconds(tmp_path: Path)
     assert time.process_time() - began < 2 * measure_pace()
 
 
-def test_of_very_many_files_some_are_looked_at_evenly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The definition does not take their columns for those of all files."""
+def test_a_sample_of_very_many_files_is_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition allows columns that the sample lacks."""
     monkeypatch.setattr("runners.definitions.look_at_files._MOST_FILES", 5)
     proposal = propose(make_folder(tmp_path, {f"{at:02}.csv": PLAIN for at in range(20)}))
     assert [*proposal.look.heads] == ["00.csv", "04.csv", "08.csv", "12.csv", "16.csv"]
@@ -460,10 +460,10 @@ def test_of_very_many_files_some_are_looked_at_evenly(tmp_path: Path, monkeypatc
     assert proposal.on_change == {"extra": "evolve", "missing": "evolve"}
 
 
-def test_the_command_says_what_it_found_on_at_most_twenty_lines(
+def test_the_command_prints_at_most_twenty_lines_of_findings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With --json it says everything, under a version."""
+    """With `--json` it prints all of them, and a version."""
     folder = make_folder(
         tmp_path, {f"{at:02}.csv": f"id,column_{at}\n{at},x\n" for at in range(40)} | {"README.txt": "x"}
     )
@@ -484,7 +484,7 @@ def test_the_command_says_what_it_found_on_at_most_twenty_lines(
     assert printed["found"]["columns"]["id"] == {"type": "bigint", "not_in": []}
 
 
-def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
+def test_nested_json_is_examined_quickly(tmp_path: Path) -> None:
     """The time grows with the number of objects, and not with its square."""
     lines = [json.dumps({"id": at, "deep": {"a": [at], "b": None}}) for at in range(2_000)]
     folder = make_folder(tmp_path, {f"{at}.json": "\n".join(lines) for at in range(5)})
@@ -494,14 +494,14 @@ def test_nested_json_is_looked_at_quickly(tmp_path: Path) -> None:
 
 
 def test_a_quoted_text_that_the_head_cuts_is_no_bad_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what stands before it is looked at."""
+    """Only the text before it is examined."""
     monkeypatch.setattr("runners.definitions.look_at_files._MOST_BYTES", 100)
     proposal = propose(make_folder(tmp_path, {"a.csv": "id,name\n" + '1,"Ada\nof Rome"\n' * 20}))
     assert proposal.bad_share == 0
     assert proposal.look.groups[0].options == {"multiLine": True}
 
 
-def test_a_file_name_writes_nothing_but_a_comment_into_the_definition(tmp_path: Path) -> None:
+def test_a_file_name_is_only_a_comment_in_the_definition(tmp_path: Path) -> None:
     """Line breaks in names of files and columns are escaped, also on the terminal."""
     name = "b\nname: other\x1b[2J.csv"
     proposal = propose(make_folder(tmp_path, {"a.csv": PLAIN, "c.csv": PLAIN, name: "id,name,tip\n1,Ada,2\n"}))
