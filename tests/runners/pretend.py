@@ -1,4 +1,4 @@
-"""A day of a scheduler in a moment: a clock that is moved, and pipelines that only take their time."""
+"""A scheduler with a manual clock and simulated runs."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def utc(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that took place."""
+    """A run that began."""
 
     name: str
     began: datetime
     text: str
-    """The definition that it began with."""
+    """The definition with which it began."""
 
 
 @dataclass
 class PretendCarriers(RunWorkers):
-    """Runs that take their time, and no more."""
+    """Simulated runs that only take time."""
 
     clock: ManualClock
     takes: dict[str, float]
-    """How many seconds the runs of a pipeline take; 2 unless said otherwise."""
+    """How many seconds the runs of a pipeline take. The default is 2."""
     ends: dict[str, Callable[[str], RunOutcome]]
-    """How the runs of a pipeline end; well, unless said otherwise."""
+    """How the runs of a pipeline end. By default they succeed."""
     owners: dict[str, object]
-    """Who runs what, of all schedulers."""
+    """The object that runs each pipeline, for all schedulers."""
     ran: list[Ran] = field(default_factory=list)
     most: int = 0
-    """The most that ran at a time."""
+    """The largest number of runs at a time."""
     stopped: list[tuple[str, bool]] = field(default_factory=list)
     under_way: dict[str, datetime] = field(default_factory=dict)
 
@@ -65,7 +65,7 @@ class PretendCarriers(RunWorkers):
         return self.finished()
 
     def finished(self) -> Sequence[RunOutcome]:
-        """Those that have ended by now."""
+        """Return the outcomes of the runs that have ended."""
         over = [name for name, until in self.under_way.items() if until <= self.clock.now()]
         for name in over:
             del self.under_way[name]
@@ -85,7 +85,7 @@ class PretendCarriers(RunWorkers):
 
 
 class World:
-    """A directory, its schedulers one after another or side by side, and the time."""
+    """A directory of definitions, its schedulers and the clock."""
 
     def __init__(self, folder: Path, start: str) -> None:
         self.folder = folder
@@ -105,7 +105,7 @@ class World:
         return path
 
     def scheduler(self, *, at_once: int = 4, look: float = 20.0) -> Scheduler:
-        """A scheduler of the directory, as its process begins."""
+        """Return an open scheduler of the directory, as a new process has it."""
         carriers = PretendCarriers(self.clock, self.takes, self.ends, self.owners)
         self.carriers.append(carriers)
         scheduler = Scheduler(
@@ -121,7 +121,7 @@ class World:
         return scheduler
 
     def go(self, scheduler: Scheduler, until: str | float) -> None:
-        """Let it run until then, a moment or in so many seconds."""
+        """Let the scheduler run until a moment, or for this many seconds."""
         end = utc(until) if isinstance(until, str) else self.clock.now() + timedelta(seconds=until)
         finished: Sequence[RunOutcome] = ()
         while (patience := scheduler.take_turn(finished)) is not None and self.clock.now() < end:
@@ -129,16 +129,16 @@ class World:
             finished = scheduler.carriers.wait(min(patience, left))
 
     def kill(self) -> None:
-        """All processes end, and what they ran with them."""
+        """End all processes and their runs."""
         self.owners.clear()
 
     def runs(self, name: str = "") -> list[datetime]:
-        """When runs began, of one pipeline or of all."""
+        """Return when runs began, of one pipeline or of all."""
         found = [ran for carriers in self.carriers for ran in carriers.ran]
         return sorted(ran.began for ran in found if name in ("", ran.name))
 
     def said(self, kind: type) -> list[Any]:
-        """The events of this kind."""
+        """Return the events of this kind."""
         return [event for event in self.heard if isinstance(event, kind)]
 
     def _load(self, path: Path) -> Definition:
@@ -149,7 +149,7 @@ class World:
 
 
 def moved(clock: ManualClock) -> type[datetime]:
-    """What stands for `datetime` where only its `now` is to be that of the clock."""
+    """Return a class like `datetime` whose `now` is the time of the clock."""
 
     class Moved(datetime):
         @classmethod

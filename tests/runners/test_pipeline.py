@@ -1,4 +1,4 @@
-"""A pipeline that is made in Python: `run` as a definition has it."""
+"""A pipeline made in Python takes the option `run` of a definition."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def orders(run: RunOptions | Mapping[str, Any] | None = None) -> Pipeline:
 
 
 def test_run_is_given_as_options_or_as_a_mapping() -> None:
-    """Both are the same pipeline, and its method `run` is still there."""
+    """Both give the same pipeline. The method `run` still exists."""
     options = RunOptions(runners=2, batch=BatchOptions(rows=10), retry=RetryOptions(also=("busy",)))
     made = orders({"runners": 2, "batch": {"rows": 10}, "retry": {"also": ["busy"]}})
     assert made == orders(options)
@@ -30,7 +30,7 @@ def test_run_is_given_as_options_or_as_a_mapping() -> None:
 
 
 def test_run_is_the_same_in_yaml(tmp_path: Path) -> None:
-    """Under the same words."""
+    """It has the same words."""
     (tmp_path / "orders.yaml").write_text(
         "name: orders\norigin: {generate: {rows: 1}}\ndestinations: [{discard: {}}]\nrun: {lease: 30s, snapshot: 0}\n"
     )
@@ -50,22 +50,22 @@ def test_run_is_the_same_in_yaml(tmp_path: Path) -> None:
         ({"batch": object()}, ["run: expected a mapping of YAML values, got Object of type object"]),
     ],
 )
-def test_a_wrong_option_of_run_is_told_as_in_yaml(run: Mapping[str, Any], said: list[str]) -> None:
-    """All of them at once, each with its path."""
+def test_an_invalid_option_of_run_is_reported_as_in_yaml(run: Mapping[str, Any], said: list[str]) -> None:
+    """All problems are reported at once, each with its path."""
     with pytest.raises(DefinitionError, match=r"Pipeline 'orders': \d problem") as raised:
         orders(run)
     assert [problem for problem in said if problem not in raised.value.message] == []
 
 
-def test_a_pipeline_is_changed_by_replace() -> None:
-    """What is not named stays."""
+def test_a_pipeline_is_changed_with_replace() -> None:
+    """Fields that are not named stay the same."""
     made = orders({"runners": 2})
     assert dataclasses.replace(made, name="others").run_options == made.run_options
     assert dataclasses.replace(made, run_options=RunOptions()) == orders()
 
 
 def test_a_pipeline_takes_each_field_of_its_definition() -> None:
-    """None of a `PipelineSpec` is missing."""
+    """No field of a `PipelineSpec` is missing."""
     spec = PipelineSpec(
         name="orders",
         origins=[origins.Generate(name="a", rows=1)],

@@ -1,4 +1,4 @@
-"""The generated reference has a page with a meaning for everything that a person can write, type or meet."""
+"""The generated reference explains each kind, option, command, code, metric and event."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.pages import count_words, list_sentences
 PAGES = make_pages()
 KINDS = [describe_kind(role, kind) for role in CONTRACTS for kind in get_our_kinds().get_kinds(role)]
 LONGEST = 25
-"""Words in a sentence."""
+"""The largest number of words in a sentence."""
 DEFINED = re.compile(r"^(`.+`)\n: (?:\*.*\*\n\n  )?(.*)$", re.MULTILINE)
-"""A term of a page, and what it means."""
+"""A term of a page, and its meaning."""
 
 
 def read_terms(page: str) -> dict[str, str]:
-    """The terms that a page explains, each with its meaning."""
+    """Return the terms of a page with their meanings."""
     return dict(DEFINED.findall(PAGES[page]))
 
 
 def walk_commands(group: click.Group, words: tuple[str, ...] = ()) -> dict[str, click.Command]:
-    """All commands, by the names of their pages."""
+    """Return all commands by the names of their pages."""
     found = {"-".join((*words, name)): command for name, command in group.commands.items()}
     inside = [(name, each) for name, each in group.commands.items() if isinstance(each, click.Group)]
     return found | {page: each for name, group in inside for page, each in walk_commands(group, (*words, name)).items()}
@@ -50,7 +50,7 @@ COMMANDS = walk_commands(wherry)
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
 def test_a_page_explains_every_option_of_a_kind(kind: Kind) -> None:
-    """Those inside of the kind and those beside it, each with a sentence."""
+    """Each option inside or beside the kind has a sentence."""
     terms = read_terms(f"{FOLDERS[kind.role]}/{kind.name}.md")
     assert {name for name, text in terms.items() if text.endswith(".")} == {
         f"`{each.name}`" for each in (*kind.options, *kind.beside)
@@ -59,7 +59,7 @@ def test_a_page_explains_every_option_of_a_kind(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind.role}-{kind.name}")
 def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the reader of definitions, and the kind is in it."""
+    """The definition loads, and uses the kind."""
     monkeypatch.setenv("SALT", "pepper")
     (tmp_path / "orders.yaml").write_text(make_example(kind), encoding="utf-8")
     pipeline = load(tmp_path / "orders.yaml").pipeline
@@ -68,8 +68,8 @@ def test_the_example_of_a_kind_can_be_loaded(kind: Kind, tmp_path: Path, monkeyp
     assert f"```yaml\n{make_example(kind)}```" in PAGES[f"{FOLDERS[kind.role]}/{kind.name}.md"]
 
 
-def test_the_codes_of_a_kind_stand_on_its_page() -> None:
-    """They are those that its sources name."""
+def test_the_page_of_a_kind_has_its_codes() -> None:
+    """These are the codes that its sources name."""
     page = PAGES["origins/files.md"]
     assert find_codes(describe_kind("origin", "files")) == ["ORIGIN", "SCHEMA", "STORE", "PARSE"]
     assert "[`PARSE`](../codes/PARSE.md)" in page
@@ -80,7 +80,7 @@ def test_the_codes_of_a_kind_stand_on_its_page() -> None:
 
 @pytest.mark.parametrize("word", DEFINITION)
 def test_the_page_of_definitions_explains_every_word(word: str) -> None:
-    """With a sentence."""
+    """Each word has a sentence."""
     docs = read_docs(DEFINITION[word])
     options = list_options(DEFINITION[word])
     assert [name for name in options if not docs.get(name, "").endswith(".")] == []
@@ -89,7 +89,7 @@ def test_the_page_of_definitions_explains_every_word(word: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_page_explains_every_option_of_a_command(name: str) -> None:
-    """And begins with what the command does."""
+    """The page begins with what the command does."""
     command = COMMANDS[name]
     options = [each for each in command.params if isinstance(each, click.Option)]
     terms = read_terms(f"commands/{name}.md")
@@ -100,8 +100,8 @@ def test_a_page_explains_every_option_of_a_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("code", read_codes())
-def test_a_page_says_the_cause_of_a_code_what_to_check_and_what_to_do(code: str) -> None:
-    """Every item of the document is one of these."""
+def test_the_page_of_a_code_has_cause_checks_and_remedies(code: str) -> None:
+    """Every item of the document is a check or a remedy."""
     text = read_code(code)
     assert text.cause.endswith(".")
     assert text.checks
@@ -111,7 +111,7 @@ def test_a_page_says_the_cause_of_a_code_what_to_check_and_what_to_do(code: str)
 
 
 def test_every_metric_event_and_key_of_a_report_has_a_meaning() -> None:
-    """With the labels that a metric has."""
+    """A metric also has its labels."""
     assert [name for name in METRICS if not read_terms("metrics.md")[f"`{name}`"].endswith(".")] == []
     assert "*counter, by pipeline, lane*" in PAGES["metrics.md"].partition("`wherry_rows_read_total`")[2]
     for page in ("events.md", "report.md"):
@@ -122,7 +122,7 @@ def test_every_metric_event_and_key_of_a_report_has_a_meaning() -> None:
 
 
 def test_the_reference_is_written_in_short_sentences(tmp_path: Path) -> None:
-    """Of at most 25 words."""
+    """A sentence has at most 25 words."""
     write_reference(tmp_path)
     pages = sorted(tmp_path.rglob("*.md"))
     assert len(pages) == len(PAGES)
@@ -130,8 +130,8 @@ def test_the_reference_is_written_in_short_sentences(tmp_path: Path) -> None:
     assert [each for each in said if count_words(each[1]) > LONGEST] == []
 
 
-def test_a_broken_link_and_a_page_that_asks_another_host_are_found(tmp_path: Path) -> None:
-    """Links to other sites may stay; what a page loads must come from the site."""
+def test_a_broken_link_and_a_resource_of_another_host_are_found(tmp_path: Path) -> None:
+    """Links to other sites are allowed. A page may load resources only from this site."""
     (tmp_path / "a.html").write_text(
         '<a href="b.html#part"></a><a href="b.html#gone"></a><a href="c.html"></a><a href="https://example.org"></a>'
         '<script src="https://cdn.example.org/x.js"></script><img src="gone.png">'

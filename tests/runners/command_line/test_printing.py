@@ -334,7 +334,7 @@ def test_the_plan_of_a_folder_is_a_table_in_order_of_time() -> None:
 
 
 def test_refused_rows_of_a_batch_are_one_table() -> None:
-    """Below each row are its reason, its state and its source. Rows with other columns are another table of the batch."""
+    """Below each row are its reason, state and source. Rows with other columns are another table of the batch."""
     row = {
         "id": "p/7",
         "part": "landing/a.csv",

@@ -1,4 +1,4 @@
-"""What a pipeline of somebody's own writes when it is crashed on trial."""
+"""How a user's pipeline is redirected for a trial of crashes."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def pipeline(**other: Any) -> Pipeline:
     return Pipeline(**{**given, **other})
 
 
-def test_all_that_is_written_lies_in_the_folder(tmp_path: Path) -> None:
-    """Tables, folders, whatever has no place of its own, the state and the dead letter queue."""
+def test_everything_is_written_to_the_folder_of_the_trial(tmp_path: Path) -> None:
+    """These are tables, folders, destinations without a place, the state and the DLQ."""
     destinations = [
         Delta(table="main.shop.orders", mode="merge", keys=["id"], was="old"),
         Files(path="out", format="csv"),
@@ -51,14 +51,14 @@ def test_all_that_is_written_lies_in_the_folder(tmp_path: Path) -> None:
     assert (trial.state, trial.dlq.destination, trial.hooks) == (f"{tmp_path}/state", None, ())
 
 
-def test_refused_rows_do_not_end_the_trial(tmp_path: Path) -> None:
-    """What throws them away on purpose still does."""
+def test_refused_rows_do_not_stop_the_trial(tmp_path: Path) -> None:
+    """A DLQ that discards rows still discards them."""
     trial = redirect_pipeline(pipeline(dlq=Dlq(window=10, threshold=2, destination=Discard())), tmp_path)
     assert trial.dlq == Dlq(window=0, destination=Discard())
 
 
 def test_files_that_were_read_are_kept(tmp_path: Path) -> None:
-    """Though the definition moves them."""
+    """This holds although the definition moves them."""
     origin = FilesRead(path="landing/*.json", format="json", schema="id long", after="move", move_to="done")
     trial = redirect_pipeline(pipeline(origin=origin), tmp_path)
     assert trial.origin == FilesRead(path="landing/*.json", format="json", schema="id long")
@@ -66,13 +66,13 @@ def test_files_that_were_read_are_kept(tmp_path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Acknowledging(Memory):
-    """An origin elsewhere, which forgets what was carried."""
+    """An origin that forgets rows after they are committed."""
 
     def committed(self, spark: Any, batch: Batch) -> None:
         raise AssertionError("nobody tells it")
 
 
-def test_an_origin_that_would_be_told_is_refused(tmp_path: Path) -> None:
-    """It forgets rows that a trial has not delivered."""
+def test_an_origin_that_is_notified_of_commits_is_refused(tmp_path: Path) -> None:
+    """It would forget rows that the trial has not delivered."""
     with pytest.raises(Refusal, match="must change nothing there"):
         redirect_pipeline(pipeline(origin=Acknowledging(schema="id long")), tmp_path)

@@ -1,4 +1,4 @@
-"""When a crash happens, and how."""
+"""When a crash is injected, and how."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def pass_by(crash: CrashInjector, *points: str) -> None:
-    """These points, one after the other; of a write with its destination."""
+    """Pass these points in order. The point of a write may have its destination."""
     for point in points:
         name, _, of = point.partition(" ")
         crash(name, of, None)
@@ -36,8 +36,8 @@ def raising(point: str, **how: int) -> CrashInjector:
         ("in-write", 1, ["after-plan", "before-write"]),
     ],
 )
-def test_it_happens_to_the_batch_that_was_named(point: str, plan: int, before: Sequence[str]) -> None:
-    """The same points of the batches before pass."""
+def test_a_crash_happens_at_the_given_batch(point: str, plan: int, before: Sequence[str]) -> None:
+    """It does not happen at the same point of earlier batches."""
     crash = raising(point, plan=plan)
     pass_by(crash, *before)
     assert not crash.happened
@@ -46,8 +46,8 @@ def test_it_happens_to_the_batch_that_was_named(point: str, plan: int, before: S
     assert crash.happened
 
 
-def test_it_ends_the_process_in_the_way_that_was_given() -> None:
-    """Here by an exit."""
+def test_a_crash_ends_the_process_in_the_given_way() -> None:
+    """Here it exits."""
 
     def leave() -> None:
         raise SystemExit(9)
@@ -57,8 +57,8 @@ def test_it_ends_the_process_in_the_way_that_was_given() -> None:
         pass_by(crash, "after-plan")
 
 
-def test_a_batch_is_made_to_rest_by_a_server_that_is_away() -> None:
-    """And then it happens while the batch rests."""
+def test_a_crash_while_resting_begins_with_a_connection_error() -> None:
+    """The batch then waits for its next attempt, and the crash happens during that."""
     crash = raising("resting")
     pass_by(crash, "after-plan")
     with pytest.raises(ConnectionError) as away:
@@ -71,15 +71,15 @@ def test_a_batch_is_made_to_rest_by_a_server_that_is_away() -> None:
         crash.hear(BatchRests(batch=batch, error=away.value, tried=1, seconds=1.0))
 
 
-def test_a_stop_that_nobody_asked_for_here_is_none() -> None:
-    """A run that fails stops as well."""
+def test_a_stop_after_a_failure_causes_no_crash() -> None:
+    """A run that fails also stops."""
     crash = raising("draining")
     crash.hear(RunStopping(reason="failed"))
     assert not crash.happened
 
 
-def test_the_pipeline_is_taken_once_and_the_run_goes_on() -> None:
-    """How the run ends is for its ledger to say."""
+def test_a_lost_lease_is_taken_once_and_the_run_continues() -> None:
+    """The ledger decides how the run ends."""
     taken: list[str] = []
     crash = CrashInjector("lost-lease", end=None, steal=lambda: taken.append("taken"))
     pass_by(crash, "after-plan", "before-write", "before-write")

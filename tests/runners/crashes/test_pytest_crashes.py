@@ -1,4 +1,4 @@
-"""`pytest --wherry-crash pipeline.yaml`, as somebody types it."""
+"""`pytest --wherry-crash pipeline.yaml`, as a user types it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ destinations:
 
 @pytest.fixture
 def orders(pytester: pytest.Pytester) -> Path:
-    """A definition with files to carry, rows to refuse and something that was written before; and a test elsewhere."""
+    """A definition with files to process, rows to refuse, and existing files. A test is beside its folder."""
     shop = pytester.mkdir("shop")
     for place in ("tables/orders", "out", ".wherry/orders"):
         (shop / place).mkdir(parents=True)
@@ -48,20 +48,20 @@ def crash(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess(*PLUGIN, "--wherry-crash", "shop/pipeline.yaml", *words)
 
 
-def test_each_point_is_a_test_and_no_other_is_run(pytester: pytest.Pytester, orders: Path) -> None:
-    """Where no other was named."""
+def test_each_point_is_a_test_and_no_other_test_runs(pytester: pytest.Pytester, orders: Path) -> None:
+    """Other tests run if they are named too."""
     found = crash(pytester, "--collect-only", "-q").outlines
     assert [line.rpartition("::")[2] for line in found if "::" in line] == list(POINTS)
     assert any("test_of_somebody" in line for line in crash(pytester, "--collect-only", "-q", ".").outlines)
 
 
-def test_without_it_a_definition_is_no_test(pytester: pytest.Pytester, orders: Path) -> None:
-    """Nothing but the test beside it is found."""
+def test_without_the_option_a_definition_is_no_test(pytester: pytest.Pytester, orders: Path) -> None:
+    """Only the ordinary test is found."""
     pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
 
 
-def test_what_cannot_be_carried_says_why(pytester: pytest.Pytester, orders: Path) -> None:
-    """In the words of a run, and without a trace."""
+def test_an_invalid_definition_fails_with_its_message(pytester: pytest.Pytester, orders: Path) -> None:
+    """It has the message of a run, without a stack trace."""
     orders.write_text(DEFINITION.replace("- cast:", "- casts:"), encoding="utf-8")
     result = crash(pytester, "-k", "before-settle")
     result.assert_outcomes(failed=1)
@@ -69,23 +69,23 @@ def test_what_cannot_be_carried_says_why(pytester: pytest.Pytester, orders: Path
     assert not any("Traceback" in line or ".py:" in line for line in result.outlines if "conftest" not in line)
 
 
-def test_an_installed_wherry_brings_it() -> None:
-    """As pytest finds plugins, by the names in the package."""
+def test_an_installed_wherry_provides_the_plugin() -> None:
+    """pytest finds plugins by the entry points of a package."""
     text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
     assert re.search(r'\[project.entry-points.pytest11\]\nwherry = "runners.crashes.pytest_crashes"', text)
 
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_nothing_of_the_users_own_is_touched(pytester: pytest.Pytester, orders: Path) -> None:
-    """A run is killed, another finishes, and no file has come, gone or changed beside the definition."""
+def test_a_trial_changes_no_file_of_the_user(pytester: pytest.Pytester, orders: Path) -> None:
+    """A run is killed, another run finishes, and no file beside the definition is added, deleted or changed."""
     before = files(orders.parent)
     crash(pytester, "-k", "before-settle").assert_outcomes(passed=1)
     assert files(orders.parent) == before
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Everything below a folder but what Python compiled."""
+    """Return the contents of all files below a folder, except compiled Python files."""
     return {
         str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts
     }

@@ -1,4 +1,4 @@
-"""A dead letter queue on this machine, written without Spark."""
+"""A DLQ on this machine, written without Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ROW = {
 
 
 def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
-    """Refused rows at these places of a batch, refused so many minutes after noon."""
+    """Return refused rows at these places of a batch. Each was refused as many minutes after noon as its place says."""
     found = []
     for place in places:
         row = {**_ROW, "position": place, "nacked_at": NOON + timedelta(minutes=place), **columns}
@@ -42,7 +42,7 @@ def letters(*places: int, **columns: Any) -> list[dict[str, Any]]:
 
 
 def post(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put them into the queue that lies in the folder."""
+    """Append the rows to the DLQ in the folder."""
     kinds = [column.split(" ", 1) for column in DLQ_COLUMNS.split(", ")]
     fields = [(name, _TYPES.get(kind, pyarrow.list_(pyarrow.string()))) for name, kind in kinds]
     write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), pyarrow.schema(fields)), mode="append")

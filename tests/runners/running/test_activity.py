@@ -1,4 +1,4 @@
-"""What a run is doing, while it does it."""
+"""The activity of a run, while the run is active."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ THREAD: dict[str, Any] = {
 
 
 class HeldTask:
-    """A task that a thread does until it is let go."""
+    """A task that a thread runs until the context ends."""
 
     def __init__(self, activity: RunActivity) -> None:
         self._begun, self._end = threading.Event(), threading.Event()
@@ -86,8 +86,8 @@ def make_activity(folder: Path | None = None, clock: ManualClock | None = None) 
     return RunActivity(pipeline="orders", run="r1", folder=folder, clock=clock or ManualClock())
 
 
-def test_a_task_is_seen_from_its_beginning_to_its_end() -> None:
-    """With the batch, and how long it takes; behind its end there is none."""
+def test_a_task_is_shown_while_it_runs() -> None:
+    """It has its batch and its duration. After its end it is not shown."""
     clock = ManualClock()
     activity = make_activity(clock=clock)
     with HeldTask(activity):
@@ -98,8 +98,8 @@ def test_a_task_is_seen_from_its_beginning_to_its_end() -> None:
     assert activity.describe()["threads"] == []
 
 
-def test_a_task_that_fails_is_over_as_well() -> None:
-    """The error is the caller's."""
+def test_a_task_that_fails_is_no_longer_shown() -> None:
+    """The caller gets the error."""
     activity = make_activity()
 
     def fail(task: Task) -> Outcome:
@@ -111,7 +111,7 @@ def test_a_task_that_fails_is_over_as_well() -> None:
 
 
 def test_a_short_run_writes_no_file(tmp_path: Path) -> None:
-    """Nor does a long one without a batch."""
+    """A long run without a batch writes none either."""
     clock = ManualClock()
     activity = make_activity(tmp_path / "activity", clock)
     with activity:
@@ -124,8 +124,8 @@ def test_a_short_run_writes_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "activity").exists()
 
 
-def test_a_long_run_stores_what_it_is_doing_until_it_ends(tmp_path: Path) -> None:
-    """Not more often than every five seconds; at first without Spark, which may block."""
+def test_a_long_run_stores_its_activity_until_it_ends(tmp_path: Path) -> None:
+    """It stores it at most every five seconds. The first time it does not ask Spark, which may block."""
     clock, folder = ManualClock(), tmp_path / "activity"
     activity = make_activity(folder, clock)
     with activity:
@@ -146,8 +146,8 @@ def test_a_long_run_stores_what_it_is_doing_until_it_ends(tmp_path: Path) -> Non
     assert read_activities(folder, ["r1"]) == {}
 
 
-def test_what_spark_has_to_do_is_stored_where_it_is_known(tmp_path: Path) -> None:
-    """Beside the threads."""
+def test_the_work_of_spark_is_stored_if_it_is_known(tmp_path: Path) -> None:
+    """It is stored beside the threads."""
     clock = ManualClock()
     activity = make_activity(tmp_path / "activity", clock)
     activity.count_work = lambda: {"jobs": 1, "tasks": 2, "done": 3, "left": 4}
@@ -159,8 +159,8 @@ def test_what_spark_has_to_do_is_stored_where_it_is_known(tmp_path: Path) -> Non
     assert describe_work(stored["spark"]) == "Spark has 1 job and 2 tasks active; 3 tasks are done, 4 wait"
 
 
-def test_files_of_killed_runs_are_swept_and_broken_ones_left_out(tmp_path: Path) -> None:
-    """Only the runs that have the pipeline are read."""
+def test_files_of_killed_runs_are_deleted_and_broken_files_ignored(tmp_path: Path) -> None:
+    """Only the files of runs that own the pipeline are read."""
     folder = tmp_path / "activity"
     write_activity(folder, "dead", FACTS)
     write_activity(folder, "r1", FACTS)
@@ -181,8 +181,8 @@ def test_files_of_killed_runs_are_swept_and_broken_ones_left_out(tmp_path: Path)
         {"spark": {"jobs": 1}},
     ],
 )
-def test_what_another_version_wrote_is_left_out(tmp_path: Path, other: dict[str, Any]) -> None:
-    """Where it lacks something that is shown."""
+def test_incomplete_activity_is_ignored(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Another version may store fewer or more facts. A fact that is shown must not be missing."""
     write_activity(tmp_path, "r1", {**FACTS, **other})
     write_activity(tmp_path, "r2", {"run": "r2"})
     write_activity(tmp_path, "r3", {**FACTS, "threads": [THREAD], "more": 1})
@@ -190,8 +190,8 @@ def test_what_another_version_wrote_is_left_out(tmp_path: Path, other: dict[str,
 
 
 @pytest.mark.parametrize("at", ["2999-01-01T00:00:00+00:00", "2999-01-01T00:00:00"])
-def test_no_age_is_below_zero(tmp_path: Path, at: str) -> None:
-    """Though the clock of the run is ahead."""
+def test_an_age_is_never_negative(tmp_path: Path, at: str) -> None:
+    """The clock of the run may be ahead."""
     write_activity(tmp_path, "r1", {**FACTS, "at": at})
     state, place = SimpleNamespace(owners=[{"run": "r1"}]), SimpleNamespace(activity=tmp_path)
     (activity,) = _read_activity(cast("PipelineState", state), cast("StateLocation", place))
@@ -199,7 +199,7 @@ def test_no_age_is_below_zero(tmp_path: Path, at: str) -> None:
 
 
 def test_a_thread_is_described_in_one_sentence() -> None:
-    """With the rows where they are known, and the place in the code."""
+    """It has the number of rows if that is known, and the place in the code."""
     batches = [{"lane": "0", "number": number, "label": ""} for number in range(1, 6)]
     thread = {"doing": "writing", "seconds": 61.4, "batches": batches[:1], "rows": 1_000, "place": "stages/cast.py:3"}
     assert describe_thread(thread) == "writing for 61 s: batch 1 of lane 0, 1,000 rows; at stages/cast.py:3"
@@ -207,8 +207,8 @@ def test_a_thread_is_described_in_one_sentence() -> None:
     assert many.endswith("batch 3 of lane 0 and 2 more")
 
 
-def test_a_place_is_the_nearest_line_of_our_code() -> None:
-    """Of a frame that only others called, there is none."""
+def test_a_place_is_the_innermost_line_of_wherrys_code() -> None:
+    """Without a frame there is no place."""
     assert find_place(None) == ""
     seen: queue.SimpleQueue[str] = queue.SimpleQueue()
 
@@ -225,7 +225,7 @@ def test_a_place_is_the_nearest_line_of_our_code() -> None:
 
 @pytest.fixture
 def said() -> Iterator[Callable[[], str]]:
-    """Waits for the next line of the log."""
+    """A function that waits for the next line of the log and returns it."""
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     class Heard(logging.Handler):
@@ -242,8 +242,8 @@ def said() -> Iterator[Callable[[], str]]:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
-def test_sigusr1_logs_what_the_runs_are_doing(said: Callable[[], str]) -> None:
-    """Twice if it comes twice; a run without a batch says so, and afterwards nothing listens."""
+def test_sigusr1_logs_the_activity_of_the_runs(said: Callable[[], str]) -> None:
+    """Each signal logs a line, also for a run without a batch. Afterwards the old handler is restored."""
     activity, before = make_activity(), signal.getsignal(signal.SIGUSR1)
     with tell_on_signal():
         signal.raise_signal(signal.SIGUSR1)
@@ -258,10 +258,10 @@ def test_sigusr1_logs_what_the_runs_are_doing(said: Callable[[], str]) -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="the system has no such signal")
-def test_a_look_that_fails_says_so_and_the_next_one_works(
+def test_an_error_while_logging_the_activity_is_logged(
     said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run goes on."""
+    """The run continues, and the next signal works."""
 
     def fail(activity: RunActivity) -> Mapping[str, Any]:
         raise KeyError("threads")
@@ -275,8 +275,8 @@ def test_a_look_that_fails_says_so_and_the_next_one_works(
         assert said().startswith("orders: no batch is in flight")
 
 
-def test_only_the_main_thread_listens() -> None:
-    """In another one it does nothing, and breaks nothing."""
+def test_the_signal_handler_is_set_only_in_the_main_thread() -> None:
+    """In another thread, the call has no effect."""
     before = signal.getsignal(signal.SIGUSR1)
 
     def listen() -> None:
@@ -291,7 +291,7 @@ def test_only_the_main_thread_listens() -> None:
 
 
 def test_facts_are_json() -> None:
-    """As another process reads them."""
+    """Another process can read them."""
     activity = make_activity()
     with HeldTask(activity):
         assert json.loads(json.dumps(activity.describe()))["process"] > 0

@@ -1,4 +1,4 @@
-"""Which stages put rows of a batch together, and what is said or refused because of it."""
+"""Stages that combine rows of a batch, and the warnings and errors about them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ STATEMENTS = {
     "select t.n from totals t left anti join rows r on r.k = t.k": "a join that keeps rows of another table",
     "select a.id from rows a join rows b on a.id = b.id": "a join of the rows with themselves",
 }
-"""Statements whose result depends on which rows share a batch, each with what is said of it."""
+"""Statements whose result depends on how rows are split into batches, each with its description."""
 BY_ROW = [
     "select *, 'group by k, count(*) over (order by id)' as said from rows",
     "select id as `Aggregate`, k as `group by`, items as `distinct` from rows",
@@ -81,18 +81,18 @@ BY_ROW = [
     "with unused as (select count(*) as n from rows) select * from rows",
     "select id from rows union all select -id from rows",
 ]
-"""Statements that give of two batches what they give of both together."""
+"""Statements that give the same rows for two batches as for both batches together."""
 
 
 def plan_of(*lines: str) -> str:
-    """What Spark says where this is the analysed plan."""
+    """Return Spark's text of an analysed plan."""
     body = "\n".join(["Project [x#1]", *lines])
     ends = "== Optimized Logical Plan ==\nAggregate [x#1]\n\n== Physical Plan ==\n*(1) HashAggregate"
     return f"== Parsed Logical Plan ==\n'Aggregate ['x]\n\n== Analyzed Logical Plan ==\nx: int\n{body}\n\n{ends}"
 
 
-def test_a_node_counts_if_the_rows_reach_it() -> None:
-    """Beside it stands the same node over another table."""
+def test_a_node_counts_only_if_the_rows_reach_it() -> None:
+    """The same node over another table does not count."""
     there = plan_of(
         "+- Join Inner",
         "   :- SubqueryAlias a",
@@ -105,8 +105,8 @@ def test_a_node_counts_if_the_rows_reach_it() -> None:
     assert describe_mixing(elsewhere) == ()
 
 
-def test_only_a_name_at_the_beginning_of_a_node_counts() -> None:
-    """Text in a node may look like a node, and break lines."""
+def test_only_a_name_at_the_start_of_a_node_counts() -> None:
+    """Text in a node may look like a node, and have line breaks."""
     rows = "   +- SubqueryAlias _wherry_rows"
     literal = ["+- Project [a", "+- Aggregate [x]", "         +- Window [y] AS said#2]", rows]
     assert describe_mixing(plan_of(*literal)) == ()
@@ -116,8 +116,8 @@ def test_only_a_name_at_the_beginning_of_a_node_counts() -> None:
     )
 
 
-def test_a_plan_that_spark_does_not_show_may_be_anything() -> None:
-    """The optimizer computes what does not depend on rows, and shows no plan where that raises."""
+def test_a_plan_that_spark_cannot_show_is_reported() -> None:
+    """The optimizer computes constants. If that raises an error, Spark shows no plan."""
     assert describe_mixing("Error occurred during query planning: \n[CAST_INVALID_INPUT]") == (
         "a plan that Spark cannot show",
     )
@@ -125,8 +125,8 @@ def test_a_plan_that_spark_does_not_show_may_be_anything() -> None:
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_what_depends_on_the_batch_is_found_in_the_analysed_plan(spark: SparkSession) -> None:
-    """Whatever stands in the text of the statement, and wherever an aggregate stands in it."""
+def test_a_dependence_on_batches_is_found_in_the_analysed_plan(spark: SparkSession) -> None:
+    """The words of the statement do not matter, nor the depth of the aggregate."""
     spark.sql("select 'a' as k, 1 as n").createOrReplaceTempView("one")
     spark.sql("select k, count(*) as n from one group by k").createOrReplaceTempView("totals")
     stages = [Sql(statement, name=statement) for statement in (*STATEMENTS, *BY_ROW)]
@@ -141,7 +141,7 @@ def test_what_depends_on_the_batch_is_found_in_the_analysed_plan(spark: SparkSes
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(Stage):
-    """A stage of the user's own, over DataFrames."""
+    """A stage of the user that works on DataFrames."""
 
     gathers = True
     changes_rows = True
@@ -153,7 +153,7 @@ class Custom(Stage):
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked(Stage):
-    """Adds a column that looks at other rows."""
+    """A stage that adds a column computed from other rows."""
 
     gathers = True
     rank: Column
@@ -164,8 +164,8 @@ class Ranked(Stage):
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_stages_of_ones_own_are_looked_at_and_those_that_say_it_themselves_are_not(spark: SparkSession) -> None:
-    """Also behind a branch of one destination, and with columns that a stage before them makes."""
+def test_a_users_stages_are_analysed_and_deduplicate_is_not(spark: SparkSession) -> None:
+    """A stage may belong to one destination, or use columns of an earlier stage."""
     stages = [
         Custom(how=lambda rows: rows.dropDuplicates(["k"]), name="drop"),
         Deduplicate(keys=["k"], sequence_by="id"),
@@ -181,21 +181,21 @@ def test_stages_of_ones_own_are_looked_at_and_those_that_say_it_themselves_are_n
     }
 
 
-def test_a_window_in_with_columns_is_refused_when_it_is_written() -> None:
-    """It looks at more than a row, so it belongs in `sql`."""
+def test_a_window_in_with_columns_is_refused() -> None:
+    """It needs more than one row, so it belongs into `sql`."""
     with pytest.raises(ValueError, match=r"columns\.n: a window needs more than one row"):
         WithColumns({"n": "sum(id) over (partition by k)"})
 
 
-def test_stages_that_say_it_themselves_are_not_asked_about() -> None:
-    """`deduplicate` is documented to look at one batch, and `lookup` looks at a table."""
+def test_stages_with_a_documented_scope_are_not_analysed() -> None:
+    """`deduplicate` is documented to see one batch, and `lookup` reads a table."""
     assert not Deduplicate(keys=["k"]).may_mix
     assert not Lookup(path="tables/k", on=["k"], columns=["n"]).may_mix
     assert Sql("select * from rows").may_mix
 
 
 class Queue(Origin):
-    """An origin of somebody else's."""
+    """An origin of another package."""
 
     def survey(self, spark: SparkSession, progress: Progress) -> Backlog:
         raise NotImplementedError
@@ -208,18 +208,18 @@ class Queue(Origin):
 
 
 def pipeline(*origins: Origin, destinations: list[Destination] | None = None, **more: Any) -> PipelineSpec:
-    """A pipeline into a table that is replaced, as it is when it is run."""
+    """Return a completed pipeline, by default into a table that is replaced."""
     given: dict[str, Any] = {"origin": origins[0]} if len(origins) == 1 else {"origins": origins}
     return definition_of(PipelineSpec(name="gold", destinations=destinations or [GOLD], **given, **more)).pipeline
 
 
 def split(pipeline: PipelineSpec, **more: Any) -> list[SplitReason]:
-    """Why its first origin's rows may come in several batches."""
+    """Return the reasons why the rows of its first origin may come in several batches."""
     return list(list_splits(pipeline, pipeline.every_origin[0], line(pipeline), **more))
 
 
 def line(pipeline: PipelineSpec) -> StageChain:
-    """The way of its first origin's rows."""
+    """Return the stages of its first origin's rows."""
     return make_chain(pipeline, pipeline.every_origin[0], name_destinations(pipeline.every_destination))
 
 
@@ -236,17 +236,15 @@ def line(pipeline: PipelineSpec) -> StageChain:
         ),
     ],
 )
-def test_why_there_may_be_several_batches_is_said_with_what_to_do(
-    origins: list[Origin], why: list[str], remedy: str
-) -> None:
-    """Each reason has a remedy of its own."""
+def test_each_reason_for_several_batches_has_a_remedy(origins: list[Origin], why: list[str], remedy: str) -> None:
+    """Each reason has another remedy."""
     found = split(pipeline(*origins))
     assert [each.why for each in found] == why
     assert remedy in found[0].remedy
 
 
-def test_an_origin_that_surely_gives_one_batch_splits_nothing() -> None:
-    """Its single lane is whole, and a run that goes on makes every batch a load of its own."""
+def test_an_origin_that_gives_one_batch_has_no_reason() -> None:
+    """It has one lane and a whole batch. With `--follow`, each batch is a separate load."""
     whole = pipeline(Generate(batch="whole"))
     assert split(whole) == []
     assert split(whole, follow=True) == []
@@ -255,15 +253,15 @@ def test_an_origin_that_surely_gives_one_batch_splits_nothing() -> None:
     assert split(pipeline(tables, destinations=[Delta(path="tables/{lane}")])) == []
 
 
-def test_what_comes_later_or_again_comes_in_batches_of_its_own() -> None:
-    """A table that is read whole is followed by its changes, and a replay carries what was refused."""
+def test_later_and_replayed_rows_are_other_batches() -> None:
+    """A table that is read whole is followed by its changes. A replay processes refused rows."""
     table = pipeline(DeltaOrigin(path="in", read="whole"))
     assert [each.why for each in split(table, follow=True)] == ["with --follow, later rows form other batches"]
     assert split(table, again=OF_A_REPLAY) == [OF_A_REPLAY]
 
 
-def test_a_key_that_may_come_twice_in_a_replaced_table_is_told() -> None:
-    """Of `deduplicate`, in common or in the destination's own stages; elsewhere its documentation is enough."""
+def test_deduplicate_before_a_replaced_table_causes_a_warning() -> None:
+    """The stage may be common or the destination's. For other destinations there is no warning."""
     stage, said = Deduplicate(keys=["id"], sequence_by="id"), SplitReason(why="it rains", remedy="Wait.")
     replaced = pipeline(Generate(), stages=[stage], destinations=[replace(GOLD, stages=[stage]), Delta(path="raw")])
     told = "sees one batch at a time, but it rains. A key in two batches is in 'gold' twice. Wait."
@@ -277,8 +275,10 @@ def test_a_key_that_may_come_twice_in_a_replaced_table_is_told() -> None:
 
 
 @pytest.mark.spark
-def test_a_replaced_table_is_refused_and_an_appended_one_is_told(spark: SparkSession) -> None:
-    """The message has the stage, the reason and the way out; a branch concerns its own destination only."""
+def test_an_aggregate_is_refused_before_a_replaced_table(spark: SparkSession) -> None:
+    """Before an appended table it causes a warning. The message has the stage, the reason and the remedy. A
+    destination's stage affects only that destination.
+    """
     counts = Sql("select k, count(*) as n from rows group by k", name="counts")
     rows = Memory(items=[{"id": 1, "k": "a"}], schema=SCHEMA)
 
@@ -301,15 +301,15 @@ def test_a_replaced_table_is_refused_and_an_appended_one_is_told(spark: SparkSes
     assert len(said(both, only="raw")) == 1
 
 
-def test_a_script_that_pauses_gives_several_batches() -> None:
-    """Whatever it says of its batches."""
+def test_a_script_with_a_pause_gives_several_batches() -> None:
+    """This holds also with `batch: whole`."""
     rows = Memory(items=[{"id": 1}], schema="id long", batch="whole")
     assert not rows.may_give_several()
     assert replace(rows, items=[{"id": 1}, Pause(1.0), {"id": 2}]).may_give_several()
 
 
-def test_an_origin_of_somebody_elses_gives_several_batches_until_it_says_otherwise() -> None:
-    """And `batch: whole` is refused where it would be a promise that nothing keeps."""
+def test_another_origin_gives_several_batches_by_default() -> None:
+    """`batch: whole` is refused if the origin cannot make one batch."""
     own = pipeline(Queue(), destinations=[Delta(path="raw")])
     assert "cannot make one batch of all waiting rows" in split(own)[0].remedy
     with pytest.raises(ValueError, match="batch: expected limited, since it cannot"):

@@ -1,4 +1,4 @@
-"""What `validate --spark` finds out: types and SQL, before a row is read."""
+"""What `validate --spark` finds before any row is read: types, and errors in SQL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 
 def analysed(folder: Path, stages: str, *, schema: str = 'schema: "id long, amount string", ') -> Mapping[str, str]:
-    """What reaches each of two destinations from files with these stages."""
+    """Return the columns that reach each of two destinations from files with these stages."""
     file = folder / "orders.yaml"
     file.write_text(
         f'name: orders\norigin: {{files: {{path: "landing/*.json", {schema}format: json}}}}\n'
@@ -31,8 +31,8 @@ def analysed(folder: Path, stages: str, *, schema: str = 'schema: "id long, amou
     return analyse(load(file)).columns
 
 
-def test_the_columns_that_reach_each_destination_are_told(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing is read, nothing is written: broken files do not matter."""
+def test_the_columns_of_each_destination_are_found(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing is read or written, so broken files do not matter."""
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "broken.json").write_text("}{")
     assert analysed(tmp_path, '{cast: {amount: "decimal(10,2)"}}, {with_columns: {day: "current_date()"}}') == {
@@ -52,8 +52,8 @@ def test_the_columns_that_reach_each_destination_are_told(spark: SparkSession, t
         ('{sql: "select * from nowhere"}', r"stage 'sql': .*nowhere"),
     ],
 )
-def test_a_stage_that_does_not_fit_is_named(spark: SparkSession, tmp_path: Path, stages: str, said: str) -> None:
-    """In one line, in Spark's own words for what is wrong."""
+def test_a_stage_with_an_error_is_named(spark: SparkSession, tmp_path: Path, stages: str, said: str) -> None:
+    """The message is one line with Spark's error."""
     (tmp_path / "landing").mkdir()
     with pytest.raises(StageError, match=said) as caught:
         analysed(tmp_path, stages)
@@ -63,8 +63,10 @@ def test_a_stage_that_does_not_fit_is_named(spark: SparkSession, tmp_path: Path,
 COUNTS = "{sql: \"select id, count(*) as n, 'limit' as said from rows group by id\"}"
 
 
-def test_a_stage_that_sees_one_batch_at_a_time_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    """With what to do about it, and refused before a destination that is replaced; text in a statement is no matter."""
+def test_a_stage_that_sees_one_batch_at_a_time_is_noted(spark: SparkSession, tmp_path: Path) -> None:
+    """Before a replaced destination it is refused, unless the origin gives whole batches. Text in a statement does not
+    matter.
+    """
     (tmp_path / "landing").mkdir()
     analysed(tmp_path, f"{COUNTS}, {{sql: \"select *, 'group by' as `distinct` from rows\"}}")
     file = tmp_path / "orders.yaml"
@@ -78,13 +80,13 @@ def test_a_stage_that_sees_one_batch_at_a_time_is_told(spark: SparkSession, tmp_
     assert analyse(load(file)).notes == ()
 
 
-def test_columns_that_cannot_be_told_are_not_guessed(spark: SparkSession, tmp_path: Path) -> None:
-    """An empty folder without a schema says nothing."""
+def test_unknown_columns_are_not_guessed(spark: SparkSession, tmp_path: Path) -> None:
+    """An empty folder without a schema has no known columns."""
     (tmp_path / "landing").mkdir()
     assert analysed(tmp_path, "", schema="") == {}
 
 
-def test_a_place_that_is_not_there_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    """With what would do."""
+def test_a_missing_place_is_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names the folder."""
     with pytest.raises(OriginError, match="landing"):
         analysed(tmp_path, "")

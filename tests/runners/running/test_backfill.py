@@ -1,4 +1,4 @@
-"""Which batches of the past are carried again, and in which lanes."""
+"""Which batches a backfill repeats, and in which lanes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PIPELINE = Pipeline(name="orders", origin=Generate(name="made", lanes=2), destin
 
 
 def settled(lane: str, number: int, minute: int) -> Settled:
-    """A batch that was committed so many minutes after noon."""
+    """Return a batch that was committed this many minutes after noon."""
     at = NOON.replace(minute=minute).isoformat()
     span: SpanBody = {"start": number - 1, "end": number, "parts": [], "label": ""}
     return Settled(lane=lane, number=number, plan=f"{lane}{number}", run="r", at=at, span=span, counts={"read": 1})
@@ -54,13 +54,13 @@ CARRIED = [
     ],
 )
 def test_batches_are_chosen_by_number_or_by_time(start: Bound, end: Bound, found: dict[str, list[int]]) -> None:
-    """In the order of their lane, both bounds included, and none that a backfill has carried."""
+    """They are in the order of their lane, and both bounds are included. Batches of a backfill are not chosen."""
     past = Backfill(start=start, end=end, reason="a test").select_batches(CARRIED, NOON.replace(hour=13))
     assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == found
 
 
-def test_nothing_counts_that_was_committed_after_it_began() -> None:
-    """So that a backfill that is resumed holds what it held before."""
+def test_batches_committed_after_the_backfill_began_do_not_count() -> None:
+    """So a resumed backfill has the same batches as before."""
     past = Backfill(reason="a test").select_batches(CARRIED, NOON.replace(minute=2))
     assert {lane: [batch.number for batch in batches] for lane, batches in past.items()} == {"0": [1], "1": [1]}
 
@@ -70,12 +70,12 @@ def test_nothing_counts_that_was_committed_after_it_began() -> None:
     [("12", 12), ("2026-01-01T12:00", NOON), ("2026-01-01T14:00+02:00", NOON), ("2026-01-01", NOON.replace(hour=0))],
 )
 def test_a_bound_is_a_number_or_a_time(text: str, meant: Bound) -> None:
-    """In UTC unless it says otherwise."""
+    """A time is in UTC unless it has another zone."""
     assert parse_bound(text) == meant
 
 
-def test_a_day_as_the_last_bound_is_held_whole() -> None:
-    """So that `--from` and `--to` of one day are that day."""
+def test_a_day_as_the_last_bound_includes_the_whole_day() -> None:
+    """So `--from` and `--to` with one date mean that day."""
     day = Backfill(start=parse_bound("2026-01-01"), end=parse_bound("2026-01-01", last=True), reason="a test")
     assert set(day.select_batches(CARRIED, NOON.replace(hour=13))) == {"0", "1"}
     assert parse_bound("2026-01-01T12:00", last=True) == NOON
@@ -83,7 +83,7 @@ def test_a_day_as_the_last_bound_is_held_whole() -> None:
 
 
 def source(journal: Journal, backfill: Backfill) -> BatchPlanner:
-    """What the backfill plans from; the pipeline has two lanes."""
+    """Return the planner of the backfill for a pipeline with two lanes."""
     lanes = {lane: lane for lane in ("0", "1")}
     feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate(lanes=2).survey(None, None))  # type: ignore[arg-type]
     usual = BatchPlanner(pipeline="orders", run="r", definition="", destinations=("a", "b"), feeds=[feed])
@@ -101,8 +101,8 @@ class Remembering(Journal):
         return CARRIED
 
 
-def test_it_has_lanes_of_its_own_in_which_it_goes_on_where_it_was() -> None:
-    """The same call means the same lanes, also from another process; `again` begins anew."""
+def test_a_backfill_has_separate_lanes_and_can_be_resumed() -> None:
+    """The same call gives the same lanes, also in another process. With `again` the lanes are new."""
     ledger = MemoryLedger()
     first = source(Remembering(ledger), Backfill(reason="a test"))
     lane = next(lane for lane in first.lanes if lane.endswith("/0"))
@@ -118,16 +118,16 @@ def test_it_has_lanes_of_its_own_in_which_it_goes_on_where_it_was() -> None:
     assert set(source(Remembering(ledger), Backfill(reason="a test", again=True)).lanes).isdisjoint(first.lanes)
 
 
-def test_one_destination_alone_may_get_it() -> None:
-    """It must be there."""
+def test_a_backfill_may_be_for_one_destination() -> None:
+    """An unknown destination is refused."""
     journal = Remembering(MemoryLedger())
     assert source(journal, Backfill(only="b", reason="a test")).destinations == ("b",)
     with pytest.raises(Refusal, match="There is no destination 'c'; there are: a, b"):
         source(journal, Backfill(only="c", reason="a test"))
 
 
-def test_what_is_left_of_it_is_what_it_would_carry() -> None:
-    """Less what an earlier call has carried, unless it is to be carried again; nothing is begun by asking."""
+def test_the_batches_left_are_those_that_the_backfill_would_process() -> None:
+    """Batches of an earlier call are left out, unless `again` is set. Listing them does not begin a backfill."""
     ledger = MemoryLedger()
     journal = Remembering(ledger)
 
@@ -153,7 +153,7 @@ TWO = Pipeline(name="orders", origin=Generate(name="made"), destinations=[Memory
 
 
 class Delivered(Remembering):
-    """A journal in which these destinations have these batches of lane 0, and a backfill brought the third to `b`."""
+    """A journal in which these destinations have these batches of lane 0. A backfill delivered the third to `b`."""
 
     BATCHES = (("0", 1, ["a", "b"]), ("0", 2, ["a"]), ("0", 3, ["a"]), ("backfill-1/0", 3, ["b"]), ("0", 4, ["a"]))
 
@@ -173,8 +173,8 @@ class Delivered(Remembering):
         ({"only": "b", "again": True}, {1: ["b"], 2: ["b"], 3: ["b"], 4: ["b"]}),
     ],
 )
-def test_a_destination_gets_what_it_lacks(given: dict[str, Any], goes_to: dict[int, list[str]]) -> None:
-    """What it had from an ordinary run, or from another backfill, is left out; with `again` nothing is."""
+def test_a_destination_gets_only_batches_that_it_lacks(given: dict[str, Any], goes_to: dict[int, list[str]]) -> None:
+    """Batches from a run or another backfill are left out, unless `again` is set."""
     journal, past = Delivered(MemoryLedger()), Backfill(**given, reason="a test")
     lanes = {"0": "0"}
     feed = OriginFeed(origin="made", lanes=lanes, schema="", backlog=Generate().survey(None, None))  # type: ignore[arg-type]
@@ -190,8 +190,8 @@ def test_a_destination_gets_what_it_lacks(given: dict[str, Any], goes_to: dict[i
     assert found == goes_to
 
 
-def test_a_backfill_that_goes_on_carries_what_it_began_with() -> None:
-    """Though its destination has a part of that now, and though the call says nothing of `again`."""
+def test_a_resumed_backfill_keeps_its_batches() -> None:
+    """This holds although the destination now has some of them, and if the call lacks `again`."""
     ledger = MemoryLedger()
     journal = Delivered(ledger)
     begun = Backfill(only="b", again=True, reason="a test")
@@ -217,22 +217,22 @@ def test_a_backfill_that_goes_on_carries_what_it_began_with() -> None:
         ({"lane": "7"}, "Lane '7' has no settled batch; these lanes have: 0"),
     ],
 )
-def test_a_destination_or_a_lane_that_is_not_there_is_told_before_it_begins(given: dict[str, str], said: str) -> None:
-    """With those that there are."""
+def test_an_unknown_destination_or_lane_is_refused_before_the_backfill(given: dict[str, str], said: str) -> None:
+    """The message lists the known ones."""
     journal = Remembering(MemoryLedger())
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body={"lanes": {"0": {"offset": 1}}}))
     with pytest.raises(Refusal, match=said):
         Backfill(**given, reason="a test").list_left(PIPELINE, journal)  # type: ignore[arg-type]
 
 
-def test_it_needs_a_reason() -> None:
-    """Which the ledger keeps."""
+def test_a_backfill_needs_a_reason() -> None:
+    """An empty reason is refused."""
     with pytest.raises(Refusal, match="needs a reason"):
         Backfill(reason="")
 
 
-def test_it_survives_compaction() -> None:
-    """A snapshot knows what its lanes are called."""
+def test_a_backfill_is_kept_by_a_compaction() -> None:
+    """A snapshot has the names of its lanes."""
     ledger = MemoryLedger()
     journal = Remembering(ledger)
     first = source(journal, Backfill(reason="a test"))
@@ -241,8 +241,8 @@ def test_it_survives_compaction() -> None:
     assert source(Remembering(ledger), Backfill(reason="a test")).lanes == first.lanes
 
 
-def test_limits_do_not_cut_what_was_one_batch() -> None:
-    """Spans are those of the past, whatever the limits are now."""
+def test_limits_do_not_split_a_batch_of_the_past() -> None:
+    """The spans stay the same with any limits."""
     past = source(Remembering(MemoryLedger()), Backfill(reason="a test"))
     lane = past.lanes[0]
     feed = past.feeds[0]
@@ -250,7 +250,7 @@ def test_limits_do_not_cut_what_was_one_batch() -> None:
 
 
 class SetBack(Remembering):
-    """A journal of a lane that was set back after its third batch, so that its fourth ends where its first did."""
+    """A journal of a lane that was set back after its third batch. Its fourth batch ends where its first one does."""
 
     def list_settled(self) -> list[Settled]:
         again = settled("0", 4, 4)
@@ -261,8 +261,8 @@ class SetBack(Remembering):
         ]
 
 
-def test_batches_that_end_alike_are_refused_and_none_is_left_out() -> None:
-    """An offset does not tell them apart. The advice divides them, and each part is complete."""
+def test_batches_with_the_same_end_are_refused() -> None:
+    """Their offsets are equal. The advice names two ranges, and each of them is complete."""
     journal = SetBack(MemoryLedger())
     offsets = {"lanes": {"0": {"offset": 1}, "1": {"offset": 1}}}
     journal.record(Entry(kind="set", epoch=journal.state.epoch, body=offsets))

@@ -1,4 +1,4 @@
-"""What a run deletes, beside its other threads."""
+"""Which rows a run deletes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.stores.s3 import S3
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
-def test_old_filtered_rows_in_a_store_are_deleted_beside_no_commit_of_another_thread(s3: S3) -> None:
-    """In S3 a commit of Spark's may replace one of this process."""
+def test_filtered_rows_in_a_store_are_deleted_while_the_table_is_locked(s3: S3) -> None:
+    """In S3, a commit of Spark may replace a commit of another thread."""
     rows = [{**dict.fromkeys(filtered_schema().names), "plan": "p", "filtered_at": NOON}]
     schema = to_arrow_schema(filtered_schema(), timezone="UTC")
     write_deltalake(s3.make_url("filtered"), pa.Table.from_pylist(rows, schema), storage_options=s3.storage_options)

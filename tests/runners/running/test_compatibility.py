@@ -1,4 +1,4 @@
-"""What may change between two runs, and what a person must say first."""
+"""Which changes between two runs are allowed, and which need an option."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def pipeline(**changes: Any) -> Pipeline:
-    """Files called `landing` into the table `orders`, but for the changes."""
+    """Return a pipeline from the files `landing` into the table `orders`, with these changes."""
     usual: dict[str, Any] = {
         "name": "orders",
         "origin": Files(name="landing", path="/landing", format="json"),
@@ -60,7 +60,7 @@ def pipeline(**changes: Any) -> Pipeline:
 
 
 def opened(before: Pipeline) -> Journal:
-    """The journal of a run that opened with this definition."""
+    """Return the journal after a run opened with this definition."""
     journal = Journal(MemoryLedger())
     journal.acquire({"pipeline": before.name})
     body = {
@@ -83,13 +83,13 @@ def opened(before: Pipeline) -> Journal:
 
 
 def check(before: Pipeline, now: Pipeline, **ruling: Any) -> None:
-    """Raises what a run of `now` would, after one of `before`."""
+    """Check a run of `now` after a run of `before`. Raise what the run would raise."""
     told = OperatorOverrides(**ruling, reason="a test") if ruling else OperatorOverrides()
     check_layout(now, name_destinations(now.destinations), opened(before).state, told)
 
 
 class Told(Memory):
-    """A destination that says at once which batch came last."""
+    """A destination that reports batch 2 as its newest batch."""
 
     def newest(self, pipeline: str) -> BatchLabel | None:
         if pipeline != "orders":
@@ -104,8 +104,8 @@ class Told(Memory):
         }
 
 
-def test_a_ledger_that_never_planned_what_a_destination_has_is_not_the_newest() -> None:
-    """Nothing is carried with it, unless somebody says that what is there is something else; one that did is."""
+def test_a_ledger_without_the_destinations_newest_batch_is_refused() -> None:
+    """The option `--fresh` allows it. A ledger that has planned the batch is accepted."""
     told = {"orders": Told(name="orders")}
     journal = opened(pipeline())
     with pytest.raises(
@@ -127,8 +127,8 @@ def test_a_ledger_that_never_planned_what_a_destination_has_is_not_the_newest() 
     check_newest(journal, "orders", told, told, OperatorOverrides())
 
 
-def test_what_another_process_planned_meanwhile_is_known() -> None:
-    """The ledger is looked at once more before it is said to be an old one."""
+def test_a_plan_of_another_process_is_read_first() -> None:
+    """Wherry reads the ledger again before it refuses it as old."""
     told = {"orders": Told(name="orders")}
     journal = opened(pipeline())
     late = replace(plan(), body={**plan().body, "number": 2})
@@ -137,7 +137,7 @@ def test_what_another_process_planned_meanwhile_is_known() -> None:
 
 
 def plan(lane: str = "0", *, destinations: tuple[str, ...] = ("orders",)) -> Entry:
-    """The plan of the lane's first batch."""
+    """Return the plan of the lane's first batch."""
     batch = Batch(
         pipeline="orders",
         run="r",
@@ -163,8 +163,8 @@ READ_ELSEWHERE = Files(name="landing", path="/elsewhere", format="json")
 @pytest.mark.parametrize(
     ("name", "change"), [("orders", {"destinations": [MOVED]}), ("landing", {"origin": READ_ELSEWHERE})]
 )
-def test_a_place_that_changed_is_refused_until_told_what_lies_there(name: str, change: dict[str, Any]) -> None:
-    """The same content, or something else."""
+def test_a_changed_place_is_refused_without_an_option(name: str, change: dict[str, Any]) -> None:
+    """The option states whether the place has the same content or other content."""
     with pytest.raises(Refusal, match=f"'{name}' was .* and is now /elsewhere") as refused:
         check(pipeline(), pipeline(**change))
     assert f"--moved {name}" in refused.value.hint
@@ -173,8 +173,8 @@ def test_a_place_that_changed_is_refused_until_told_what_lies_there(name: str, c
     check(pipeline(), pipeline(**change), fresh=(name,))
 
 
-def test_both_names_of_a_store_are_one_place() -> None:
-    """A state that was written under the one name is continued under the other."""
+def test_s3_and_s3a_are_the_same_place() -> None:
+    """A state written with one scheme continues with the other."""
     before, now = (
         pipeline(
             origin=Table(name="landing", paths=[f"{scheme}://b/x", f"{scheme}://b/y"]),
@@ -185,27 +185,27 @@ def test_both_names_of_a_store_are_one_place() -> None:
     check(before, now)
 
 
-def test_a_destination_that_was_renamed_is_the_one_that_it_was() -> None:
-    """Its place is compared with that under its old name."""
+def test_a_renamed_destination_is_compared_with_its_old_name() -> None:
+    """Its place must equal the place under the old name."""
     check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/orders", was="orders")]))
     with pytest.raises(Refusal, match="'sales' was /tables/orders"):
         check(pipeline(), pipeline(destinations=[Delta(name="sales", path="/tables/sales", was="orders")]))
 
 
-def test_destinations_may_come_and_go() -> None:
-    """One that is new takes part from the next batch."""
+def test_destinations_may_be_added_and_removed() -> None:
+    """A new destination gets rows from the next batch."""
     check(pipeline(), pipeline(destinations=[Delta(name="other", path="/tables/other")]))
 
 
-def test_the_only_origin_may_change_its_name() -> None:
-    """As long as it reads the same place with the same lanes."""
+def test_the_only_origin_may_be_renamed() -> None:
+    """It must read the same place with the same lanes."""
     check(pipeline(), pipeline(origin=Files(name="files", path="/landing", format="json")))
     with pytest.raises(Refusal, match="'files' was /landing and is now /other"):
         check(pipeline(), pipeline(origin=Files(name="files", path="/other", format="json")))
 
 
-def test_among_several_origins_a_name_that_changed_is_refused() -> None:
-    """It may be another one, which has to be said."""
+def test_a_renamed_origin_among_several_is_refused() -> None:
+    """It may be another origin, so the option `--fresh` is needed."""
     old, new, third = (Files(name=name, path=f"/{name}", format="json") for name in ("old", "new", "third"))
     before, now = pipeline(origin=None, origins=[old, third]), pipeline(origin=None, origins=[new, third])
     with pytest.raises(Refusal, match="The origin old is gone and new is new"):
@@ -214,23 +214,23 @@ def test_among_several_origins_a_name_that_changed_is_refused() -> None:
     check(before, pipeline(origin=None, origins=[old, third, new]))
 
 
-def test_lanes_may_change_where_progress_is_kept_by_part() -> None:
-    """Files belong to lanes by their names; made-up orders belong to one lane for ever."""
+def test_lanes_may_change_if_progress_is_kept_by_part() -> None:
+    """Files are assigned to lanes by name. Generated orders always stay in one lane."""
     check(pipeline(), pipeline(origin=Files(name="landing", path="/landing", format="json", lanes=3)))
     with pytest.raises(Refusal, match="The lanes of 'made' were 0 and are now 0, 1"):
         check(pipeline(origin=Generate(name="made")), pipeline(origin=Generate(name="made", lanes=2)))
 
 
 def test_one_origin_that_becomes_one_of_several_is_refused() -> None:
-    """Its lanes would be called otherwise, and what was carried would be carried again."""
+    """Its lanes would get other names, and its rows would be processed again."""
     (origin,) = pipeline().every_origin
     several = pipeline(origin=None, origins=[origin, Generate(name="made")])
     with pytest.raises(Refusal, match="The lanes of 'landing' were 0 and are now landing/0"):
         check(pipeline(), several)
 
 
-def test_an_open_batch_waits_for_a_destination_that_is_gone() -> None:
-    """Until it is back, or somebody says that it is to be forgotten."""
+def test_an_open_batch_waits_for_a_missing_destination() -> None:
+    """It waits until the destination is back or `--forget` is given."""
     journal = opened(pipeline())
     journal.record(plan(destinations=("orders", "other")))
     destinations = name_destinations(pipeline().destinations)
@@ -241,8 +241,8 @@ def test_an_open_batch_waits_for_a_destination_that_is_gone() -> None:
     assert journal.state.open_plans[0].destinations == ("orders",)
 
 
-def test_a_decided_batch_goes_on_without_a_destination_that_is_there_where_somebody_says_so() -> None:
-    """But not without all of them, and not where it was not decided: such a batch is planned anew."""
+def test_a_decided_batch_can_be_settled_without_a_destination() -> None:
+    """At least one destination must be left. A batch that was not decided keeps all, and is planned again."""
     journal = opened(pipeline())
     destinations = name_destinations([Memory(name="orders"), Memory(name="other")])
     forget = OperatorOverrides(forget=("other",), reason="it refuses a row")
@@ -258,8 +258,8 @@ def test_a_decided_batch_goes_on_without_a_destination_that_is_there_where_someb
     assert left.destinations == ("orders",)
 
 
-def test_a_batch_that_nobody_waits_for_any_more_is_planned_anew() -> None:
-    """Its number is burnt."""
+def test_a_batch_whose_destinations_are_all_forgotten_is_planned_again() -> None:
+    """Its number is not used again."""
     journal = opened(pipeline())
     journal.record(plan(destinations=("other",)))
     waive(
@@ -269,8 +269,8 @@ def test_a_batch_that_nobody_waits_for_any_more_is_planned_anew() -> None:
     assert journal.state.get_lane("0").number == 1
 
 
-def test_an_open_batch_finds_a_destination_under_the_name_that_it_had() -> None:
-    """A renamed destination is asked and written under the label of its old name."""
+def test_an_open_batch_finds_a_renamed_destination() -> None:
+    """The destination is asked and written with the label of its old name."""
     renamed = name_destinations([Memory(name="sales", was="orders")])
     journal = opened(pipeline())
     journal.record(plan())
@@ -290,10 +290,10 @@ def test_an_open_batch_finds_a_destination_under_the_name_that_it_had() -> None:
         (Generate(name="landing", read="whole"), (), None),
     ],
 )
-def test_what_is_read_whole_or_is_new_begins_at_the_beginning(
+def test_an_origin_that_is_new_or_read_whole_starts_at_the_beginning(
     origin: Origin, fresh: tuple[str, ...], offset: int | None
 ) -> None:
-    """Numbers go on, and what was carried does not count as carried any more."""
+    """Batch numbers continue, and earlier batches no longer count."""
     journal = opened(pipeline())
     journal.record(plan())
     journal.record(SETTLE)
@@ -307,8 +307,8 @@ def masked(salt: str, name: str = "mask") -> Pipeline:
     return pipeline(stages=[Mask(columns={"email": "hash"}, salt=salt, name=name), Mask(columns={"a": "redact"})])
 
 
-def test_another_salt_is_refused_until_it_is_meant() -> None:
-    """Equal values would get other hashes, and no join would find them."""
+def test_a_changed_salt_is_refused_without_an_option() -> None:
+    """Equal values would get other hashes, so joins would not match."""
     with pytest.raises(Refusal, match="The salt of the stage 'mask' has changed since the last run") as refused:
         check(masked("hunter2hunter2"), masked("hunter3hunter3"))
     assert 'wherry run FILE --fresh mask.salt --reason "…"' in refused.value.hint
@@ -318,15 +318,15 @@ def test_another_salt_is_refused_until_it_is_meant() -> None:
     check(masked("hunter2hunter2"), pipeline())
 
 
-def test_a_state_keeps_no_salt_and_nothing_that_confirms_a_guess() -> None:
-    """Its mark is so short that many others have the same."""
+def test_a_state_keeps_no_salt_and_no_unique_hash() -> None:
+    """It keeps a mark that is so short that many other salts have the same mark."""
     ((mark,),) = mark_salts(masked("hunter2hunter2")).values()
     assert len(mark) == 8
     assert "hunter2" not in str(opened(masked("hunter2hunter2")).state)
 
 
 def project(folder: str, *, state: str = ".wherry/orders", landing: str = "landing") -> Pipeline:
-    """The same definition in a folder of its own, with paths relative to it."""
+    """Return the same definition in this folder, with relative paths."""
     return pipeline(
         origin=Files(name="landing", path=GivenPath(f"{folder}/{landing}", landing), format="json"),
         destinations=[Delta(name="orders", path=GivenPath(f"{folder}/tables/orders", "tables/orders"))],
@@ -334,15 +334,15 @@ def project(folder: str, *, state: str = ".wherry/orders", landing: str = "landi
     )
 
 
-def test_a_project_that_was_moved_with_its_state_is_the_same() -> None:
-    """What was given relative to the definition is where it was, as seen from there."""
+def test_a_project_may_be_moved_with_its_state() -> None:
+    """Relative paths are compared as they were given."""
     check(project("/a"), project("/b/c"))
     with pytest.raises(Refusal, match="'landing' was /a/landing and is now /b/other"):
         check(project("/a"), project("/b", landing="other"))
 
 
-def test_a_project_that_was_moved_away_from_its_state_is_refused_with_one_command() -> None:
-    """A clone with a state that others share reads other files; all parts are named at once."""
+def test_a_project_that_was_moved_without_its_state_is_refused() -> None:
+    """Its paths now lead to other files. One message names all parts, and one command allows them."""
     shared = "/var/wherry/orders"
     said = "'landing' was /a/landing and is now /b/landing; 'orders' was /a/tables/orders and is now /b/tables/orders"
     with pytest.raises(Refusal, match=said) as refused:
@@ -354,8 +354,8 @@ def test_a_project_that_was_moved_away_from_its_state_is_refused_with_one_comman
         check(project("/a", state=shared), project("/b", state=shared), moved=("landing",))
 
 
-def test_what_is_recognised_needs_nobodys_word() -> None:
-    """A table says by its id which one it is."""
+def test_a_recognised_table_needs_no_option() -> None:
+    """Its id shows that it is the same table."""
     before, now = project("/a", state="/var/orders"), project("/b", state="/var/orders")
     state = opened(before).state
     check_layout(now, name_destinations(now.destinations), state, OperatorOverrides(), lambda name: True)
@@ -370,8 +370,8 @@ def test_what_is_recognised_needs_nobodys_word() -> None:
 @pytest.mark.parametrize(
     ("kept", "same"), [("/a/.wherry/orders", True), ("/a/elsewhere", False), ("/x/.wherry/orders", False)]
 )
-def test_a_state_of_before_paths_were_recorded_as_given_is_understood(kept: str, same: bool) -> None:
-    """Where it lay says where the definition was."""
+def test_a_state_without_given_paths_is_understood(kept: str, same: bool) -> None:
+    """The old state's path shows where the definition was."""
     journal = opened(project("/a"))
     older: Any = dict(journal.state.opened)
     del older["state"]
@@ -388,7 +388,7 @@ def test_a_state_of_before_paths_were_recorded_as_given_is_understood(kept: str,
 
 @dataclass(frozen=True, kw_only=True)
 class Still(Generate):
-    """An origin of which nothing is new behind the offset 5."""
+    """An origin that has nothing new after the offset 5."""
 
     def stands(self, spark: SparkSession, offsets: Mapping[str, JSON]) -> bool:
         return offsets == {"0": 5}
@@ -396,7 +396,7 @@ class Still(Generate):
 
 @dataclass(frozen=True, kw_only=True)
 class Found(StatelessDestination):
-    """A table that is there, under an id."""
+    """A table that exists and has an id."""
 
     path: str
     id: str = "t"
@@ -426,10 +426,10 @@ class Found(StatelessDestination):
         ({}, {"ruling": OperatorOverrides(fresh=("orders",), reason="a test")}, False),
     ],
 )
-def test_what_is_read_whole_stays_where_it_is_only_if_it_would_give_the_same_again(
+def test_an_origin_read_whole_keeps_its_offset_only_if_it_would_give_the_same_rows(
     origin: dict[str, Any], beside: dict[str, Any], stand: bool
 ) -> None:
-    """To the same table, by the same definition, through stages that answer as they did."""
+    """It needs the same table, the same definition, and stages that give the same rows again."""
     table = Found(name="orders", path="/tables/orders", id=beside.pop("id", "t"))
     now = pipeline(origin=Still(**{"name": "landing", "read": "whole", **origin}), destinations=[table])
     journal = opened(pipeline())

@@ -1,4 +1,4 @@
-"""What is done to refused rows before a replay, and how a replay that was cut short keeps its fix."""
+"""Fixes of refused rows before a replay, and how an interrupted replay keeps its fix."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PYTHON = "def helper(row):\n    return row\n\ndef fix(rows: list[dict]) -> list[
 
 
 def no_spark() -> NoReturn:
-    """Whoever asks for Spark has taken the wrong way."""
+    """Fail if the code asks for Spark."""
     raise AssertionError("asked for Spark")
 
 
@@ -56,14 +56,14 @@ def no_spark() -> NoReturn:
         ({"sql": f"select '{'x' * MOST_BYTES}' as a from rows"}, f"at most {MOST_BYTES:,} bytes"),
     ],
 )
-def test_a_fix_that_cannot_work_is_refused_before_anything_begins(given: Any, message: str) -> None:
-    """By its text alone."""
+def test_an_invalid_fix_is_refused_before_a_replay_begins(given: Any, message: str) -> None:
+    """Its text alone shows that it is invalid."""
     with pytest.raises((Refusal, FunctionMissing), match=message.replace("(", r"\(")):
         Fix(**given)
 
 
 def test_a_fix_is_read_from_a_file(tmp_path: Path) -> None:
-    """Its ending says what it is; the function has the name `fix`, or is the only public one."""
+    """The file's ending sets the kind. The function has the name `fix`, or is the only public function."""
     (tmp_path / "fix.sql").write_text("select * from rows;\n")
     (tmp_path / "fix.py").write_text(PYTHON)
     (tmp_path / "empty.sql").write_text("\n")
@@ -80,8 +80,8 @@ def test_a_fix_is_read_from_a_file(tmp_path: Path) -> None:
             Fix.read(tmp_path / name)
 
 
-def test_a_fix_comes_back_from_the_ledger_as_it_was(tmp_path: Path) -> None:
-    """Also where its file is gone; and the same text in another file is the same fix."""
+def test_a_fix_is_read_unchanged_from_the_ledger(tmp_path: Path) -> None:
+    """Its file may be gone. The same text in another file is the same fix."""
     file = tmp_path / "fix.py"
     file.write_text(PYTHON)
     fix = Fix.read(file, start="refused")
@@ -101,31 +101,31 @@ def test_a_fix_comes_back_from_the_ledger_as_it_was(tmp_path: Path) -> None:
         ("refused", "b/filter", ["filter", "cast", "fix", "b/filter"]),
     ],
 )
-def test_a_fix_stands_before_all_stages_or_before_the_one_that_refused(
+def test_a_fix_is_put_before_all_stages_or_before_the_refusing_stage(
     start: Any, refuser: str, names: list[str]
 ) -> None:
-    """The stages keep their order, and are numbered anew."""
+    """The stages keep their order, and get new numbers."""
     chain = Fix(columns={"amount": "1"}, start=start).put_into(CHAIN, refuser)
     assert [step.name for step in chain.steps] == names
     assert [step.number for step in chain.steps] == [1, 2, 3, 4]
     assert Fix().put_into(CHAIN, refuser) is CHAIN
 
 
-def test_a_stage_of_the_definition_may_be_called_fix() -> None:
-    """The fix then has another name."""
+def test_a_stage_of_the_definition_may_have_the_name_fix() -> None:
+    """The fix then gets another name."""
     chain = A.put_into(StageChain.of([Filter("true", name="fix")], BRANCHES), "")
     assert [step.name for step in chain.common] == ["fix#2", "fix"]
     assert [is_fix(name) for name in ("fix#2", "fix", "fixed", "")] == [True, True, False, False]
 
 
 def sorted_letters(chain: StageChain, fix: Fix, **columns: Any) -> Mapping[str, int]:
-    """What a replay leaves of a row with these columns, by the reason."""
+    """Return why a replay leaves out a row with these columns."""
     letter = Letter(id="p/1", origin="origin", **{"stage": "cast", "kind": "k", **columns})
     return sort([letter], {"origin": chain}, fix=fix).left
 
 
-def test_a_row_without_a_stage_that_refused_it_cannot_be_fixed_there() -> None:
-    """It can be at the beginning."""
+def test_a_row_that_no_stage_refused_cannot_be_fixed_before_a_stage() -> None:
+    """It can be fixed at the beginning."""
     there = Fix(columns={"amount": "1"}, start="refused")
     assert list(sorted_letters(CHAIN, there, stage="gone")) == [
         "the definition has no stage 'gone' now; apply the fix at the beginning"
@@ -136,16 +136,16 @@ def test_a_row_without_a_stage_that_refused_it_cannot_be_fixed_there() -> None:
     assert (sorted_letters(CHAIN, there), sorted_letters(CHAIN, A, stage="gone")) == ({}, {})
 
 
-def test_a_row_that_a_fix_refused_can_be_replayed_before_a_stage_that_makes_other_rows() -> None:
-    """It is a whole row of the origin, unlike one that was refused behind such a stage."""
+def test_a_row_that_a_fix_refused_can_be_replayed_before_a_stage_that_changes_rows() -> None:
+    """It is a whole row of the origin. A row refused after such a stage is not."""
     chain = StageChain.of([Sql("select * from batch")], BRANCHES)
     assert sorted_letters(chain, A, stage="fix", replays="o/1") == {}
     assert sum(sorted_letters(chain, A, stage="cast", replays="o/1").values()) == 1
     assert sum(sorted_letters(chain, A, stage="fix").values()) == 1
 
 
-def test_rows_of_different_stages_are_fixed_in_batches_of_their_own() -> None:
-    """Where the fix stands before the stage that refused them; each batch knows its stage."""
+def test_rows_of_different_stages_are_fixed_in_separate_batches() -> None:
+    """This applies if the fix is before the refusing stage. Each batch records its stage."""
     found = [Letter(id=f"p/{n}", origin="origin", stage=s, kind="k") for n, s in enumerate(("cast", "filter", "cast"))]
     there = sort(found, {"origin": CHAIN}, fix=Fix(columns={"amount": "1"}, start="refused"))
     assert [each.parts for each in there.spans["origin"]] == [("p/0", "p/2"), ("p/1",)]
@@ -155,7 +155,7 @@ def test_rows_of_different_stages_are_fixed_in_batches_of_their_own() -> None:
 
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
-    """Three rows that wait."""
+    """Three waiting rows."""
     post(tmp_path / "dlq", letters(1, 2) + letters(3, code="PARSE"))
     return Delta(path=str(tmp_path / "dlq"), name="dlq")
 
@@ -168,12 +168,12 @@ class Cut:
         self.number = 0
 
     def begin(self, dlq: Delta, replay: Replay) -> None:
-        """Take the pipeline for it, as a run does."""
+        """Acquire the pipeline for a replay, as a run does."""
         replay.check_fix(self.journal, dlq, no_spark)
         self.journal.acquire({"pipeline": "orders", "replay": json.loads(json.dumps(replay.json()))})
 
     def decide(self, *ids: str, settles: bool = True) -> None:
-        """A batch of these rows is decided."""
+        """Record that a batch of these rows is decided, and by default settled."""
         self.number += 1
         batch = plan(self.number).batch
         lane, name = "dlq/origin", f"p{self.number}"
@@ -190,17 +190,17 @@ class Cut:
             self.journal.record(Entry(kind="settle", lane=lane, plan=name, body=settled))
 
     def end(self, status: str) -> None:
-        """The run lets the pipeline go."""
+        """Record that the run releases the pipeline."""
         self.journal.record(Entry(kind="release", body={"status": status}))
 
     def resumed(self) -> Replay:
-        """The replay to go on with, from a snapshot of the state, as a later process has it."""
+        """Return the replay to resume, from a snapshot of the state, as in a later process."""
         body = json.loads(json.dumps(self.journal.state.json()))
         return Replay.resume(PipelineState.of(body))
 
 
-def test_a_replay_that_was_cut_short_goes_on_with_its_fix_and_no_other(dlq: Delta) -> None:
-    """Another fix, or none, is refused while rows of it wait; the message names the fix and the ways out."""
+def test_an_interrupted_replay_is_resumed_only_with_its_fix(dlq: Delta) -> None:
+    """Another fix, or none, is refused while rows wait for it. The message names the fix and the options."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
@@ -225,8 +225,8 @@ def test_a_replay_that_was_cut_short_goes_on_with_its_fix_and_no_other(dlq: Delt
     cut.begin(dlq, Replay(fix=B, reason="x"))
 
 
-def test_a_replay_that_has_decided_nothing_is_no_hindrance(dlq: Delta) -> None:
-    """No row has its fix: another one may begin, which is then the one to resume."""
+def test_a_replay_that_decided_nothing_blocks_no_other(dlq: Delta) -> None:
+    """No row has its fix, so another replay may begin. That one is then resumed."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.end("failed")
@@ -239,8 +239,8 @@ def test_a_replay_that_has_decided_nothing_is_no_hindrance(dlq: Delta) -> None:
     assert cut.resumed().fix == A
 
 
-def test_the_rows_of_a_replay_are_those_that_were_refused_before_it_began(dlq: Delta, tmp_path: Path) -> None:
-    """What its fix lets be refused again is not resumed, and may get another fix."""
+def test_a_resumed_replay_has_only_rows_refused_before_it_began(dlq: Delta, tmp_path: Path) -> None:
+    """Rows that were refused again after the fix are not resumed, and may get another fix."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
@@ -252,8 +252,8 @@ def test_the_rows_of_a_replay_are_those_that_were_refused_before_it_began(dlq: D
     cut.begin(dlq, Replay(fix=B, reason="what failed again"))
 
 
-def test_part_of_a_replay_may_go_on_alone(dlq: Delta) -> None:
-    """With the same fix; the rest still has to get that."""
+def test_part_of_a_replay_may_be_continued(dlq: Delta) -> None:
+    """It needs the same fix. The other rows still wait for that fix."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
@@ -265,7 +265,7 @@ def test_part_of_a_replay_may_go_on_alone(dlq: Delta) -> None:
 
 
 def test_a_replay_can_be_given_up_for_another(dlq: Delta) -> None:
-    """When somebody says so: the ledger keeps that too."""
+    """The option `--give-up` allows it, and the ledger keeps that."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
@@ -277,8 +277,8 @@ def test_a_replay_can_be_given_up_for_another(dlq: Delta) -> None:
     ]
 
 
-def test_a_run_between_does_not_lose_the_fix(dlq: Delta) -> None:
-    """It finishes what was decided, and leaves the others."""
+def test_a_run_in_between_does_not_lose_the_fix(dlq: Delta) -> None:
+    """The run finishes decided batches, and leaves the other rows."""
     cut = Cut()
     cut.begin(dlq, Replay(fix=A, reason="first"))
     cut.decide("p/1")
@@ -302,10 +302,10 @@ def test_a_run_between_does_not_lose_the_fix(dlq: Delta) -> None:
         (["--set", "dlq.windw=1"], "did you mean 'window'?"),
     ],
 )
-def test_what_was_typed_wrong_is_said_before_spark_starts(
+def test_an_invalid_call_is_refused_before_spark_starts(
     words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And exits with 2."""
+    """The exit code is 2."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "orders.yaml").write_text(
         "name: orders\norigin: {files: {path: x, format: json, schema: 'amount string'}}\n"

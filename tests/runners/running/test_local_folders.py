@@ -1,4 +1,4 @@
-"""Which paths of this machine a definition names; without Spark."""
+"""Which local paths a definition names. Without Spark."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from runners.running.local_folders import list_places
 from stages.lookup import Lookup
 
 
-def test_all_paths_of_this_machine_are_named(tmp_path: Path) -> None:
-    """What is read is looked for in a file that is there, and what is written in the nearest folder that is."""
+def test_all_local_paths_are_listed(tmp_path: Path) -> None:
+    """A path that is read is probed with an existing file. A path that is written is probed with the nearest existing
+    folder.
+    """
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "0.json").touch()
     (tmp_path / "landing" / "1.json").write_text("{}\n")
@@ -36,8 +38,8 @@ def test_all_paths_of_this_machine_are_named(tmp_path: Path) -> None:
     }
 
 
-def test_no_executor_is_asked_for_a_file_that_spark_passes_over(tmp_path: Path) -> None:
-    """Beside files that were written through Hadoop are hidden ones, and in tables there are hidden folders."""
+def test_no_probe_is_a_file_that_spark_ignores(tmp_path: Path) -> None:
+    """Hadoop writes hidden files beside other files, and tables have hidden folders."""
     for name in (".part-0.parquet.crc", "_delta_log/0.json", "_SUCCESS", "day=1/.part-0.parquet.crc", "day=1/part-0"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -46,8 +48,8 @@ def test_no_executor_is_asked_for_a_file_that_spark_passes_over(tmp_path: Path) 
     assert [each.probe for each in list_places(pipeline)] == [tmp_path / "day=1" / "part-0"]
 
 
-def test_what_is_in_a_store_or_a_catalog_is_not(tmp_path: Path) -> None:
-    """All machines find it."""
+def test_places_in_a_store_or_a_catalog_are_not_listed(tmp_path: Path) -> None:
+    """All machines can reach them."""
     pipeline = PipelineSpec(
         name="orders",
         origin=Files(path="s3a://bucket/landing", format="json"),

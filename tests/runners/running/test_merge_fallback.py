@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Waiting(dict[str, int]):
-    """How many rows of each batch wait, and how often the number of one of them was looked up."""
+    """The number of waiting rows of each batch. It counts how often a batch is looked up."""
 
     looked_up = 0
 
@@ -34,7 +34,7 @@ FALLBACK = Delta(path="refused")
 
 
 def make_merge(source: Delta | GivenLetters = FALLBACK) -> FallbackMerge:
-    """A merge from there into another table."""
+    """Return a merge from this source into another table."""
     return FallbackMerge(
         pipeline="orders",
         dlq=Delta(path="dlq"),
@@ -45,14 +45,14 @@ def make_merge(source: Delta | GivenLetters = FALLBACK) -> FallbackMerge:
     )
 
 
-def test_batches_are_read_together_until_their_rows_are_many() -> None:
+def test_batches_are_read_together_up_to_a_number_of_rows() -> None:
     """A batch with many rows is read alone."""
     groups = make_merge()._group({"a": 4_000, "b": 6_000, "c": 1, "d": 10_001, "e": 1})
     assert [list(group) for group in groups] == [["a", "b"], ["c"], ["d"], ["e"]]
 
 
-def test_the_number_of_waiting_batches_does_not_matter_to_each_of_them() -> None:
-    """Each batch is looked up once at most, however many wait."""
+def test_grouping_looks_up_each_waiting_batch_at_most_once() -> None:
+    """This holds for any number of waiting batches."""
     waiting = Waiting({str(plan): 1 for plan in range(5_000)})
     (group,) = make_merge()._group(waiting)
     assert len(group) == 5_000
@@ -60,8 +60,8 @@ def test_the_number_of_waiting_batches_does_not_matter_to_each_of_them() -> None
 
 
 @pytest.mark.parametrize("id_", ["p/07", "p/00", "p/7 ", "p/x", "p/", "P/7", None])
-def test_a_row_with_an_id_that_wherry_never_writes_is_left_out(id_: str | None) -> None:
-    """A person may have typed it. In the DLQ nobody would find it by its place in the batch."""
+def test_a_row_with_an_invalid_id_is_not_merged(id_: str | None) -> None:
+    """A user may have typed the id. In the DLQ, its row could not be found by its place in the batch."""
     schema = to_arrow_schema(dlq_schema(), timezone="UTC")
     rows = [*letters(7, 10), {**letters(7)[0], "id": id_}]
     given = GivenLetters(file="rows.csv", rows=pa.Table.from_pylist(rows, schema))

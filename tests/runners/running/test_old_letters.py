@@ -1,4 +1,4 @@
-"""Which rows of the DLQ an edited file left there; with ids alone."""
+"""Which rows of the DLQ come from the old content of an edited file."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ B = letter("mixed/2", part="b.json")
 
 
 def sort(*letters: Letter) -> OldLetters:
-    """The last of the letters waits."""
+    """Sort these rows. Only the last of them waits."""
     return REDO.sort_letters(letters, letters[-1:])
 
 
-def test_a_row_of_a_batch_that_had_the_file_alone_is_old() -> None:
-    """Of a batch with several files, the row says which file had it."""
+def test_a_row_of_a_batch_with_only_the_file_is_old() -> None:
+    """In a batch with several files, the row names its file."""
     assert sort(letter("alone/7")).old == ("alone/7",)
     assert sort(letter("mixed/1", part="a.json")).old == ("mixed/1",)
     assert sort(B) == OldLetters()
     assert sort(letter("other/1", part="a.json")) == OldLetters()
 
 
-def test_a_row_that_replays_refused_again_is_traced_to_the_first_refusal() -> None:
-    """However often it was replayed."""
+def test_a_row_that_replays_refused_again_is_traced_to_its_first_refusal() -> None:
+    """It may have been replayed several times."""
     first = letter("mixed/1", part="a.json")
     second = letter("again/1", replays="mixed/1")
     assert sort(first, second, letter("later/1", replays="again/1")).old == ("later/1",)
@@ -49,8 +49,8 @@ def test_a_row_that_replays_refused_again_is_traced_to_the_first_refusal() -> No
     assert sort(letter("again/1", replays="alone/1")).old == ("again/1",)
 
 
-def test_nothing_is_guessed_of_a_row_that_names_no_file() -> None:
-    """It stays, unless the replay that refused it took rows of one kind alone."""
+def test_a_row_without_a_file_is_unsure() -> None:
+    """It is kept, unless the replay that refused it had rows of one kind only."""
     assert sort(letter("mixed/3")).unsure == ("mixed/3",)
     assert sort(letter("again/2", replays="mixed/9")).unsure == ("again/2",)
     assert sort(B, letter("again/1")).unsure == ("again/1",)
@@ -58,8 +58,8 @@ def test_nothing_is_guessed_of_a_row_that_names_no_file() -> None:
     assert sort(B, letter("others/1")) == OldLetters()
 
 
-def test_a_person_is_told_which_rows_stay_and_how_to_discard_them() -> None:
-    """With their ids, so that the command can be copied."""
+def test_unsure_rows_are_named_with_the_command_that_discards_them() -> None:
+    """The command has their ids, so it can be copied."""
     (said,) = RedoPreview(file="a.json", read=None, unsure=["p/1", "p/2"]).notices
     assert said == (
         "The old a.json may have had 2 refused rows that still wait in the DLQ. If so, discard:  wherry dlq discard "

@@ -1,4 +1,4 @@
-"""What is decided when a run opens, before a row is read; without Spark."""
+"""What a run decides when it opens, before it reads a row. Without Spark."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GOOD = Cast({"amount": "int"})
 
 
 class Nothing(Backlog):
-    """Nothing waits."""
+    """A backlog without waiting rows."""
 
     def take(self, lane: str, start: JSON, limits: Limits) -> Span | None:
         return None
@@ -52,7 +52,7 @@ class Nothing(Backlog):
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers(Origin):
-    """An origin that notes of what it was told."""
+    """An origin that records the progress it gets."""
 
     told: list[Progress]
     schema: str | None = "found out"
@@ -75,21 +75,21 @@ class Numbers(Origin):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts(Numbers):
-    """One that knows by parts what was carried."""
+    """An origin that keeps progress by parts."""
 
     keeps_parts: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Once(Numbers):
-    """One that gives other rows when it is asked again."""
+    """An origin whose rows differ when they are read again."""
 
     repeatable: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judging(Stage):
-    """A stage that has to see the batch before it is delivered."""
+    """A stage that must see the batch before it is delivered."""
 
     @property
     def prepares(self) -> str:
@@ -119,24 +119,24 @@ def journal_of(*entries: Entry) -> Journal:
     return journal
 
 
-def test_a_clean_batch_for_one_table_is_not_prepared() -> None:
-    """Its stages answer again as they did, and its destination remembers."""
+def test_a_batch_for_one_table_is_not_prepared() -> None:
+    """Its stages give the same rows again, and its destination keeps a record of batches."""
     assert why_prepared(pipeline()) == []
 
 
 def test_several_destinations_are_a_reason_to_prepare() -> None:
-    """All of them have to get the same rows."""
+    """All destinations must get the same rows."""
     assert why_prepared(pipeline(destinations=3)) == ["there are 3 destinations"]
 
 
-def test_a_destination_that_forgets_is_a_reason_to_prepare() -> None:
-    """Its rows have to be the same when they are delivered again."""
+def test_a_destination_without_a_record_is_a_reason_to_prepare() -> None:
+    """Its rows must be the same if they are delivered again."""
     given = replace(pipeline(), destinations=[Python("sink:take", name="sink")])
     assert why_prepared(given) == ["sink cannot say whether it has a batch"]
 
 
-def test_an_origin_that_gives_other_rows_again_is_a_reason_to_prepare() -> None:
-    """It is called by its name."""
+def test_an_origin_with_other_rows_on_a_second_read_is_a_reason_to_prepare() -> None:
+    """The reason names the origin."""
     given = pipeline(origin=Once(told=[], name="queue"))
     assert why_prepared(given) == ["queue may give other rows when a batch is read again"]
 
@@ -150,32 +150,32 @@ def test_an_origin_that_gives_other_rows_again_is_a_reason_to_prepare() -> None:
     ],
 )
 def test_a_stage_is_a_reason_to_prepare(stage: Stage, reason: str) -> None:
-    """One that answers differently, or that has to see the whole batch."""
+    """Such a stage gives other rows when it runs again, or must see the whole batch."""
     assert why_prepared(pipeline(stages=[stage])) == [reason]
 
 
 def test_all_reasons_to_prepare_are_named() -> None:
-    """In the order of destinations, origin and stages."""
+    """Destinations come first, then the origin and the stages."""
     given = pipeline(origin=Once(told=[], name="queue"), destinations=2, stages=[Judging()])
     assert [reason.split()[0] for reason in why_prepared(given)] == ["there", "queue", "judging"]
 
 
 def test_sizes_become_limits() -> None:
-    """Bytes are written with a unit; what is not given is no limit."""
+    """Bytes have a unit. A size that is not given is no limit."""
     assert make_limits(BatchOptions(rows=5, bytes="2KiB", files=3)) == Limits(rows=5, bytes=2048, files=3)
     assert make_limits(BatchOptions(rows=None, bytes=None, files=None)) == Limits()
 
 
-def test_an_origin_is_told_how_far_its_lanes_are() -> None:
-    """By the names that it gives them; lanes that were never carried are not among them."""
+def test_an_origin_gets_the_offsets_of_its_lanes() -> None:
+    """They have the origin's names of the lanes. Lanes without a batch are omitted."""
     told: list[Progress] = []
     given = pipeline(origin=Numbers(told=told, lanes=2))
     survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
     assert told == [Progress(offsets={"0": settle().body["offset"]}, parts=[])]
 
 
-def test_an_origin_that_keeps_parts_is_told_all_that_were_carried() -> None:
-    """Out of every settled batch of its lanes."""
+def test_an_origin_that_keeps_parts_gets_all_processed_parts() -> None:
+    """They come from all settled batches of its lanes."""
     told: list[Progress] = []
     given = pipeline(origin=Parts(told=told))
     survey_origin(given, given.every_origin[0], journal_of(PLANNED, settle()), SPARK)
@@ -186,21 +186,21 @@ def opened_with(schema: str | None) -> Journal:
     return journal_of(Entry(kind="open", body={"pipeline": "orders", "origins": {"origin": {"schema": schema}}}))
 
 
-def test_a_schema_that_was_found_out_stays() -> None:
-    """A later run reads with it, whatever it would find out now."""
+def test_an_inferred_schema_is_kept() -> None:
+    """A later run uses it, and does not infer another schema."""
     origin = Numbers(told=[], finds_out=True)
     known = find_recorded_schema(origin, opened_with("of the first run"))
     assert find_schema(origin, known, SPARK, Nothing()) == "of the first run"
 
 
-def test_a_schema_that_is_given_holds_at_once() -> None:
-    """Whatever an earlier run read with."""
+def test_a_given_schema_applies_at_once() -> None:
+    """It replaces the schema of an earlier run."""
     origin = Numbers(told=[], schema="given now")
     known = find_recorded_schema(origin, opened_with("given before"))
     assert find_schema(origin, known, SPARK, Nothing()) == "given now"
 
 
-def test_there_is_no_schema_where_nothing_waits_to_tell_it_from() -> None:
-    """And none was recorded."""
+def test_there_is_no_schema_without_rows_to_infer_it_from() -> None:
+    """No schema was recorded before."""
     origin = Numbers(told=[], schema=None, finds_out=True)
     assert find_schema(origin, find_recorded_schema(origin, journal_of()), SPARK, Nothing()) is None

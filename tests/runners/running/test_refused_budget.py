@@ -1,4 +1,4 @@
-"""A limit for the refused rows that wait."""
+"""The budget: a limit for waiting refused rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 
 def settle(refused: int, **more: int) -> list[Entry]:
-    """A batch in which so many rows were refused."""
+    """Return the entry of a batch with this many refused rows."""
     counts = {"read": 9, "nacked": refused, "branches": {}, "stages": [], "delivered": {}, "discarded": 0}
     body = {
         "offset": 1,
@@ -33,7 +33,7 @@ def settle(refused: int, **more: int) -> list[Entry]:
 
 
 class Queue:
-    """A DLQ in which so many rows wait, and how often it was counted."""
+    """A DLQ with this many waiting rows. It records how often it was counted."""
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
@@ -47,16 +47,16 @@ class Queue:
         return RefusedBudget(rows, self.count, count_refused, size)
 
 
-def test_what_waits_is_counted_once_and_then_added_up() -> None:
-    """However many batches follow."""
+def test_waiting_rows_are_counted_once_and_then_added() -> None:
+    """Later batches only add their rows."""
     queue = Queue(3)
     budget = queue.limit(10)
     assert [budget.check(settle(rows)) for rows in (0, 1, 2, 4)] == [None] * 4
     assert queue.counted == 1
 
 
-def test_more_than_the_budget_stops_the_run_with_the_number_of_rows() -> None:
-    """And with what to type. The queue is counted again before."""
+def test_more_rows_than_the_budget_stop_the_run() -> None:
+    """The error has the number of rows and the commands to type. The queue is counted again first."""
     queue = Queue(3)
     budget = queue.limit(4)
     assert budget.check() is None
@@ -68,16 +68,16 @@ def test_more_than_the_budget_stops_the_run_with_the_number_of_rows() -> None:
     assert "budget: 10}" in over.hint
 
 
-def test_a_budget_that_is_a_size_names_both_in_bytes() -> None:
-    """The advice has a size that is enough."""
+def test_a_budget_in_bytes_is_reported_in_bytes() -> None:
+    """The advice has a size that is large enough."""
     over = Queue(3 << 20).limit(2 << 20, "2 MiB").check()
     assert over is not None
     assert "that wait in the DLQ hold 3,145,728 bytes, and dlq.budget is 2 MiB (2,097,152 bytes)." in over.message
     assert "budget: 6MiB}" in over.hint
 
 
-def test_everything_is_counted_again_after_an_error() -> None:
-    """What the failed check was to add is in the ledger by then."""
+def test_rows_are_counted_again_after_an_error() -> None:
+    """The ledger then has the rows that the failed check did not add."""
     queue, fails = Queue(3), [TimeoutError("away")]
 
     def add(settled: Sequence[Entry]) -> int:
@@ -91,8 +91,8 @@ def test_everything_is_counted_again_after_an_error() -> None:
     assert isinstance(budget.check(), BudgetExceeded)
 
 
-def test_rows_that_were_discarded_meanwhile_count_no_more() -> None:
-    """The run goes on."""
+def test_rows_discarded_during_the_run_no_longer_count() -> None:
+    """The run continues."""
     queue = Queue(3)
     budget = queue.limit(4)
     budget.check()
@@ -104,8 +104,10 @@ def no_spark() -> NoReturn:
     raise AssertionError("a DLQ on this machine is read without Spark")
 
 
-def test_only_the_text_of_a_batch_is_added_to_a_size(tmp_path: Path) -> None:
-    """Of the row, the row as it was read if that is kept, and the message; in the fallback if the rows went there."""
+def test_only_the_texts_of_a_batch_count_for_a_size(tmp_path: Path) -> None:
+    """These are the row, the original row if it is kept, and the message. They are in the fallback if the rows went
+    there.
+    """
     dlq, fallback = tmp_path / "dlq", tmp_path / "fallback"
     post(dlq, letters(1, plan="p", row="é", original=None, message="why"))
     post(dlq, letters(1, 2, plan="q", row="[]", original="{}", message="no"))
@@ -125,7 +127,7 @@ def test_only_the_text_of_a_batch_is_added_to_a_size(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("budget", [5, "5B"])
 def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: int | str) -> None:
-    """Also if only Spark can read it, and says so."""
+    """This holds also if only Spark can read it and raises an error."""
 
     def fail() -> NoReturn:
         raise PySparkException("the catalog does not answer")
@@ -138,11 +140,11 @@ def test_a_broken_dlq_beside_a_fallback_counts_as_empty(tmp_path: Path, budget: 
 
 
 def test_rows_are_not_read_if_none_was_decided() -> None:
-    """Their number is known then."""
+    """Their number is then known."""
     assert count_undecided(3, Delta(table="a.b"), no_spark, Journal(MemoryLedger())) == 3
 
 
 def test_exactly_the_budget_is_allowed() -> None:
-    """The next row is too many."""
+    """One row more exceeds it."""
     assert Queue(4).limit(4).check() is None
     assert Queue(5).limit(4).check() is not None

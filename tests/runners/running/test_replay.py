@@ -1,4 +1,4 @@
-"""Which rows of the DLQ are carried again, in which batches, and which stay."""
+"""Which rows of the DLQ are replayed, in which batches, and which are left out."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ LINES = {"origin": StageChain.of([Filter("id > 1")], {"a": Memory(name="a"), "b"
 
 
 def no_spark() -> NoReturn:
-    """Whoever asks for Spark has taken the wrong way."""
+    """Fail if the code asks for Spark."""
     raise AssertionError("asked for Spark")
 
 
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
-    """Five rows: two that `cast` refused, two of a rule, one of a destination."""
+    """Five rows: `cast` refused two, a rule refused two, and a destination refused one."""
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
     post(tmp_path / "dlq", letters(4, stage="b/delta", code="CHECK", destination="b"))
     post(tmp_path / "dlq", letters(2, 1) + letters(5, 3, stage="require", code="positive"))
@@ -50,7 +50,7 @@ def dlq(tmp_path: Path) -> Delta:
 
 
 def places(found: Sequence[Letter]) -> list[int]:
-    """The rows, by their places in their batch."""
+    """Return the places of the rows in their batch."""
     return [int(letter.id.partition("/")[2]) for letter in found]
 
 
@@ -69,7 +69,7 @@ def places(found: Sequence[Letter]) -> list[int]:
     ],
 )
 def test_rows_are_chosen_by_id_code_stage_and_time(dlq: Delta, choice: Choice, found: list[int]) -> None:
-    """All that is said must hold; the oldest come first, and nothing is started."""
+    """All conditions must hold. The oldest rows come first, and Spark is not started."""
     assert places(choice.select_letters(dlq, no_spark, ())) == found
 
 
@@ -90,7 +90,7 @@ def test_rows_are_chosen_by_id_code_stage_and_time(dlq: Delta, choice: Choice, f
     ],
 )
 def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, found: list[int]) -> None:
-    """A column that the message names; a file by its name, its path, or a pattern."""
+    """The message names the column. The file is given by its name, its path or a pattern."""
     fare, both = "column fare: '1,5' is not an int", "column fare: 'x' is not an int; column tip: 'y' is not an int"
     post(tmp_path / "dlq", letters(1, message=fare, part="file:///landing/a.csv"))
     post(tmp_path / "dlq", letters(2, message=both, part="file:///landing/b%20c.csv"))
@@ -101,7 +101,7 @@ def test_rows_are_chosen_by_column_and_file(tmp_path: Path, choice: Choice, foun
 
 @pytest.fixture
 def sales(tmp_path: Path) -> Delta:
-    """Rows with all kinds of values; the last one could not be read."""
+    """Rows with all kinds of values. The last row could not be read."""
     rows: list[tuple[Json, Json]] = [
         ({"id": 7, "mail": "Anna@shop.example", "price": 10.50, "buyer": {"city": "Köln"}}, {"id": "seven"}),
         ({"id": 70, "mail": None, "price": 1, "paid": True, "tags": ["new", "7"]}, {"id": 70}),
@@ -142,19 +142,21 @@ TEXTS = [("seven", [1]), ("NOT A NUMBER", [1]), ("KÖLN", [1]), ("shop.", [1]), 
 
 
 @pytest.mark.parametrize(("values", "found"), VALUES)
-def test_rows_are_chosen_by_the_values_that_they_have(sales: Delta, values: tuple[str, ...], found: list[int]) -> None:
-    """As they were read or as the stage got them; a column in any case of letters, a value as it is or as a pattern."""
+def test_rows_are_chosen_by_their_values(sales: Delta, values: tuple[str, ...], found: list[int]) -> None:
+    """The value may be in the original row or in the row of the stage. The case of the column's name does not matter.
+    The value may be a pattern.
+    """
     assert places(Choice(values=values).list_letters(sales, no_spark)) == found
 
 
 @pytest.mark.parametrize(("text", "found"), TEXTS)
-def test_rows_are_chosen_by_a_text_anywhere(sales: Delta, text: str, found: list[int]) -> None:
-    """In a value or in the message, in any case of letters; the names of columns do not count."""
+def test_rows_are_chosen_by_a_text(sales: Delta, text: str, found: list[int]) -> None:
+    """The text may be in a value or in the message, in any case. Names of columns do not count."""
     assert places(Choice(text=text).list_letters(sales, no_spark)) == found
 
 
-def test_the_newest_chosen_rows_are_found_without_the_others(sales: Delta) -> None:
-    """Also where only some of them wait, and where SQL does not say all that is chosen."""
+def test_the_newest_chosen_rows_are_found(sales: Delta) -> None:
+    """Some rows may be excluded, and the choice may have conditions that SQL cannot express."""
     every = ["p/4", "p/3", "p/2", "p/1"]
     assert Choice(code="CAST").list_newest(sales, no_spark, 2) == every[:2]
     assert Choice().list_newest(sales, no_spark, 2, but=frozenset({"p/4", "p/2"})) == ["p/3", "p/1"]
@@ -163,7 +165,9 @@ def test_the_newest_chosen_rows_are_found_without_the_others(sales: Delta) -> No
 
 @pytest.mark.spark
 def test_spark_chooses_the_same_rows(sales: Delta, spark: SparkSession) -> None:
-    """A DLQ in a catalog, and a condition in SQL, need it; quotes and backslashes mean the same there."""
+    """Spark is needed for a DLQ in a catalog, and for a condition in SQL. Quotes and backslashes have the same meaning
+    there.
+    """
     folder = Path(str(sales.path))
     odd = 'it\'s \\ "{x}"'
     message = f"column fare: '{odd}' is not an int"
@@ -181,8 +185,8 @@ def test_spark_chooses_the_same_rows(sales: Delta, spark: SparkSession) -> None:
         assert places(replace(choice, where="id > ''").list_letters(sales, lambda: spark)) == found
 
 
-def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:
-    """With the values of protected columns masked, also where another column repeats them."""
+def test_a_run_counts_the_causes_of_its_refused_rows(tmp_path: Path) -> None:
+    """Values of protected columns are masked, also if another column repeats them."""
     post(tmp_path / "dlq", letters(1, 2, message="column id: '77777' is not an int", run="r", part="a.csv"))
     post(
         tmp_path / "dlq",
@@ -200,8 +204,8 @@ def test_a_run_knows_the_causes_of_its_own_refusals(tmp_path: Path) -> None:
     ]
 
 
-def test_a_protected_value_in_a_message_without_a_column_is_in_no_cause(tmp_path: Path) -> None:
-    """Neither for the report nor for the summary; rows that differ in such a value alone have one cause."""
+def test_a_protected_value_in_a_message_is_masked_in_causes(tmp_path: Path) -> None:
+    """This holds for the report and the summary. Messages that are equal after masking are one cause."""
     for place, mail in ((1, "anna@example.com"), (2, "alan@example.com"), (3, "anna@example.com")):
         row = json.dumps({"mail": mail})
         rows = letters(
@@ -217,7 +221,7 @@ def test_a_protected_value_in_a_message_without_a_column_is_in_no_cause(tmp_path
 
 
 def test_a_cause_whose_row_is_gone_shows_no_message() -> None:
-    """Nobody knows what in it is protected."""
+    """Without the row, its protected values are unknown."""
     counter = CauseCounter()
     counter.add({"code": "C", "stage": "s", "message": "no such mail anna@example.com"}, sample="p/1")
     counter.put_messages({})
@@ -226,30 +230,30 @@ def test_a_cause_whose_row_is_gone_shows_no_message() -> None:
 
 
 @pytest.mark.promise("CD-30")
-def test_what_was_decided_on_is_not_chosen_again(dlq: Delta) -> None:
-    """Whether it is named or not."""
+def test_a_decided_row_is_not_chosen_again(dlq: Delta) -> None:
+    """This holds also if it is named."""
     assert places(Choice(code="CAST").select_letters(dlq, no_spark, {"p/1"})) == [2]
     assert Choice(ids=("p/1",)).select_letters(dlq, no_spark, {"p/1"}) == []
 
 
-def test_an_id_that_is_not_there_is_refused(dlq: Delta) -> None:
-    """Nothing of the others is carried either: somebody has mistyped it."""
+def test_an_unknown_id_is_refused(dlq: Delta) -> None:
+    """No other row is replayed either."""
     with pytest.raises(Refusal, match="has no row p/9"):
         Choice(ids=("p/1", "p/9")).select_letters(dlq, no_spark, ())
 
 
 def letter(**columns: Any) -> Letter:
-    """A row that can be carried again."""
+    """Return a row that can be replayed."""
     return Letter(**{"id": "p/1", "origin": "origin", "stage": "filter", "kind": "k", **columns})
 
 
 def left(found: Letter, lines: Mapping[str, StageChain] = LINES) -> str:
-    """Why the row stays; nothing if it does not."""
+    """Return why a replay leaves out the row, or empty text if it does not."""
     return "".join(sort([found], lines).left)
 
 
-def test_a_row_that_cannot_be_carried_stays_and_says_why() -> None:
-    """What was read is needed, and somebody to whom it can go."""
+def test_a_row_that_cannot_be_replayed_has_a_reason() -> None:
+    """The original row is needed, and a destination that lacks it."""
     import hashlib
 
     raw = hashlib.md5(RAW.encode()).hexdigest()  # noqa: S324
@@ -263,16 +267,16 @@ def test_a_row_that_cannot_be_carried_stays_and_says_why() -> None:
     ]
 
 
-def test_a_row_refused_behind_a_stage_that_changes_rows_stays() -> None:
-    """Of it nobody knows from which rows it was made; one refused before that stage is carried."""
+def test_a_row_refused_after_a_stage_that_changes_rows_is_left_out() -> None:
+    """Its original rows are unknown. A row refused before that stage is replayed."""
     line = StageChain.of([Filter("id > 1"), Sql("select id from rows"), Filter("id > 2", name="late")], {"a": Memory()})
     assert "refused after 'sql'" in left(letter(stage="late"), {"origin": line})
     assert "refused after 'sql'" in left(letter(stage="a/delta", destination="a"), {"origin": line})
     assert left(letter(stage="filter"), {"origin": line}) == ""
 
 
-def test_rows_that_go_to_the_same_destinations_share_a_batch() -> None:
-    """Those that a destination has already leave it out; rows that were read otherwise have a batch of their own."""
+def test_rows_for_the_same_destinations_share_a_batch() -> None:
+    """A destination that has a row already does not get it. Rows with another schema have a separate batch."""
     rows = [letter(id=f"p/{n}", delivered_to=("b",) if n == 2 else (), kind="k" if n < 4 else "l") for n in range(1, 6)]
     found = sort(rows, LINES)
     parts = [span.parts for span in found.spans["origin"]]
@@ -280,8 +284,10 @@ def test_rows_that_go_to_the_same_destinations_share_a_batch() -> None:
     assert found.wanted == {"p/3": ("a", "b"), "p/2": ("a",), "p/5": ("a", "b")}
 
 
-def test_a_row_that_a_backfill_refused_too_goes_to_each_destination_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The old row to those that it was for first, the backfill's row to the backfill's, also if it was replayed."""
+def test_a_row_that_a_backfill_also_refused_goes_to_each_destination_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old row goes to its first destinations, and the backfill's row to those of the backfill, also after a
+    replay.
+    """
     brought: dict[str, tuple[str, list[str], list[Json], Json]] = {
         "p": ("0", ["a"], [], 1),
         "q": ("backfill-1/0", ["b"], [], 1),
@@ -310,15 +316,15 @@ def test_a_row_that_a_backfill_refused_too_goes_to_each_destination_once(monkeyp
     assert [span.parts for span in found.spans["origin"]] == [("p/7",), ("q/7", "r/7")]
 
 
-def test_a_batch_has_no_more_rows_than_batches_have_and_never_more_than_the_ledger_should_name() -> None:
-    """The limit of the definition, or ten thousand."""
+def test_the_rows_of_a_batch_are_limited() -> None:
+    """The limit is that of the definition, and at most ten thousand."""
     rows = [letter(id=f"p/{n}") for n in range(MOST + 1)]
     assert [len(span.parts) for span in sort(rows, LINES).spans["origin"]] == [MOST, 1]
     assert [len(span.parts) for span in sort(rows[:5], LINES, 2).spans["origin"]] == [2, 2, 1]
 
 
-def test_the_queue_gives_its_batches_one_after_another() -> None:
-    """From the first, wherever an earlier replay ended."""
+def test_the_backlog_gives_its_batches_in_order() -> None:
+    """It starts with the first, wherever an earlier replay ended."""
     spans = sort([letter(id=f"p/{n}") for n in range(3)], LINES, 2).spans["origin"]
     queue = ReplayBacklog(spans)
     assert queue.take("dlq/origin", "q/9", Limits(rows=1)) == spans[0]
@@ -327,8 +333,8 @@ def test_the_queue_gives_its_batches_one_after_another() -> None:
     assert queue.take("dlq/origin", spans[1].end, Limits()) is None
 
 
-def test_old_rows_do_not_go_where_the_last_to_arrive_wins(tmp_path: Path) -> None:
-    """A merge needs `sequence_by` for that."""
+def test_old_rows_are_not_merged_where_the_last_row_wins(tmp_path: Path) -> None:
+    """The merge needs `sequence_by` for them."""
     merge = Delta(path=str(tmp_path / "t"), mode="merge", keys=["id"], name="a")
     found = sort([letter()], {"origin": StageChain.of([], {"a": merge})})
     with pytest.raises(Refusal, match="'a' keeps the row that arrives last") as error:
@@ -337,8 +343,8 @@ def test_old_rows_do_not_go_where_the_last_to_arrive_wins(tmp_path: Path) -> Non
     found.check({"a": Delta(path="t", mode="merge", keys=["id"], sequence_by="at", name="a")})
 
 
-def test_the_schema_of_the_letters_is_what_sets_them_apart(dlq: Delta) -> None:
-    """By a digest: of a million rows that were read alike nobody wants the schema a million times."""
+def test_rows_are_grouped_by_a_digest_of_their_schema(dlq: Delta) -> None:
+    """The schema itself is not kept with each of many rows."""
     (first, *_) = Choice().select_letters(dlq, no_spark, ())
     assert first.kind is not None
     assert len(first.kind) == 32

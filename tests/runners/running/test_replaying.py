@@ -1,4 +1,4 @@
-"""A run that carries rows of the DLQ again, as far as it needs no Spark."""
+"""A run that replays rows of the DLQ, as far as it needs no Spark."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ LINES = {"origin": StageChain.of([], DESTINATIONS), "other": StageChain.of([], D
 
 @pytest.fixture
 def dlq(tmp_path: Path) -> Delta:
-    """Three rows of one origin, one of another, and one that cannot be carried again."""
+    """Three rows of one origin, one of another, and one that cannot be replayed."""
     rows = letters(1, 2) + letters(3, delivered_to=["b"]) + letters(4, origin="other", number=2, plan="q")
     post(tmp_path / "state" / "dlq", rows + letters(5, original=None, original_schema=None))
     return Delta(path=str(tmp_path / "state" / "dlq"), name="dlq")
 
 
 def journal() -> Journal:
-    """Of a pipeline that nothing was carried of."""
+    """Return the journal of a pipeline without batches."""
     made = Journal(MemoryLedger())
     made.acquire({"pipeline": "orders"})
     return made
 
 
 def source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
-    """What the replay plans from, where the pipeline has two origins and two destinations."""
+    """Return the planner of the replay, for a pipeline with two origins and two destinations."""
     feeds = [
         OriginFeed(origin=name, lanes={name: name}, schema="s", backlog=cast("Any", None), straight=True)
         for name in ("origin", "other")
@@ -67,7 +67,7 @@ def source(journal: Journal, dlq: Delta, replay: Replay) -> BatchPlanner:
 
 
 def test_a_replay_needs_a_reason() -> None:
-    """The ledger keeps it, with what was chosen."""
+    """The ledger keeps it with the choice."""
     with pytest.raises(Refusal, match="needs a reason"):
         Replay(reason="")
     said = Replay(choice=Choice(code="CAST"), reason="mended").json()
@@ -75,8 +75,8 @@ def test_a_replay_needs_a_reason() -> None:
 
 
 @pytest.mark.promise("CD-30")
-def test_each_origin_has_a_lane_of_its_own_whose_batches_are_rows_of_the_dlq(dlq: Delta) -> None:
-    """They go to those that do not have them, are always decided first."""
+def test_each_origin_has_a_lane_of_rows_of_the_dlq(dlq: Delta) -> None:
+    """The batches go to destinations that lack the rows. They are never written straight."""
     found = source(journal(), dlq, Replay(reason="a test"))
     assert (list(found.lanes), found.first_alone) == ([LANE, "dlq/other"], False)
     span = found.take(LANE, None, BatchSizing())
@@ -94,8 +94,8 @@ def test_each_origin_has_a_lane_of_its_own_whose_batches_are_rows_of_the_dlq(dlq
     ]
 
 
-def test_what_is_settled_is_replayed(dlq: Delta) -> None:
-    """Only that: a batch that was planned and cancelled leaves its rows where they were."""
+def test_only_settled_rows_are_replayed(dlq: Delta) -> None:
+    """A batch that was planned and cancelled does not change its rows."""
     owner = journal()
     batch = replace(plan(1).batch, lane=LANE, span=replace(plan(1).batch.span, parts=("p/1", "p/2"), end="p/2"))
     planned = Entry(kind="plan", lane=LANE, plan="p1", body=replace(plan(1), batch=batch).json())
@@ -109,7 +109,7 @@ def test_what_is_settled_is_replayed(dlq: Delta) -> None:
 
 
 def test_a_replay_does_not_count_in_the_window() -> None:
-    """All of its rows may be refused again, where a single one would stop a run."""
+    """All its rows may be refused again, though a single row would stop a run."""
     prepared = Prepared(path="x", counts=counts("orders", "latest", nacked=10), nacks=list(range(1, 11)))
     again = replace(TWO, batch=replace(TWO.batch, lane=LANE))
     step = next_transition(begin_flight(again, LaneState(window=NackWindow())), prepared, DeliveryRules(dlq=Dlq()))
@@ -119,7 +119,7 @@ def test_a_replay_does_not_count_in_the_window() -> None:
 
 
 def test_a_replay_begins_no_load() -> None:
-    """So a destination that a load replaces keeps what it has; and a load that died goes on behind it."""
+    """A destination that a load replaces keeps its rows. A load that did not end continues after the replay."""
     bench = Bench()
     usual = bench.dispatcher.planning.source
     assert usual is not None
@@ -139,7 +139,7 @@ def test_a_replay_begins_no_load() -> None:
     assert not midway.state.midway
 
 
-def test_the_origin_is_not_told_of_rows_that_it_gave_long_ago() -> None:
+def test_an_origin_is_not_notified_of_replayed_rows() -> None:
     """It would look for them among its files."""
     told: list[str] = []
 
@@ -163,8 +163,8 @@ def test_the_origin_is_not_told_of_rows_that_it_gave_long_ago() -> None:
     assert told == ["0"]
 
 
-def test_what_it_would_carry_is_known_without_spark(dlq: Delta, tmp_path: Path) -> None:
-    """And refused where the last to arrive wins."""
+def test_a_replay_is_planned_without_spark(dlq: Delta, tmp_path: Path) -> None:
+    """It is refused if a destination keeps the row that arrives last."""
     pipeline = Pipeline(
         name="orders",
         origin=Rows(name="origin", schema="id long"),
@@ -178,8 +178,8 @@ def test_what_it_would_carry_is_known_without_spark(dlq: Delta, tmp_path: Path) 
         plan_replay(replace(pipeline, destinations=[merge]), Choice())
 
 
-def test_lanes_of_the_dlq_are_no_lanes_of_the_pipeline(tmp_path: Path) -> None:
-    """`status` and `offsets` do not name them, and no rewind moves them."""
+def test_lanes_of_the_dlq_are_not_lanes_of_the_pipeline(tmp_path: Path) -> None:
+    """`status` and `offsets` do not show them."""
     pipeline = Pipeline(
         name="orders", origin=Rows(schema="id long"), destinations=[Memory(name="a")], state=str(tmp_path / "state")
     )

@@ -1,4 +1,4 @@
-"""A run from taking the pipeline to letting it go, as far as it comes without Spark."""
+"""A run from acquiring to releasing the pipeline, as far as it needs no Spark."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class NoSparkHere(Exception):
-    """A run came so far that it wants Spark."""
+    """The run has asked for Spark."""
 
 
 @pytest.fixture(autouse=True)
 def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks for Spark gets none."""
+    """Raise NoSparkHere if the code asks for Spark."""
 
     def refuse(*_: object) -> NoReturn:
         raise NoSparkHere
@@ -50,7 +50,7 @@ def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
-    """A pipeline whose state is a folder of this test's."""
+    """A pipeline whose state is a folder of the test."""
     return Pipeline(
         name="orders",
         origin=Memory(schema="id long"),
@@ -64,13 +64,13 @@ def run(pipeline: Pipeline, **how: Any) -> PipelineRun:
 
 
 def locks(pipeline: Pipeline) -> list[str]:
-    """The lock files beside the state's, which are those of runs that last."""
+    """Return the lock files of runs beside the lock of the state."""
     lock = StateLocation.of(pipeline).lock
     return sorted(file.name for file in lock.parent.glob(f"{lock.name}-*"))
 
 
 def own(pipeline: Pipeline, **how: Any) -> None:
-    """Record an owner that lives: another host's, whose last word is of this moment."""
+    """Record a living owner: a run on another host that wrote just now."""
     place = StateLocation.of(pipeline)
     place.make()
     body: Mapping[str, Any] = {
@@ -99,35 +99,35 @@ def own(pipeline: Pipeline, **how: Any) -> None:
     ],
     ids=["backfill", "replay", "finish", "ruling"],
 )
-def test_what_concerns_all_lanes_takes_the_pipeline_alone(pipeline: Pipeline, how: dict[str, Any]) -> None:
-    """Whatever the definition says of sharing; a run that carries what waits shares."""
+def test_a_run_that_concerns_all_lanes_owns_the_pipeline_alone(pipeline: Pipeline, how: dict[str, Any]) -> None:
+    """The definition's setting does not matter. An ordinary run shares the pipeline."""
     shared = replace(pipeline, run_options=RunOptions(assignment="round_robin"))
     assert (run(shared, **how).assignment, run(shared).assignment) == ("single", "round_robin")
 
 
-def test_a_pipeline_that_somebody_runs_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
+def test_a_running_pipeline_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
     """The message names the host."""
     own(pipeline)
     with pytest.raises(Owned, match="elsewhere"):
         run(pipeline).carry()
 
 
-def test_a_run_that_is_told_takes_over_without_waiting(pipeline: Pipeline) -> None:
-    """It goes on to ask for Spark."""
+def test_a_run_with_take_over_does_not_wait(pipeline: Pipeline) -> None:
+    """It continues and asks for Spark."""
     own(pipeline)
     with pytest.raises(NoSparkHere):
         run(pipeline, take_over="the machine is gone").carry()
 
 
 def test_a_state_of_another_pipeline_is_refused_before_spark_starts(pipeline: Pipeline) -> None:
-    """Two pipelines in one folder would take each other's offsets for theirs."""
+    """Otherwise two pipelines in one folder would use each other's offsets."""
     own(replace(pipeline, name="other"), ownership="off")
     with pytest.raises(Refusal, match="other"):
         run(pipeline).carry()
 
 
-def test_a_run_that_fails_to_start_lets_the_lock_go(pipeline: Pipeline) -> None:
-    """So that the next one need not wait."""
+def test_a_run_that_fails_to_start_releases_the_lock(pipeline: Pipeline) -> None:
+    """So the next run need not wait."""
     with pytest.raises(NoSparkHere):
         run(pipeline).carry()
     lock = StateLock(StateLocation.of(pipeline).lock)
@@ -140,10 +140,10 @@ def test_a_run_that_fails_to_start_lets_the_lock_go(pipeline: Pipeline) -> None:
     [(RunOptions(), 0), (RunOptions(assignment="round_robin"), 1), (RunOptions(ownership="off"), 0)],
     ids=["alone", "shared", "without ownership"],
 )
-def test_a_run_that_shares_has_a_lock_of_its_own(
+def test_a_run_that_shares_has_a_separate_lock(
     pipeline: Pipeline, options: RunOptions, beside: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By which others see that it lives; it is gone with the run."""
+    """Other runs see by this lock that it lives. The lock is deleted at the end."""
     given = replace(pipeline, run_options=options)
     during: list[int] = []
 
@@ -157,8 +157,8 @@ def test_a_run_that_shares_has_a_lock_of_its_own(
     assert (during, locks(given)) == ([beside], [])
 
 
-def test_a_run_beside_another_of_this_host_has_a_lock_of_its_own(pipeline: Pipeline) -> None:
-    """And is refused, for nothing in the ledger says that the other one has gone."""
+def test_a_run_beside_another_of_this_host_is_refused(pipeline: Pipeline) -> None:
+    """The other run holds the lock. No separate lock is left."""
     place = StateLocation.of(pipeline)
     place.make()
     other = StateLock(place.lock)
@@ -172,15 +172,15 @@ def test_a_run_beside_another_of_this_host_has_a_lock_of_its_own(pipeline: Pipel
 
 
 def test_a_run_that_has_not_begun_can_be_stopped(pipeline: Pipeline) -> None:
-    """Nothing happens: there is nothing to stop."""
+    """The call has no effect."""
     waiting = run(pipeline)
     waiting.stop("changed my mind")
     waiting.stop(force=True)
     assert waiting.dispatcher is None
 
 
-def test_a_short_secret_is_warned_of_before_anything_else(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
-    """It cannot be told from other text; the warning does not show it."""
+def test_a_short_secret_causes_a_warning_first(pipeline: Pipeline, caplog: pytest.LogCaptureFixture) -> None:
+    """It cannot be masked. The warning does not show it."""
     given = replace(pipeline, secrets={"abc": "${secret:KEY}"})
     with caplog.at_level(logging.WARNING), pytest.raises(NoSparkHere):
         run(given).carry()
@@ -190,10 +190,10 @@ def test_a_short_secret_is_warned_of_before_anything_else(pipeline: Pipeline, ca
 
 
 @pytest.mark.parametrize("row", ["{", None])
-def test_a_dlq_that_cannot_tell_the_causes_fails_no_run(
+def test_a_dlq_whose_causes_cannot_be_counted_fails_no_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, row: str | None
 ) -> None:
-    """A warning says so, and the report has none."""
+    """A warning is logged, and the report has no causes."""
     post(tmp_path / "dlq", letters(1, run="r", row=row))
     queue = Delta(path=str(tmp_path / "dlq"), name="dlq")
     report = Report(pipeline="orders", run="r", status="succeeded", nacked=1)

@@ -1,4 +1,4 @@
-"""Stopping through the ledger, heard beside the dispatcher."""
+"""A stop through the ledger, which a thread beside the dispatcher reads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.runners.state.ledger.memory_ledger import MemoryLedger
 
 
 def waits(event: threading.Event) -> bool:
-    """Whether it comes; a minute is for ever."""
+    """Whether the event comes within a minute."""
     return event.wait(60)
 
 
 @pytest.mark.promise("CD-34")
-def test_a_forced_stop_is_heard_while_a_batch_is_carried() -> None:
-    """Though the dispatcher waits for it; what is in flight is cancelled, and the reason is the one that was given."""
+def test_a_forced_stop_is_noticed_while_a_batch_is_processed() -> None:
+    """The dispatcher is waiting for the batch. The batch is cancelled, and the given reason is kept."""
     bench, cancelled = Bench(), threading.Event()
     bench.turn()
     with force_in_time(bench.ledger, bench.dispatcher, cancelled.set, every=0.001):
@@ -33,7 +33,7 @@ def test_a_forced_stop_is_heard_while_a_batch_is_carried() -> None:
 
 
 def test_a_stop_that_is_not_forced_cancels_nothing() -> None:
-    """Nor does one that an earlier run was asked for, or a look that fails."""
+    """A stop of an earlier run, and an error while reading the ledger, cancel nothing either."""
 
     class Looked(MemoryLedger):
         looks = 0
@@ -59,8 +59,8 @@ def test_a_stop_that_is_not_forced_cancels_nothing() -> None:
     assert not bench.dispatcher.forced
 
 
-def test_a_forced_stop_is_heard_though_what_is_done_beside_fails() -> None:
-    """Each time that it is called."""
+def test_a_forced_stop_is_noticed_although_the_callback_fails() -> None:
+    """The thread goes on after an error."""
     bench, cancelled = Bench(), threading.Event()
     bench.turn()
 
@@ -76,15 +76,15 @@ def test_a_forced_stop_is_heard_though_what_is_done_beside_fails() -> None:
         assert waits(cancelled)
 
 
-def test_nobody_is_asked_where_nobody_runs_it() -> None:
-    """Nothing is written then."""
+def test_a_stop_of_a_pipeline_that_is_not_running_has_no_effect() -> None:
+    """Nothing is written to the ledger."""
     ledger = MemoryLedger()
     assert ask_to_stop(ledger, "fire", force=True).owner is None
     assert ledger.read() == []
 
 
 class Watched(MemoryLedger):
-    """A ledger that counts how often it was looked into beside the dispatcher."""
+    """A ledger that counts how often the thread beside the dispatcher reads it."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__()
@@ -100,21 +100,21 @@ class Watched(MemoryLedger):
         return super().read(after)
 
     def looks_twice(self) -> None:
-        """Wait until what is so now was certainly seen."""
+        """Wait until the thread has seen the current state."""
         with self.looked:
             enough = self.looks + 2
             assert self.looked.wait_for(lambda: self.looks >= enough, timeout=60)
 
 
 def writing() -> Bench:
-    """A run whose batch is being processed."""
+    """Return a run that is processing a batch."""
     bench = Bench()
     bench.turn()
     return bench
 
 
 def backing_off() -> Bench:
-    """A run whose batch rests."""
+    """Return a run whose batch waits for its next attempt."""
     bench = Resting()
     bench.turn()
     bench.turn("0")
@@ -122,14 +122,14 @@ def backing_off() -> Bench:
 
 
 def idle() -> Bench:
-    """A run that goes on, and has nothing to do."""
+    """Return a run that follows its origin and has nothing to do."""
     run = Going()
     run.turn()
     return run
 
 
 def planning() -> Bench:
-    """A run that has not planned yet."""
+    """Return a run that has not planned a batch yet."""
     return Bench()
 
 
@@ -137,7 +137,7 @@ def planning() -> Bench:
 @pytest.mark.parametrize("busy", [writing, backing_off, idle, planning])
 @pytest.mark.parametrize("asked", ["here", "through the ledger"])
 def test_a_stop_is_forced_when_its_time_is_over(busy: Callable[[], Bench], asked: str) -> None:
-    """Not before; the reason is the first one, no offset is committed for what is in flight, and the run ends."""
+    """It is not forced earlier. The first reason is kept, no open batch is settled, and the run ends."""
     bench, cancelled = busy(), threading.Event()
     clock = bench.dispatcher.clock
     assert isinstance(clock, ManualClock)
@@ -158,8 +158,8 @@ def test_a_stop_is_forced_when_its_time_is_over(busy: Callable[[], Bench], asked
     assert bench.settled() == settled
 
 
-def test_without_a_deadline_a_stop_waits_for_ever() -> None:
-    """As long as a batch may take."""
+def test_a_stop_without_a_deadline_is_never_forced() -> None:
+    """It waits as long as the batch takes."""
     bench, cancelled = writing(), threading.Event()
     ledger = Watched(bench)
     with force_in_time(ledger, bench.dispatcher, cancelled.set, every=0.001):
@@ -170,8 +170,8 @@ def test_without_a_deadline_a_stop_waits_for_ever() -> None:
     assert (bench.dispatcher.forced, cancelled.is_set()) == (False, False)
 
 
-def test_what_begins_while_it_is_cancelled_is_cancelled_too() -> None:
-    """A task may ask Spark for one thing after another; a Spark that is gone is asked in vain."""
+def test_spark_is_cancelled_repeatedly_until_the_task_ends() -> None:
+    """A task may start several Spark jobs. An error of a cancellation is ignored."""
     bench, left = writing(), [3]
     done = threading.Event()
 
@@ -189,7 +189,7 @@ def test_what_begins_while_it_is_cancelled_is_cancelled_too() -> None:
 
 @pytest.mark.promise("CD-35")
 def test_a_run_that_fails_has_no_deadline() -> None:
-    """Nobody asked it to stop: what other lanes carry is finished, and the first error stays the first."""
+    """It was not asked to stop, so other lanes finish their batches. The first error stays the first."""
     bench, cancelled = Bench(lanes=2, runners=2), threading.Event()
     bench.turn()
     bench.error = OSError("first")

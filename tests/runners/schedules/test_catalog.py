@@ -1,4 +1,4 @@
-"""Definitions that are right one by one, and wrong together."""
+"""Definitions that are valid alone, but may be invalid together."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ BODY = "origin: {folder: {path: landing}}\ndestinations: [{table: {table: main.o
 
 
 def roster(folder: Path, **schedules: str) -> ScheduleCatalog:
-    """Of definitions by name, each with its schedule."""
+    """Return the catalog of definitions with these schedules."""
     for name, schedule in schedules.items():
         text = f"schedule: {schedule}\n" if schedule else ""
         (folder / f"{name}.yaml").write_text(f"name: {name}\n{BODY}{text}")
     return ScheduleCatalog.of({f"{name}.yaml": load(folder / f"{name}.yaml", kinds=TOYS) for name in schedules})
 
 
-def test_what_has_a_schedule_is_told_apart_from_what_has_none(tmp_path: Path) -> None:
-    """The latter is run by hand."""
+def test_pipelines_with_and_without_a_schedule_are_separated(tmp_path: Path) -> None:
+    """A pipeline without a schedule is run by hand."""
     found = roster(tmp_path, orders="{every: 5m}", prices="{after: orders}", odd="")
     assert sorted(found.scheduled) == ["orders", "prices"]
     assert found.by_hand == {"odd": "odd.yaml"}
     assert found.broken == {}
 
 
-def test_a_circle_names_all_that_wait_in_it(tmp_path: Path) -> None:
-    """None of them is scheduled; who waits for one of them is right in itself."""
+def test_a_cycle_names_all_pipelines_in_it(tmp_path: Path) -> None:
+    """None of them is scheduled. A pipeline that waits for one of them is scheduled."""
     found = roster(tmp_path, a="{after: b}", b="{after: c}", c="{after: a}", d="{after: a}", e="{every: 1h}")
     assert found.broken == {
         "a.yaml": "schedule.after: it waits for itself: a → b → c → a",
@@ -43,8 +43,8 @@ def test_a_circle_names_all_that_wait_in_it(tmp_path: Path) -> None:
     assert sorted(found.scheduled) == ["d", "e"]
 
 
-def test_one_that_waits_for_nobody_says_who_is_there(tmp_path: Path) -> None:
-    """The nearest name, or that the other one is never run here."""
+def test_a_pipeline_that_waits_for_an_unknown_one_is_reported(tmp_path: Path) -> None:
+    """The message has the nearest name, or states that the other pipeline never runs here."""
     found = roster(tmp_path, orders="{after: price}", prices="{every: 1h}", late="{after: odd}", odd="")
     assert found.broken == {
         "orders.yaml": "schedule.after: there is no pipeline 'price' here; did you mean 'prices'?",
@@ -53,8 +53,8 @@ def test_one_that_waits_for_nobody_says_who_is_there(tmp_path: Path) -> None:
     assert roster(tmp_path, orders="{after: prices}").broken == {"orders.yaml": "schedule.after: 'prices' is not here"}
 
 
-def test_of_two_pipelines_of_one_name_the_first_is_scheduled(tmp_path: Path) -> None:
-    """By the names of the files; the other is told whose name it has."""
+def test_only_the_first_of_two_pipelines_with_one_name_is_scheduled(tmp_path: Path) -> None:
+    """The files are sorted by name. The other file is reported as broken."""
     for file in ("b.yaml", "a.yaml"):
         (tmp_path / file).write_text(f"name: orders\n{BODY}schedule: {{every: 5m}}\n")
     found = ScheduleCatalog.of({file: load(tmp_path / file, kinds=TOYS) for file in ("b.yaml", "a.yaml")})
@@ -62,16 +62,16 @@ def test_of_two_pipelines_of_one_name_the_first_is_scheduled(tmp_path: Path) -> 
     assert found.broken == {"b.yaml": "orders is the name of the pipeline in a.yaml already"}
 
 
-def test_what_is_broken_is_passed_on(tmp_path: Path) -> None:
-    """It takes nobody else with it."""
+def test_a_broken_definition_is_listed(tmp_path: Path) -> None:
+    """Other definitions are not affected."""
     good = roster(tmp_path, orders="{every: 5m}").scheduled["orders"]
     found = ScheduleCatalog.of({"bad.yaml": "bad.yaml: 1 problem", "orders.yaml": good})
     assert found.broken == {"bad.yaml": "bad.yaml: 1 problem"}
     assert list(found.scheduled) == ["orders"]
 
 
-def test_what_is_no_regular_file_in_a_directory_of_definitions_is_broken(tmp_path: Path) -> None:
-    """Nothing opens a named pipe, which may take for ever; the other definitions are read."""
+def test_a_definition_that_is_no_regular_file_is_broken(tmp_path: Path) -> None:
+    """A named pipe is not opened, since that may block. The other definitions are read."""
     (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "circle.yml").symlink_to("circle.yml")
@@ -87,7 +87,7 @@ def test_what_is_no_regular_file_in_a_directory_of_definitions_is_broken(tmp_pat
 
 
 def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reason."""
+    """The message has the reason."""
 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
@@ -97,8 +97,8 @@ def test_a_directory_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatc
         DefinitionsFolder(path=tmp_path, load=load).open()
 
 
-def test_cases_beside_a_definition_are_none(tmp_path: Path) -> None:
-    """Neither a schedule nor a list of the folder takes them for a broken definition."""
+def test_files_of_cases_are_not_definitions(tmp_path: Path) -> None:
+    """Neither a schedule nor a list of the folder reads them."""
     (tmp_path / "good.yaml").write_text(f"name: good\n{BODY}")
     (tmp_path / "good.test.yaml").write_text("cases: [{name: a, rows: [{id: 1}], delivered: 1}]\norigin: x\n")
     folder = DefinitionsFolder(path=tmp_path, load=partial(load, kinds=TOYS))

@@ -1,4 +1,4 @@
-"""What one scheduler leaves for the next, and for others beside it."""
+"""The marks that a scheduler keeps for later schedulers, and for others beside it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def marks(request: pytest.FixtureRequest, tmp_path: Path) -> RunMarks:
 
 
 def test_a_run_is_claimed_once(marks: RunMarks) -> None:
-    """And none that was due before it, for that one served them all."""
+    """A claim also covers all earlier due times."""
     assert marks.claim("orders", NOON)
     assert not marks.claim("orders", NOON)
     assert not marks.claim("orders", NOON - timedelta(minutes=5))
@@ -41,14 +41,14 @@ def test_a_run_is_claimed_once(marks: RunMarks) -> None:
 
 
 def test_a_pipeline_is_marked_when_it_is_first_seen(marks: RunMarks) -> None:
-    """And not moved when it is seen again."""
+    """The mark does not change when it is seen again."""
     assert marks.get_or_make("orders", NOON) == RunMark(served=NOON)
     assert marks.get_or_make("orders", NOON + timedelta(days=1)) == RunMark(served=NOON)
     assert marks.get("prices") is None
 
 
-def test_a_run_that_was_cut_off_is_claimed_again_once(marks: RunMarks) -> None:
-    """One that has ended is not; one that was asked to end with all others is."""
+def test_an_interrupted_run_is_claimed_again_once(marks: RunMarks) -> None:
+    """A run that has ended is not claimed again. A run that was stopped with its scheduler is."""
     marks.claim("orders", NOON)
     assert not marks.claim_again("orders", NOON - timedelta(hours=1))
     assert marks.claim_again("orders", NOON)
@@ -61,8 +61,8 @@ def test_a_run_that_was_cut_off_is_claimed_again_once(marks: RunMarks) -> None:
     assert not marks.claim_again("prices", NOON)
 
 
-def test_each_fact_is_kept_beside_the_others(marks: RunMarks) -> None:
-    """What was served, when a run succeeded, and why it is paused."""
+def test_each_fact_of_a_mark_is_kept(marks: RunMarks) -> None:
+    """These are the served time, the last success, and the reason of a pause."""
     marks.claim("orders", NOON)
     marks.note_ended("orders", succeeded=NOON + timedelta(seconds=2))
     marks.pause("orders", "a move of the disk", NOON)
@@ -74,14 +74,14 @@ def test_each_fact_is_kept_beside_the_others(marks: RunMarks) -> None:
     assert marks.get("orders") == RunMark(served=later, open=later, succeeded=kept.succeeded)
 
 
-def test_marks_outlive_their_process(tmp_path: Path) -> None:
-    """Whoever opens the folder later knows them."""
+def test_marks_are_kept_after_their_process(tmp_path: Path) -> None:
+    """A later process reads them from the folder."""
     FolderMarks(tmp_path).claim("orders", NOON)
     assert not FolderMarks(tmp_path).claim("orders", NOON)
 
 
-def test_of_many_processes_one_claims_each_run(tmp_path: Path) -> None:
-    """Four of them want the same 200 runs; together they get no run twice."""
+def test_only_one_of_many_processes_claims_each_run(tmp_path: Path) -> None:
+    """Four processes claim the same 200 runs, and no run is claimed twice."""
 
     def claimed(_: int) -> int:
         words = [sys.executable, "-c", CLAIM, str(tmp_path), NOON.isoformat()]
@@ -93,15 +93,15 @@ def test_of_many_processes_one_claims_each_run(tmp_path: Path) -> None:
     assert FolderMarks(tmp_path).get("orders") == RunMark(served=LAST, open=LAST)
 
 
-def test_a_mark_that_was_cut_off_is_made_anew(tmp_path: Path) -> None:
-    """A machine that goes down while one is written stops nothing."""
+def test_an_incomplete_mark_is_written_again(tmp_path: Path) -> None:
+    """A machine may have failed while the mark was written."""
     marks = FolderMarks(tmp_path)
     (tmp_path / "orders.json").write_text('{"served": "2026-')
     assert marks.get_or_make("orders", NOON) == RunMark(served=NOON)
 
 
-def test_a_folder_that_cannot_be_written_is_told_at_once(tmp_path: Path) -> None:
-    """With what it is for."""
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """The message states what the folder is for."""
     (tmp_path / "file").write_text("")
     with pytest.raises(Refusal, match=r"cannot note its runs.*Not a directory"):
         FolderMarks(tmp_path / "file" / "marks")

@@ -1,4 +1,4 @@
-"""Runs as threads: what one of them does touches no other."""
+"""Runs in threads do not affect each other."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def definition(name: str, **conf: str) -> Definition:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no disk"), SystemExit(3), KeyboardInterrupt()])
-def test_whatever_a_run_raises_is_how_it_ended(error: BaseException) -> None:
-    """Also what would end a process, from a function of the user's own."""
+def test_anything_that_a_run_raises_is_its_outcome(error: BaseException) -> None:
+    """A user's function may even raise an error that would end the process."""
 
     def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
         if definition.pipeline.name == "bad":
@@ -48,8 +48,8 @@ def test_whatever_a_run_raises_is_how_it_ended(error: BaseException) -> None:
     assert (ended["bad"].status, ended["bad"].message) == ("failed", f"{type(error).__name__}: {error}")
 
 
-def test_all_that_run_are_asked_to_stop() -> None:
-    """With the reason, and whether at once; a run that has ended is asked no more."""
+def test_all_active_runs_are_asked_to_stop() -> None:
+    """They get the reason, and whether the stop is forced. A run that has ended is not asked."""
     asked: list[tuple[str, str, bool]] = []
     ready, go = threading.Barrier(3), threading.Event()
 
@@ -75,21 +75,21 @@ def test_all_that_run_are_asked_to_stop() -> None:
 
 
 def test_a_wait_can_be_ended() -> None:
-    """A signal handler does so; the test would stand still otherwise."""
+    """A signal handler ends it. Otherwise the test would block."""
     carriers = RunThreads(lambda definition, stoppable: RunOutcome(name="", status="", message=""))
     carriers.wake()
     assert carriers.wait(600) == []
 
 
-def test_definitions_that_want_a_setting_to_be_two_things_cannot_share_a_spark() -> None:
-    """Both are named, with what each wants."""
+def test_definitions_with_different_spark_settings_are_refused() -> None:
+    """The message has both pipelines, and the value of each."""
     with pytest.raises(Refusal, match=r"orders and prices share one Spark, but they set spark\.x to 1 and 2"):
         open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.x": "2"})])
 
 
 @pytest.mark.parametrize("other", ["4321-word", SecretText("4321-word", "${secret:B}")])
-def test_settings_that_hold_secrets_are_not_shown_where_they_differ(other: str) -> None:
-    """Also where one of the two is plain text."""
+def test_settings_with_secrets_are_not_shown_in_the_refusal(other: str) -> None:
+    """One of the two values may be plain text."""
     key = "spark.hadoop.fs.s3a.secret.key"
     mine = SecretText("word-1234", "${secret:A}")
     with pytest.raises(Refusal, match=rf"they set {re.escape(key)} to two values, which stay secret") as refused:
@@ -97,8 +97,8 @@ def test_settings_that_hold_secrets_are_not_shown_where_they_differ(other: str) 
     assert "word" not in f"{refused.value} {refused.value.hint}"
 
 
-def test_one_spark_has_what_each_definition_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings and packages of all of them."""
+def test_one_spark_has_the_settings_of_all_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has their packages too."""
     wanted: list[object] = []
     monkeypatch.setattr("runners.schedules.scheduling.obtain", lambda options, *, warm: wanted.append((options, warm)))
     open_session([definition("orders", **{"spark.x": "1"}), definition("prices", **{"spark.y": "2", "spark.x": "1"})])

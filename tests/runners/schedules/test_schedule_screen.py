@@ -1,4 +1,4 @@
-"""What a person sees of a scheduler: a table on a terminal, lines in a log."""
+"""The output of a scheduler: a table on a terminal, or lines in a log."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def screen(*, terminal: bool, width: int = 120) -> ScheduleScreen:
 
 
 def drawn(shown: ScheduleScreen) -> list[list[str]]:
-    """What the table shows, as cells."""
+    """Return the cells of the table."""
     console = Console(file=StringIO(), width=160, color_system=None)
     console.print(shown.draw_all())
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in lines]
 
 
-def test_the_table_shows_what_runs_what_comes_next_and_what_failed() -> None:
-    """First what runs, then what comes in its order, then what does not, then what is broken."""
+def test_the_table_shows_active_next_and_failed_runs() -> None:
+    """Active runs come first, then the next runs in order. Unscheduled and broken pipelines come last."""
     shown = screen(terminal=True)
     for name in ("orders", "prices", "runs", "away", "monthly"):
         shown.board(Scheduled(name=name, file=f"{name}.yaml"))
@@ -72,8 +72,8 @@ def test_the_table_shows_what_runs_what_comes_next_and_what_failed() -> None:
     ]
 
 
-def test_the_table_forgets_what_is_mended_and_says_that_it_drains() -> None:
-    """A drain has nothing next."""
+def test_the_table_removes_a_mended_definition_and_shows_a_drain() -> None:
+    """During a drain there are no next runs."""
     shown = screen(terminal=True)
     for event in (
         Scheduled(name="orders", file="orders.yaml"),
@@ -117,13 +117,13 @@ def test_the_table_forgets_what_is_mended_and_says_that_it_drains() -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_event_is_a_line_of_a_log(event: ScheduleEvent, lines: list[str]) -> None:
-    """Or several, where an error has several."""
+def test_an_event_is_a_line_of_the_log(event: ScheduleEvent, lines: list[str]) -> None:
+    """An error with several lines has several lines."""
     assert format_event(event) == lines
 
 
-def test_in_a_log_every_line_has_its_time_and_no_colour() -> None:
-    """What looks like markup is text."""
+def test_every_line_of_the_log_has_its_time_and_no_colour() -> None:
+    """Markup in a name is shown as text."""
     shown = screen(terminal=False, width=40)
     with shown:
         shown(Scheduled(name="orders", file="[red]a.yaml"))
@@ -134,8 +134,8 @@ def test_in_a_log_every_line_has_its_time_and_no_colour() -> None:
     )
 
 
-def test_on_a_terminal_only_what_went_wrong_stays_above_the_table() -> None:
-    """What went well is in the table until something else is."""
+def test_only_failures_are_printed_above_the_table() -> None:
+    """The table shows a success until the next event."""
     shown = screen(terminal=True)
     for event in (
         Scheduled(name="orders", file="a.yaml"),
@@ -150,8 +150,8 @@ def test_on_a_terminal_only_what_went_wrong_stays_above_the_table() -> None:
     assert "2 batches" not in written
 
 
-def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
-    """The other end of the pipe is gone."""
+def test_a_log_whose_reader_is_gone_stops_nothing() -> None:
+    """The pipe is closed at its other end."""
 
     class Gone(StringIO):
         def write(self, text: str) -> int:
@@ -163,8 +163,8 @@ def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_what_is_said_of_a_run_moves_no_cursor(terminal: bool) -> None:
-    """In the table and in lines alike."""
+def test_text_of_a_run_moves_no_cursor(terminal: bool) -> None:
+    """This holds in the table and in lines."""
     shown = screen(terminal=terminal)
     hostile = "a\x1b[2Jb\x9bc\rd\u202ee"
     shown(Scheduled(name="orders", file="orders.yaml"))

@@ -1,4 +1,4 @@
-"""What a scheduler does in days and nights that pass in a moment, with pipelines that only take their time."""
+"""A scheduler over days, with a manual clock and simulated runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOON = "2026-06-01T12:00"
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """An empty directory at this moment; APScheduler too has the clock that is moved."""
+    """A function that makes an empty directory at a moment. APScheduler uses its manual clock too."""
 
     def world(start: str = NOON) -> World:
         made = World(tmp_path, start)
@@ -37,7 +37,7 @@ def at(*minutes: int, of: str = "2026-06-01T12") -> list[datetime]:
 
 
 def steps(start: str, minutes: int) -> list[datetime]:
-    """The moments of a day after this one, with so many minutes between them from midnight in UTC."""
+    """Return the moments of the day after the start that are a multiple of these minutes after midnight in UTC."""
     moments = [utc(start) + timedelta(minutes=number) for number in range(1, 24 * 60 + 1)]
     return [moment for moment in moments if (moment.hour * 60 + moment.minute) % minutes == 0]
 
@@ -49,10 +49,10 @@ def steps(start: str, minutes: int) -> list[datetime]:
         ("2026-10-24T12:00", "2026-10-25T00:30", "2026-10-24T22:00"),
     ],
 )
-def test_a_day_around_a_change_of_clocks_loses_and_doubles_no_run(
+def test_a_change_of_clocks_loses_and_doubles_no_run(
     world: Start, start: str, half_past_two: str, midnight: str
 ) -> None:
-    """Each run that is due begins once, at its moment; in Berlin, where the clocks are changed in this day."""
+    """Each due run begins once and on time. The time zone is Europe/Berlin, where the clocks change on this day."""
     here = world(start)
     here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin}')
     here.define("daily", '{cron: "@daily", time_zone: Europe/Berlin}')
@@ -71,8 +71,8 @@ def test_a_day_around_a_change_of_clocks_loses_and_doubles_no_run(
 
 
 @pytest.mark.parametrize("start", ["2026-03-28T12:00", "2026-10-24T12:00"])
-def test_a_scheduler_that_is_killed_again_and_again_loses_and_doubles_no_run(world: Start, start: str) -> None:
-    """Killed every half an hour or so, and started anew after minutes; what was due in between is caught up."""
+def test_a_scheduler_that_is_killed_repeatedly_loses_and_doubles_no_run(world: Start, start: str) -> None:
+    """It is killed about every half hour, and starts again after minutes. Runs that were due in between are made up."""
     here, dice = world(start), random.Random(start)
     here.marks = FolderMarks(here.folder / ".wherry")
     here.define("night", '{cron: "30 2 * * *", time_zone: Europe/Berlin, catch_up: all}')
@@ -90,8 +90,8 @@ def test_a_scheduler_that_is_killed_again_and_again_loses_and_doubles_no_run(wor
     assert sum(count for (name, _), count in served.items() if name == "night") == 1
 
 
-def test_fifty_pipelines_that_run_every_minute_do_so_for_an_hour(world: Start) -> None:
-    """60 runs each, at most four at a time, none of them left out."""
+def test_fifty_pipelines_run_every_minute_for_an_hour(world: Start) -> None:
+    """Each has 60 runs, at most four run at a time, and none is left out."""
     here = world(NOON)
     for number in range(50):
         here.define(f"p{number:02}", "{every: 1m}")
@@ -102,7 +102,7 @@ def test_fifty_pipelines_that_run_every_minute_do_so_for_an_hour(world: Start) -
 
 
 def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> None:
-    """Whoever comes first; the other one leaves the run out and says so."""
+    """The first to claim a run begins it. The other scheduler reports that it leaves the run out."""
     here, dice = world(NOON), random.Random(7)
     for name in ("one", "two", "three"):
         here.define(name, "{every: 5m}")
@@ -118,8 +118,8 @@ def test_two_schedulers_of_a_directory_run_each_pipeline_once(world: Start) -> N
     assert {event.why for event in here.said(LeftOut)} == {"another scheduler began it"}
 
 
-def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too(world: Start) -> None:
-    """It cannot tell whether that run was cut off; the pipeline's own lock can, and then it is left out."""
+def test_a_second_scheduler_does_not_repeat_an_active_run(world: Start) -> None:
+    """It cannot see whether the run was interrupted. The pipeline's lock shows that, and the run is left out."""
     here = world(NOON)
     here.define("orders", "{every: 1d, on_overlap: queue}")
     here.takes["orders"] = 600
@@ -134,8 +134,8 @@ def test_a_scheduler_that_comes_while_another_runs_something_does_not_run_it_too
     assert [event.status for event in here.said(Ended)] == ["owned", "succeeded"]
 
 
-def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
-    """It is left out, or with `queue` tried again until the other one has ended."""
+def test_a_run_of_another_process_is_not_begun_twice(world: Start) -> None:
+    """It is left out, or with `queue` tried again until the other process has ended."""
     here = world(NOON)
     here.define("skips", "{every: 5m}")
     here.define("queues", "{every: 5m, on_overlap: queue}")
@@ -160,10 +160,10 @@ def test_a_run_of_somebody_elses_is_not_begun_twice(world: Start) -> None:
         ("queue", [5, 17, 29, 41], 0),
     ],
 )
-def test_what_is_due_while_a_run_goes_on_is_left_out_or_waits(
+def test_a_run_that_is_due_during_another_is_left_out_or_waits(
     world: Start, how: str, began: list[int], left: int
 ) -> None:
-    """A run takes twelve minutes here and is due every five."""
+    """A run takes twelve minutes here, and is due every five."""
     here = world(NOON)
     here.define("slow", f"{{every: 5m, on_overlap: {how}}}")
     here.takes["slow"] = 12 * 60
@@ -181,10 +181,10 @@ def test_what_is_due_while_a_run_goes_on_is_left_out_or_waits(
     ],
 )
 @pytest.mark.parametrize("gone", ["off", "asleep", "paused", "broken"])
-def test_what_was_due_in_a_pause_is_caught_up_as_the_schedule_says(
+def test_runs_missed_during_a_gap_are_made_up_as_the_schedule_says(
     world: Start, how: str, began: list[int], gone: str
 ) -> None:
-    """Five runs were due while the scheduler was off, its machine slept, or the pipeline was paused or broken."""
+    """The scheduler was off, its machine was suspended, or the pipeline was paused or broken. Five runs were due."""
     here = world(NOON)
     good = here.define("nightly", f"{{every: 5m, catch_up: {how}}}")
     scheduler = here.scheduler()
@@ -200,7 +200,7 @@ def test_what_was_due_in_a_pause_is_caught_up_as_the_schedule_says(
 
 
 def pause(here: World, scheduler: Scheduler, gone: str) -> None:
-    """A minute passes in which it goes away."""
+    """Let a minute pass in which the scheduler or the pipeline stops."""
     if gone == "paused":
         here.marks.pause("nightly", "by hand", here.clock.now())
     elif gone == "broken":
@@ -211,8 +211,8 @@ def pause(here: World, scheduler: Scheduler, gone: str) -> None:
         here.clock.move(60)
 
 
-def test_a_run_that_is_a_little_late_is_no_missed_one(world: Start) -> None:
-    """Also with `catch_up: none`: for half a minute the scheduler was busy with something else."""
+def test_a_run_that_is_a_little_late_is_not_missed(world: Start) -> None:
+    """This holds also with `catch_up: none`. The scheduler was busy for half a minute."""
     here = world(NOON)
     here.define("nightly", "{every: 5m, catch_up: none}")
     scheduler = here.scheduler()
@@ -222,16 +222,16 @@ def test_a_run_that_is_a_little_late_is_no_missed_one(world: Start) -> None:
     assert here.runs("nightly") == [utc("2026-06-01T12:05:30")]
 
 
-def test_a_pipeline_that_is_new_has_missed_nothing(world: Start) -> None:
-    """Its times count from when it was first seen."""
+def test_a_new_pipeline_has_missed_no_run(world: Start) -> None:
+    """Its due times count from the moment when it was first seen."""
     here = world(NOON)
     here.define("nightly", '{cron: "@daily", catch_up: all}')
     here.go(here.scheduler(), 60)
     assert here.runs() == []
 
 
-def test_one_runs_after_the_other_when_that_succeeded(world: Start) -> None:
-    """Not when it failed, and not when it was stopped."""
+def test_a_pipeline_runs_after_another_that_succeeded(world: Start) -> None:
+    """It does not run after a failed or stopped run."""
     here = world(NOON)
     here.define("prices", "{every: 5m}")
     here.define("orders", "{after: prices}")
@@ -241,8 +241,8 @@ def test_one_runs_after_the_other_when_that_succeeded(world: Start) -> None:
     assert here.runs("orders") == [moment + timedelta(seconds=2) for moment in at(5, 20)]
 
 
-def test_one_that_should_have_run_after_another_does_when_the_scheduler_is_back(world: Start) -> None:
-    """The process was killed between the two."""
+def test_a_run_after_another_is_made_up_by_the_next_scheduler(world: Start) -> None:
+    """The process was killed between the two runs."""
     here = world(NOON)
     here.define("prices", "{every: 1h}")
     here.define("orders", "{after: prices}")
@@ -257,8 +257,10 @@ def test_one_that_should_have_run_after_another_does_when_the_scheduler_is_back(
 
 
 @pytest.mark.parametrize(("how", "again"), [("none", False), ("once", True), ("all", True)])
-def test_a_run_that_was_killed_is_taken_up_again_once(world: Start, how: str, again: bool) -> None:
-    """By the next scheduler, unless nothing is to be caught up; a second time it is left until it is due."""
+def test_a_killed_run_is_repeated_once(world: Start, how: str, again: bool) -> None:
+    """The next scheduler repeats it, unless `catch_up` is `none`. If it is killed again, it waits for its next due
+    time.
+    """
     here = world(NOON)
     here.define("nightly", f"{{every: 1d, catch_up: {how}}}")
     here.takes["nightly"] = 600
@@ -272,8 +274,8 @@ def test_a_run_that_was_killed_is_taken_up_again_once(world: Start, how: str, ag
 
 
 @pytest.mark.parametrize("ended", ["stopped", "spark is gone"])
-def test_a_run_that_had_to_end_with_all_others_is_taken_up_again(world: Start, ended: str) -> None:
-    """It was stopped with the scheduler, or its Spark died; one that somebody stopped by hand is not."""
+def test_a_run_that_was_stopped_with_the_scheduler_is_repeated(world: Start, ended: str) -> None:
+    """This holds also if its Spark died. A run that was stopped by hand is not repeated."""
     here = world(NOON)
     here.define("nightly", "{every: 1d}")
     here.define("by_hand", "{every: 1d}")
@@ -294,8 +296,8 @@ def test_a_run_that_had_to_end_with_all_others_is_taken_up_again(world: Start, e
     assert len(here.runs("by_hand")) == 1
 
 
-def test_a_run_that_fails_touches_no_other(world: Start) -> None:
-    """It fails each time; the others run as ever, and it too is run again."""
+def test_a_run_that_fails_affects_no_other(world: Start) -> None:
+    """It fails each time and still runs again. The other pipeline runs on time."""
     here = world(NOON)
     here.define("bad", "{every: 5m}")
     here.define("good", "{every: 5m}")
@@ -307,8 +309,8 @@ def test_a_run_that_fails_touches_no_other(world: Start) -> None:
     }
 
 
-def test_files_that_come_change_and_go_are_noticed(world: Start) -> None:
-    """What runs goes on with the definition that it began with."""
+def test_added_changed_and_deleted_files_are_noticed(world: Start) -> None:
+    """An active run keeps the definition with which it began."""
     here = world(NOON)
     scheduler = here.scheduler()
     first = here.define("orders", "{every: 5m}")
@@ -325,8 +327,8 @@ def test_files_that_come_change_and_go_are_noticed(world: Start) -> None:
     assert len(here.said(Scheduled)) == 2
 
 
-def test_a_definition_that_breaks_while_it_runs_begins_nothing_until_it_is_mended(world: Start) -> None:
-    """The run ends as it began, the others go on, and what is wrong is told once."""
+def test_a_definition_that_breaks_begins_no_run_until_it_is_mended(world: Start) -> None:
+    """Its active run ends normally, and others continue. The error is reported once."""
     here = world(NOON)
     here.define("other", "{every: 5m}")
     file = here.define("orders", "{every: 5m, catch_up: none}")
@@ -347,8 +349,8 @@ def test_a_definition_that_breaks_while_it_runs_begins_nothing_until_it_is_mende
     assert here.said(Mended) == [Mended(file="orders.yaml")]
 
 
-def test_a_definition_that_breaks_and_is_mended_while_it_runs_begins_no_second_run(world: Start) -> None:
-    """Its run goes on, and is no run that was cut off."""
+def test_a_definition_that_is_mended_during_its_run_begins_no_second_run(world: Start) -> None:
+    """The run is still active, so it was not interrupted."""
     here = world(NOON)
     file = here.define("orders", "{every: 1d}")
     here.takes["orders"] = 600
@@ -363,8 +365,8 @@ def test_a_definition_that_breaks_and_is_mended_while_it_runs_begins_no_second_r
     assert len(here.runs()) == 1
 
 
-def test_a_file_that_is_still_being_written_is_waited_for(world: Start) -> None:
-    """Half a definition is no broken one."""
+def test_a_file_that_is_being_written_is_not_broken(world: Start) -> None:
+    """The scheduler waits until the file no longer changes."""
     here = world(NOON)
     scheduler = here.scheduler(look=10)
     whole = here.define("orders", "{every: 5m}").read_text()
@@ -377,7 +379,7 @@ def test_a_file_that_is_still_being_written_is_waited_for(world: Start) -> None:
 
 
 def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Start) -> None:
-    """A disk that is away is no order to stop."""
+    """Its pipelines stay scheduled."""
     here = world(NOON)
     here.define("orders", "{every: 5m}")
     scheduler = here.scheduler()
@@ -391,8 +393,8 @@ def test_a_directory_that_cannot_be_read_for_a_while_changes_nothing(world: Star
     assert here.said(Unscheduled) == []
 
 
-def test_what_a_definition_names_is_read_when_its_run_begins(world: Start) -> None:
-    """A file with SQL or a schema may change without the definition."""
+def test_files_named_in_a_definition_are_read_when_its_run_begins(world: Start) -> None:
+    """A file with SQL or a schema may change while the definition does not."""
     here = world(NOON)
     (here.folder / "orders.ddl").write_text("id long")
     file = here.define("orders", "{every: 5m}")
@@ -405,8 +407,8 @@ def test_what_a_definition_names_is_read_when_its_run_begins(world: Start) -> No
     assert ["amount double" in ran.text for ran in here.carriers[0].ran] == [False, True]
 
 
-def test_a_definition_that_cannot_be_read_when_its_run_begins_fails_that_run_alone(world: Start) -> None:
-    """Whatever is raised by what it names: a module of the user's own, say."""
+def test_a_definition_that_cannot_be_read_fails_only_its_run(world: Start) -> None:
+    """A user's module may raise any error."""
     here = world(NOON)
     here.define("bad", "{every: 5m}")
     here.define("good", "{every: 5m}")
@@ -426,8 +428,8 @@ def test_a_definition_that_cannot_be_read_when_its_run_begins_fails_that_run_alo
     ]
 
 
-def test_jitter_spreads_runs_and_moves_no_due_time(world: Start) -> None:
-    """Each begins up to so much later, not all alike, and the next is due when it would be."""
+def test_jitter_delays_runs_but_not_their_due_times(world: Start) -> None:
+    """Each run begins later by a random time of at most the jitter. The next due time stays the same."""
     here = world(NOON)
     for number in range(20):
         here.define(f"p{number}", "{every: 10m, jitter: 2m}")
@@ -439,8 +441,8 @@ def test_jitter_spreads_runs_and_moves_no_due_time(world: Start) -> None:
     assert {event.due for event in here.said(Began)} == {*at(10, 20)}
 
 
-def test_a_stop_begins_nothing_more_and_waits_for_what_runs(world: Start) -> None:
-    """The runs are asked to stop; the second time they are asked to leave what is in flight."""
+def test_a_stop_begins_no_run_and_waits_for_active_runs(world: Start) -> None:
+    """The runs are asked to stop. A second stop forces them."""
     here = world(NOON)
     here.define("orders", "{every: 1m}")
     here.define("other", '{cron: "3 * * * *"}')
@@ -460,8 +462,8 @@ def test_a_stop_begins_nothing_more_and_waits_for_what_runs(world: Start) -> Non
     assert [event.name for event in here.said(Ended)] == ["orders"]
 
 
-def test_it_ends_when_spark_is_gone(world: Start) -> None:
-    """Whoever started it starts it again; nothing else could be carried here."""
+def test_the_scheduler_ends_when_spark_is_gone(world: Start) -> None:
+    """Nothing else could run in this process. It can be started again."""
     here = world(NOON)
     here.define("orders", "{every: 1m}")
     here.ends["orders"] = lambda name: RunOutcome(name=name, status="failed", message="no answer", spark_is_gone=True)
@@ -472,7 +474,7 @@ def test_it_ends_when_spark_is_gone(world: Start) -> None:
 
 
 def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipeline's own lock is left."""
+    """The pipeline's lock still prevents two runs at once."""
     here = world(NOON)
     here.define("orders", "{every: 5m}")
     scheduler = here.scheduler()
@@ -485,8 +487,8 @@ def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pyt
     assert here.runs("orders") == at(5, 10)
 
 
-def test_the_next_moment_is_told(world: Start) -> None:
-    """In UTC; of one that waits for another nothing is known."""
+def test_the_next_due_time_is_found(world: Start) -> None:
+    """It is in UTC. A pipeline that runs after another has none."""
     here = world(NOON)
     here.define("orders", "{every: 5m}")
     here.define("behind", "{after: orders}")
