@@ -1,5 +1,6 @@
-"""A Spark cluster on this machine: a standalone master, and workers that see neither the driver's folders nor its
-processes, nor each other's disks."""
+"""A Spark cluster on this machine: a standalone master and workers. The workers cannot see the driver's folders and
+processes, or the disks of other workers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.child import LONGEST, Child, clean_environment, list_descendants
 from tests.stores.jars import FOLDER
 
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""Begins a process with mounts and processes of its own. All of them end with it."""
+"""Starts a process with separate mounts and processes. All of them end with it."""
 
 HIDE = """
 set -e
@@ -40,15 +41,15 @@ exec 9<&-
 cd "$work"
 exec "$@"
 """
-"""Puts an empty disk over each of the folders, and the worker's own folder back where it was. Then runs a command."""
+"""Mounts an empty disk over each folder, and then the worker's folder at its place. Then runs a command."""
 
 
 OWN_JARS = "../../jars/*"
-"""The JARs of a worker's own, as `spark.executor.extraClassPath` names them from where an executor works."""
+"""The JARs of a worker, as `spark.executor.extraClassPath` names them relative to an executor's working directory."""
 
 
 class Cluster:
-    """A master and its workers. `settings` is what a driver needs beside `master`."""
+    """A master and its workers. `settings` are the settings for a driver."""
 
     def __init__(self, folder: Path, hidden: Sequence[Path], workers: int = 2) -> None:
         self._folder, self._hidden, self._workers = folder, [each.resolve() for each in hidden], workers
@@ -57,12 +58,12 @@ class Cluster:
         master += ["-h", "127.0.0.1", "-p", "0", "--webui-port", "0"]
         self._master = Child(master, folder / "master.log", _make_environment(folder))
         self.master = self._master.wait_for(r"Starting Spark master at (spark://127\.0\.0\.1:[1-9]\d*)").group(1)
-        """Where it is to be found, as `spark.master` wants it."""
+        """The address of the master, as `spark.master` needs it."""
         self.start_missing_workers()
 
     @property
     def settings(self) -> dict[str, str]:
-        """One executor a worker, small enough for this machine, and a driver on loopback."""
+        """The settings for one small executor on each worker, and a driver on loopback."""
         return {
             "spark.master": self.master,
             "spark.driver.host": "127.0.0.1",
@@ -73,7 +74,7 @@ class Cluster:
         }
 
     def start_missing_workers(self) -> None:
-        """Start a worker for each one that was killed; return once the master knows them."""
+        """Start a worker for each killed one. Return once the master has registered them."""
         self._children += [None] * (self._workers - len(self._children))
         started = {}
         for number, child in enumerate(self._children):
@@ -93,7 +94,7 @@ class Cluster:
         return Child([*APART, *hide, *worker], log, _make_environment(work, host))
 
     def give_jars(self, number: int, jars: Sequence[Path]) -> None:
-        """Put these JARs, and no others, where `OWN_JARS` finds them on a worker."""
+        """Put only these JARs into the folder of `OWN_JARS` on a worker."""
         place = self._folder / f"worker-{number}/jars"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()
@@ -101,7 +102,7 @@ class Cluster:
             shutil.copy(jar, place)
 
     def kill_worker(self, number: int) -> None:
-        """End a worker with all its executors, as when its machine is lost; return once the master has seen it."""
+        """Kill a worker with all its executors, as if its machine failed. Return once the master has noticed."""
         child = self._children[number]
         assert child is not None
         lost = self._master.read_log().count("Removing worker ") + 1
@@ -109,19 +110,19 @@ class Cluster:
         self._master.wait_for(rf"(?:Removing worker [\s\S]*){{{lost}}}")
 
     def count_workers(self) -> int:
-        """How many workers the master knows."""
+        """Return the number of workers that the master knows."""
         log = self._master.read_log()
         return log.count("Registering worker ") - log.count("Removing worker ")
 
     def kill_executors(self, number: int) -> int:
-        """End the executors of a worker, which starts others; the number of those that were killed."""
+        """Kill the executors of a worker, which then starts others. Return the number of killed executors."""
         executors = self.list_executors(number)
         for each in executors:
             os.kill(each, signal.SIGKILL)
         return len(executors)
 
     def list_executors(self, number: int) -> list[int]:
-        """The processes of a worker's executors."""
+        """Return the processes of a worker's executors."""
         child = self._children[number]
         assert child is not None
         return [each for each in list_descendants(child.pid) if _is_executor(each)]
@@ -135,12 +136,12 @@ class Cluster:
             time.sleep(0.05)
 
     def read_logs(self) -> str:
-        """What the master, the workers and the executors have printed."""
+        """Return the output of the master, the workers and the executors."""
         files = [*self._folder.glob("*.log"), *self._folder.glob("worker-*/app-*/*/std*")]
         return "\n".join(f"== {file.relative_to(self._folder)}\n{file.read_text(errors='replace')}" for file in files)
 
     def stop(self) -> None:
-        """End all of it. The logs stay; what executors kept goes."""
+        """Stop all processes. The logs are kept, and the executors' files deleted."""
         for child in [*self._children, self._master]:
             if child is not None:
                 child.end()
@@ -150,7 +151,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def start_cluster(folder: Path, hidden: Sequence[Path], workers: int = 2) -> Iterator[Cluster]:
-    """A cluster that keeps its logs in this folder. Its workers find each of the hidden folders empty."""
+    """Start a cluster with its logs in this folder. Its workers see the hidden folders as empty."""
     cluster = Cluster(folder, hidden, workers)
     try:
         yield cluster
@@ -159,7 +160,7 @@ def start_cluster(folder: Path, hidden: Sequence[Path], workers: int = 2) -> Ite
 
 
 def say_why_not() -> str | None:
-    """Why there can be no cluster here; None where it can."""
+    """Return why a cluster cannot run here, or None if it can."""
     if sys.platform != "linux":
         return "a worker that cannot see the driver's folders needs Linux"
     missing = [each for each in ("unshare", "setpriv", "bash") if shutil.which(each) is None]
@@ -173,8 +174,9 @@ def say_why_not() -> str | None:
 
 @pytest.fixture(scope="session")
 def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for all tests; its workers see neither the tests' folders, nor Wherry, nor the JARs that Spark
-    fetched for the driver."""
+    """One cluster for all tests. Its workers cannot see the tests' folders, Wherry, or the JARs that Spark fetched for
+    the driver.
+    """
     why = say_why_not()
     if why:
         pytest.skip(why)
@@ -185,13 +187,15 @@ def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Cluster:
-    """The cluster with all its workers, whichever one a test before has killed."""
+    """The cluster with all its workers. Workers that an earlier test killed are started again."""
     shared_cluster.start_missing_workers()
     return shared_cluster
 
 
 def list_hidden_folders(places: pytest.TempPathFactory) -> list[Path]:
-    """What other machines do not have: the tests' folders, the JARs that Spark fetched for the driver, and Wherry."""
+    """Return the folders that other machines lack: the tests' folders, the JARs that Spark fetched for the driver, and
+    Wherry.
+    """
     packages = [Path(each.__path__[0]) for each in (origins, stages, destinations, runners)]
     return [places.getbasetemp().resolve(), FOLDER.resolve(), *packages]
 

@@ -1,6 +1,7 @@
-"""A driver of plain Spark: `python -m tests.cluster.plain_driver SETTINGS TABLE FOLDER`, the settings as JSON.
+"""A driver of plain Spark: `python -m tests.cluster.plain_driver SETTINGS TABLE FOLDER`, with the settings as JSON.
 
-Writes a Delta table and reads it. Asks the executors whether they see the folder. Prints what it found as JSON.
+It writes a Delta table and reads it, and asks the executors whether they see the folder. It prints the result as
+JSON.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from typing import Any
 
 
 def list_folder(folder: str) -> str:
-    """The names in a folder, or that there is none."""
+    """Return the names in a folder, or `missing` if it does not exist."""
     import os
 
     return " ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "missing"
 
 
 def main(settings: str, table: str, folder: str) -> None:
-    """Do all of it."""
+    """Write, read, and print the result."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("plain")

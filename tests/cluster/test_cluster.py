@@ -1,4 +1,4 @@
-"""A cluster whose workers are as far from the driver as those on other machines."""
+"""Plain Spark on a cluster whose workers are isolated like other machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
 def drive(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) -> dict[str, Any]:
-    """What `plain_driver` finds on the cluster."""
+    """Return what `plain_driver` prints on the cluster."""
     settings = {**make_spark_settings(), **cluster.settings, **settings}
     command = [sys.executable, "-m", "tests.cluster.plain_driver", json.dumps(settings), table, str(folder)]
     done = run(command, clean_environment(PYSPARK_PYTHON=sys.executable))
@@ -30,10 +30,10 @@ def drive(cluster: Cluster, settings: dict[str, str], table: str, folder: Path) 
 
 
 @pytest.mark.long
-def test_plain_spark_writes_to_s3_from_workers_that_see_no_folder_of_the_driver(
+def test_plain_spark_writes_to_s3_from_workers_without_the_folders_of_the_driver(
     cluster: Cluster, s3: S3, tmp_path: Path
 ) -> None:
-    """The table is whole, and each executor finds the test's folder missing, which the driver finds full."""
+    """The table is complete. The driver sees the test's folder, and the executors do not."""
     (tmp_path / "mine").touch()
     found = drive(cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
     assert found == {
@@ -49,8 +49,8 @@ def test_plain_spark_writes_to_s3_from_workers_that_see_no_folder_of_the_driver(
 
 
 @pytest.mark.long
-def test_a_lost_executor_costs_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
-    """Its worker starts another one, and Spark does again what it had."""
+def test_a_lost_executor_loses_no_row(cluster: Cluster, s3: S3, tmp_path: Path) -> None:
+    """Its worker starts another executor, and Spark repeats the lost tasks."""
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(drive, cluster, s3.spark_settings, s3.make_url("table"), tmp_path)
         cluster.wait_for_executor(0)
@@ -59,7 +59,7 @@ def test_a_lost_executor_costs_no_row(cluster: Cluster, s3: S3, tmp_path: Path) 
 
 
 def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:
-    """The master knows another one in its place."""
+    """The master registers another worker."""
     cluster.kill_worker(0)
     assert cluster.count_workers() == 1
     cluster.start_missing_workers()
@@ -68,7 +68,7 @@ def test_a_lost_worker_is_replaced(cluster: Cluster) -> None:
 
 @pytest.mark.long
 def test_plain_spark_writes_to_azure_from_workers(cluster: Cluster, azure: Azure, tmp_path: Path) -> None:
-    """Through the Blob endpoint."""
+    """It writes through the Blob endpoint."""
     found = drive(cluster, azure.spark_settings, azure.make_url("table"), tmp_path)
     assert (found["rows"], found["sum"]) == (1_500, 1_500 * 1_499 // 2)
     assert azure.proxy.count()["PUT"] >= 8

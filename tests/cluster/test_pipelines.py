@@ -1,4 +1,4 @@
-"""A pipeline on a cluster whose executors see neither the project, nor Wherry, nor the driver's other folders."""
+"""A pipeline on a cluster whose executors cannot see the project, Wherry, or the driver's other folders."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ if os.environ.get("SPARK_LOCAL_IP", "") in "{addresses}".split():
     Version = collections.namedtuple("Version", "major minor micro releaselevel serial")
     sys.version_info = Version(3, sys.version_info.minor - 1, 0, "final", 0)
 """
-"""Makes the Python of workers with these addresses say that it is an older one."""
+"""Makes the Python of workers with these addresses report an older version."""
 
 
 @pytest.fixture
 def shared_disk() -> Iterator[Path]:
-    """A folder that the executors see too."""
+    """A folder that the executors can see."""
     with tempfile.TemporaryDirectory(prefix="wherry-shared-", dir="/var/tmp") as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def project(tmp_path: Path, cluster: Cluster, s3: S3) -> Path:
-    """A folder with a definition for this cluster; without a state it is beside the definition."""
+    """A folder with a definition for this cluster. By default, the state is beside the definition."""
     (tmp_path / "enrich.py").write_text(MODULE)
     (tmp_path / "beside.py").write_text("SHARE = 0.5\n")
     conf = {key: value for key, value in cluster.settings.items() if key != "spark.master"}
@@ -81,7 +81,7 @@ def project(tmp_path: Path, cluster: Cluster, s3: S3) -> Path:
 
 
 def wherry(project: Path, *words: str) -> Any:
-    """A command on the definition of the project."""
+    """Run a command with the definition of the project."""
     words = tuple(str(project / word) if word == "orders.yaml" else word for word in words)
     return run([*WHERRY, *words], _make_environment())
 
@@ -91,7 +91,7 @@ def _make_environment() -> dict[str, str]:
 
 
 def read(s3: S3, table: str) -> list[dict[str, Any]]:
-    """The rows of a table in the bucket."""
+    """Return the rows of a table in the bucket."""
     found = deltalake.DeltaTable(s3.make_url(table, "s3"), storage_options=s3.storage_options)
     rows: list[dict[str, Any]] = found.to_pyarrow_table().to_pylist()
     return rows
@@ -101,13 +101,13 @@ FILES = r"tables/orders/.*\.parquet"
 
 
 def list_writers(s3: S3) -> list[str]:
-    """What wrote each file of rows in the table: Hadoop in an executor, or a library of this process."""
+    """Return the client that wrote each file of rows: Hadoop in an executor, or a library of this process."""
     asked = [each for each in s3.proxy.list_requests() if each.kind == "PUT" and re.search(FILES, each.key)]
     return [re.split(r"[ /,]", each.headers["user-agent"])[0] for each in asked]
 
 
-def test_a_state_that_only_the_driver_sees_is_refused(project: Path, s3: S3) -> None:
-    """Before a row is read, with the line to write."""
+def test_a_state_that_only_the_driver_can_see_is_refused(project: Path, s3: S3) -> None:
+    """No row is read. The error has the line to write."""
     done = wherry(project, "run", "orders.yaml")
     assert done.returncode == 2
     assert f"do not see folders of this machine: the state is {project}/.wherry/orders" in done.stderr
@@ -116,9 +116,10 @@ def test_a_state_that_only_the_driver_sees_is_refused(project: Path, s3: S3) -> 
 
 
 @pytest.mark.parametrize("place", ["store", pytest.param("shared", marks=pytest.mark.long)])
-def test_rows_and_refused_rows_arrive_through_executors(project: Path, shared_disk: Path, s3: S3, place: str) -> None:
+def test_executors_deliver_rows_and_refused_rows(project: Path, shared_disk: Path, s3: S3, place: str) -> None:
     """Each order is in the table with its score, or in the DLQ, and the audit balances. The state is in a store, or on
-    a disk that all machines share."""
+    a shared disk.
+    """
     places = {"shared": f"{shared_disk}/state", "store": s3.make_url("wherry/orders", "s3")}
     state = f"state={places[place]}"
     done = wherry(project, "run", "orders.yaml", "--set", state)
@@ -135,11 +136,12 @@ def test_rows_and_refused_rows_arrive_through_executors(project: Path, shared_di
 
 @pytest.mark.long
 @pytest.mark.parametrize("lost", ["worker", "executor"])
-def test_a_batch_whose_worker_or_executor_is_lost_lands_once(
+def test_a_batch_with_a_lost_worker_or_executor_is_delivered_once(
     project: Path, cluster: Cluster, s3: S3, tmp_path: Path, lost: str
 ) -> None:
-    """The only executor is gone while it writes, with its worker or without, and another one takes its task. State and
-    tables are in the store, where the audit finds nothing wrong and `repair` has nothing to do."""
+    """The only executor is killed while it writes, with or without its worker, and another executor repeats the task.
+    State and tables are in the store. The audit balances, and `repair` has nothing to do.
+    """
     file = project / "orders.yaml"
     text = file.read_text().replace("bad: 0.2", "bad: 0")
     by_spark = '"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"'  # the driver writes no rows
@@ -164,8 +166,8 @@ def test_a_batch_whose_worker_or_executor_is_lost_lands_once(
 
 
 @pytest.mark.long
-def test_the_doctor_names_what_executors_lack(project: Path) -> None:
-    """A folder that they do not see, and a package that a Python stage imports."""
+def test_doctor_names_what_executors_lack(project: Path) -> None:
+    """They lack a folder and a package that a Python stage imports."""
     (project / "beside.py").write_text("import not_there\nSHARE = 1\n")
     (project / "not_there.py").write_text("")
     done = wherry(project, "doctor", "--cluster", "orders.yaml", "--json")
@@ -180,7 +182,7 @@ def test_the_doctor_names_what_executors_lack(project: Path) -> None:
 
 
 def wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str, *command: str) -> Any:
-    """The same, where the workers with these addresses have another Python."""
+    """Run a command with the definition, while the workers with these addresses have another Python."""
     (folder / "sitecustomize.py").write_text(OTHER.replace("{addresses}", addresses))
     program = folder / "python"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n')
@@ -192,16 +194,16 @@ def wherry_with_other_python(project: Path, folder: Path, s3: S3, addresses: str
 
 
 @pytest.mark.long
-def test_the_doctor_names_the_other_python_of_one_worker(project: Path, shared_disk: Path, s3: S3) -> None:
-    """It asks every executor."""
+def test_doctor_names_the_different_python_of_one_worker(project: Path, shared_disk: Path, s3: S3) -> None:
+    """It checks every executor."""
     done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.3", "doctor", "--cluster")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "is not Python" in done.stdout
 
 
 @pytest.mark.long
-def test_a_run_with_another_python_delivers_nothing_and_says_why(project: Path, shared_disk: Path, s3: S3) -> None:
-    """A run with the right Python then delivers every row."""
+def test_a_run_with_another_python_delivers_nothing_and_reports_why(project: Path, shared_disk: Path, s3: S3) -> None:
+    """A later run with the right Python delivers every row."""
     done = wherry_with_other_python(project, shared_disk, s3, "127.0.0.2 127.0.0.3", "run")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "Python in worker has different version" in done.stderr
@@ -215,7 +217,7 @@ def test_a_run_with_another_python_delivers_nothing_and_says_why(project: Path, 
 
 
 def use_jars_of_machines(project: Path) -> None:
-    """Let each machine have its JARs of Delta, as if its image had them. Executors commit what they write."""
+    """Let each machine use local JARs of Delta, as if its image had them. Let executors commit what they write."""
     conf = {
         "spark.jars.packages": "",
         "spark.driver.extraClassPath": ":".join(map(str, list_delta_jars())),
@@ -231,7 +233,7 @@ def make_no_delta(_: Path) -> Sequence[Path]:
 
 
 def make_other_delta(folder: Path) -> Sequence[Path]:
-    """A Delta that calls itself 4.3.0, and whose class for files in a table is another one than the driver's."""
+    """Return a Delta with the version 4.3.0. Its class for files in a table is not compatible with the driver's."""
     main, *others = sorted(list_delta_jars(), key=lambda jar: "delta-spark" not in jar.name)
     changes = {
         "io/delta/package$.class": lambda content: content.replace(b"4.4.0", b"4.3.0"),
@@ -245,7 +247,7 @@ def make_other_delta(folder: Path) -> Sequence[Path]:
 
 
 def make_final(content: bytes) -> bytes:
-    """A class file whose class is final now, which makes it another version for Java's serialization."""
+    """Return a class file whose class is final. For Java's serialization, that is another version of the class."""
     sizes = {3: 5, 4: 5, 5: 9, 6: 9, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3}
     left, at = int.from_bytes(content[8:10], "big") - 1, 10
     while left > 0:
@@ -259,10 +261,10 @@ def make_final(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("make", "words"), [(make_no_delta, "127.0.0.3 has no Delta"), (make_other_delta, "127.0.0.3 has Delta 4.3.0")]
 )
-def test_the_doctor_names_the_worker_with_other_jars(
+def test_doctor_names_the_worker_with_other_jars(
     project: Path, cluster: Cluster, tmp_path: Path, make: Callable[[Path], Sequence[Path]], words: str
 ) -> None:
-    """Of the two workers only that one, with what the driver has."""
+    """It names only this worker, and the version of the driver."""
     use_jars_of_machines(project)
     cluster.give_jars(0, list_delta_jars())
     cluster.give_jars(1, make(tmp_path))
@@ -276,10 +278,12 @@ def test_the_doctor_names_the_worker_with_other_jars(
 @pytest.mark.parametrize(
     ("make", "words"), [(make_no_delta, "cannot assign instance of"), (make_other_delta, "InvalidClassException")]
 )
-def test_a_run_on_a_worker_with_other_jars_loses_nothing_and_names_the_doctor(
+def test_a_run_on_a_worker_with_other_jars_fails_and_loses_nothing(
     project: Path, cluster: Cluster, s3: S3, tmp_path: Path, make: Callable[[Path], Sequence[Path]], words: str
 ) -> None:
-    """It is the only worker that is left. A run after that, on workers with the driver's JARs, delivers every row."""
+    """It is the only worker. The error names `doctor`. A later run, with the driver's JARs on the worker, delivers
+    every row.
+    """
     use_jars_of_machines(project)
     state = f"state={s3.make_url('wherry/orders', 's3')}"
     cluster.kill_worker(0)
@@ -298,8 +302,8 @@ def test_a_run_on_a_worker_with_other_jars_loses_nothing_and_names_the_doctor(
 
 
 @pytest.mark.long
-def test_spark_submit_carries_a_pipeline_by_a_script_of_two_lines(project: Path, cluster: Cluster, s3: S3) -> None:
-    """In client mode; the Spark of the definition is not started."""
+def test_spark_submit_runs_a_pipeline_with_a_short_script(project: Path, cluster: Cluster, s3: S3) -> None:
+    """It runs in client mode. The master of the definition is not used."""
     script = project / "wherry_main.py"
     script.write_text("from runners.command_line.cli import main\n\nmain()\n")
     file = project / "orders.yaml"
@@ -317,10 +321,10 @@ def test_spark_submit_carries_a_pipeline_by_a_script_of_two_lines(project: Path,
 
 
 @pytest.mark.long
-def test_a_client_of_spark_connect_carries_a_pipeline_through_the_servers_cluster(
+def test_a_client_of_spark_connect_runs_a_pipeline_on_the_servers_cluster(
     project: Path, cluster: Cluster, s3: S3, tmp_path: Path
 ) -> None:
-    """The client has no Spark of its own, and its access to the store is in the environment."""
+    """The client has no Spark, and its credentials for the store are in the environment."""
     file = project / "orders.yaml"
     file.write_text(re.sub(r"(?m)^spark: .*\n", "", file.read_text()))
     settings = {**cluster.settings, **s3.spark_settings, "spark.jars": join_store_jars()}

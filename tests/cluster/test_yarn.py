@@ -1,4 +1,4 @@
-"""A pipeline on YARN, whose state, files and tables are in HDFS. The containers do not see Wherry."""
+"""A pipeline on YARN, with its state, files and tables in HDFS. The containers cannot see Wherry."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 
 @pytest.fixture
 def file(hdfs: Hdfs, tmp_path: Path) -> Path:
-    """A definition, for which rows wait."""
+    """A definition with waiting rows."""
     landing = open_store(hdfs.make_url("landing"))
     for number in range(4):
         lines = [json.dumps(row) for row in ROWS[number * 10 : number * 10 + 10]]
@@ -52,7 +52,7 @@ def file(hdfs: Hdfs, tmp_path: Path) -> Path:
 
 
 def make_settings() -> dict[str, str]:
-    """What the containers need: they are small, find Spark where this machine has it, and run the same Python."""
+    """Return the settings for small containers with the Spark and the Python of this machine."""
     return {
         "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
         "spark.jars": ",".join(map(str, list_delta_jars())),
@@ -68,13 +68,13 @@ def make_settings() -> dict[str, str]:
 
 
 def make_environment(yarn: Yarn) -> dict[str, str]:
-    """That of a user who has YARN's settings."""
+    """Return the environment of a user with YARN's settings."""
     here = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "HADOOP_CONF_DIR": str(yarn.conf)}
     return clean_environment(**here, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
 
 
 def check_rows(hdfs: Hdfs, file: Path, environment: dict[str, str]) -> None:
-    """Every row is in the table or in the DLQ, and the audit agrees."""
+    """Check that every row is in the table or in the DLQ, and that the audit balances."""
     rows = deltalake.DeltaTable(hdfs.make_url("tables/orders")).to_pyarrow_table().to_pylist()
     refused = deltalake.DeltaTable(hdfs.make_url("wherry/orders/dlq")).to_pyarrow_table().to_pylist()
     assert sorted(row["id"] for row in rows) == [row["id"] for row in ROWS if row["amount"] != "n/a"]
@@ -83,8 +83,8 @@ def check_rows(hdfs: Hdfs, file: Path, environment: dict[str, str]) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
-def test_a_driver_in_a_container_of_yarn_carries_a_pipeline(file: Path, hdfs: Hdfs, yarn: Yarn, tmp_path: Path) -> None:
-    """`spark-submit --deploy-mode cluster` brings the script, the definition and an archive with Wherry."""
+def test_a_driver_in_a_yarn_container_runs_a_pipeline(file: Path, hdfs: Hdfs, yarn: Yarn, tmp_path: Path) -> None:
+    """`spark-submit --deploy-mode cluster` sends the script, the definition and an archive with Wherry."""
     script, archive = tmp_path / "wherry_main.py", tmp_path / "wherry.tar.gz"
     script.write_text("from runners.command_line.cli import main\n\nmain()\n")
     with tarfile.open(archive, "w:gz") as packed:
@@ -105,8 +105,8 @@ def test_a_driver_in_a_container_of_yarn_carries_a_pipeline(file: Path, hdfs: Hd
     check_rows(hdfs, file, environment)
 
 
-def test_a_definition_names_yarn_as_its_master(file: Path, hdfs: Hdfs, yarn: Yarn) -> None:
-    """The driver is the command itself, and executors are containers."""
+def test_a_definition_may_have_yarn_as_its_master(file: Path, hdfs: Hdfs, yarn: Yarn) -> None:
+    """The command is the driver, and executors are containers."""
     settings = {name: text for name, text in make_settings().items() if not name.startswith("spark.sql.")}
     spark = {"master": "yarn", "conf": settings}
     file.write_text(f"{file.read_text()}spark: {json.dumps(spark)}\n")

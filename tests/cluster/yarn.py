@@ -1,5 +1,6 @@
-"""YARN on this machine: a resource manager and a node manager whose containers see neither the tests' folders nor
-Wherry."""
+"""YARN on this machine: a resource manager and a node manager. Its containers cannot see the tests' folders and
+Wherry.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.cluster.cluster import APART, HIDE, list_hidden_folders, say_why_not
 from tests.stores.hdfs import make_command
 
 _RESOURCES = ("", ".scheduler", ".resource-tracker", ".admin", ".webapp")
-"""The doors of the resource manager, by what their settings are called."""
+"""The parts of the setting names for the resource manager's addresses."""
 _NODE = ("", ".localizer", ".webapp")
 _SCHEDULER = {
     "yarn.scheduler.capacity.root.queues": "default",
@@ -34,19 +35,19 @@ class Yarn:
     """A cluster of one node."""
 
     conf: Path
-    """The folder of its settings, as `HADOOP_CONF_DIR` names it."""
+    """The folder of its settings, for `HADOOP_CONF_DIR`."""
     logs: Path
-    """Where its containers print."""
+    """The folder with the output of its containers."""
 
     def read_logs(self) -> str:
-        """What all containers have printed."""
+        """Return the output of all containers."""
         files = sorted(self.logs.glob("application_*/container_*/std*"))
         return "\n".join(f"== {file.relative_to(self.logs)}\n{file.read_text(errors='replace')}" for file in files)
 
 
 @pytest.fixture(scope="session")
 def yarn(hdfs_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
-    """One YARN for all tests, whose file system is the HDFS of the tests."""
+    """One YARN for all tests, with the HDFS of the tests as file system."""
     why = say_why_not()
     if why:
         pytest.skip(why)
@@ -67,7 +68,7 @@ def yarn(hdfs_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "yarn.nodemanager.env-whitelist": "JAVA_HOME,PATH,SPARK_LOCAL_IP",
         "yarn.nodemanager.local-dirs": str(work / "local"),
         "yarn.nodemanager.log-dirs": str(work / "logs"),
-        "yarn.nodemanager.delete.debug-delay-sec": "3600",  # so that logs stay
+        "yarn.nodemanager.delete.debug-delay-sec": "3600",  # keeps the logs
         "yarn.scheduler.minimum-allocation-mb": "128",
         **{f"yarn.nodemanager{name}.address": "127.0.0.1:0" for name in _NODE},
     }
@@ -106,7 +107,7 @@ def _wait_for_node(port: int, *servers: Child) -> None:
 
 
 def _find_ports(count: int) -> list[int]:
-    """Ports of this machine that nothing listens at."""
+    """Return free ports of this machine."""
     with contextlib.ExitStack() as ending:
         found = [ending.enter_context(socket.socket()) for _ in range(count)]
         for each in found:

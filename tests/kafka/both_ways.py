@@ -1,7 +1,7 @@
-"""Reads topics by Spark's source and by the client: `python -m tests.kafka.both_ways OPTIONS`.
+"""Read topics with Spark's source and with the client: `python -m tests.kafka.both_ways OPTIONS`.
 
-`OPTIONS` is a list of options of origins, in JSON. For each it prints a line of JSON with the rows of each way. It is a
-process of its own, since its Spark has JARs that other tests lack.
+`OPTIONS` is a JSON list of options of origins. For each it prints a line of JSON with the rows of each way. It is a
+separate process, since its Spark has JARs that other tests lack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.kafka.jars import list_spark_jars
 
 
 def main(asked: str) -> None:
-    """Print the rows of both, a line for each of these options."""
+    """Print a line with the rows of both ways for each of these options."""
     spark = start({"spark.jars": ",".join(list_spark_jars())})
     for given in json.loads(asked):
         origin = Kafka(metadata=tuple(METADATA), **given)
@@ -47,7 +47,7 @@ def main(asked: str) -> None:
 
 
 def show(row: object) -> str:
-    """The row; of a large one what tells it from others."""
+    """Return the text of a row, or a digest of the text if it is long."""
     text = repr(row)
     return text if len(text) < 100_000 else hashlib.sha256(text.encode()).hexdigest()
 

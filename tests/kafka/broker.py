@@ -1,4 +1,4 @@
-"""A Kafka broker on this machine: one node that is its own controller (KRaft)."""
+"""Kafka brokers on this machine. Each node is its own controller (KRaft)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 PASSWORD = "correct-horse"  # noqa: S105 -- of a broker that lives for a test
-"""That of the user `ada`, at the address that asks for one."""
+"""The password of the user `ada`, at the address that needs one."""
 _SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -62,7 +62,7 @@ _STARTED = "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info"
 
 
 class KafkaAddress:
-    """Brokers at an address, as a test sends messages to them."""
+    """The address of brokers, to which a test sends messages."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
@@ -76,7 +76,7 @@ class KafkaAddress:
         settings: Mapping[str, str] | None = None,
         **more: str,
     ) -> str:
-        """A topic of a test's own; `_` in the name of a setting stands for a dot."""
+        """Make a topic for one test. `_` in the name of a setting replaces a dot."""
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.cimpl import NewTopic
 
@@ -84,7 +84,7 @@ class KafkaAddress:
         config = {key.replace("_", "."): value for key, value in {**(settings or {}), **more}.items()}
         wanted = NewTopic(topic, num_partitions=partitions, replication_factor=replicas, config=config)
         passing = getattr(KafkaError, "_DESTROY_BROKER", None)
-        """What a new client may say while it learns who the brokers are. They may have made the topic by then."""
+        """The error of a new client while it learns the brokers' addresses. The topic may exist then."""
         while True:
             admin = self.make_admin()
             try:
@@ -97,7 +97,7 @@ class KafkaAddress:
             return topic
 
     def send(self, topic: str, values: Iterable[str | bytes | None], **given: Any) -> None:
-        """Send these values one after the other, with what `Producer.produce` takes beside them."""
+        """Send these values in order, with the given arguments of `Producer.produce`."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "message.max.bytes": 8 << 20})
@@ -111,7 +111,9 @@ class KafkaAddress:
         assert producer.flush(30) == 0
 
     def allow(self, user: str, *, topic: str = "", group: str = "", operations: Sequence[str]) -> None:
-        """Allow a user to do only this with a topic or a group, and others nothing. The brokers know it then."""
+        """Allow a user only these operations on a topic or a group, and forbid other users all. Return once the brokers
+        apply it.
+        """
         of: dict[str, Any] = vars(importlib.import_module("confluent_kafka.admin"))
         kind, allow = of["ResourceType"], of["AclPermissionType"].ALLOW
         where = (kind.TOPIC if topic else kind.GROUP, topic or group, of["ResourcePatternType"].LITERAL)
@@ -126,7 +128,7 @@ class KafkaAddress:
             pass
 
     def compact(self, topic: str) -> None:
-        """Let the brokers compact a topic from now on, as soon as there is another message."""
+        """Let the brokers compact a topic from now on. A compaction begins after the next message."""
         of: dict[str, Any] = vars(importlib.import_module("confluent_kafka.admin"))
         settings = {"segment.ms": "50", "min.cleanable.dirty.ratio": "0.01", "max.compaction.lag.ms": "50"}
         changes = [
@@ -139,17 +141,17 @@ class KafkaAddress:
             answer.result(30)
 
     def make_admin(self) -> AdminClient:
-        """A client that makes and removes topics. Hold it until its answers are there."""
+        """Return a client that makes and removes topics. Keep it until its answers have arrived."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.servers})
 
 
 class Broker(KafkaAddress):
-    """A broker with its data below a folder. It can be killed, and started again on the same ports, also by another
+    """A broker with its data below a folder. It can be killed and started again on the same ports, also by another
     process.
 
-    `voters` are the ports of the controllers of all brokers that belong together, of which this one has a `number`.
+    `voters` are the controllers' ports of all brokers of the cluster. This broker has a `number` in it.
     """
 
     def __init__(self, folder: Path, *, number: int = 1, voters: Sequence[int] = ()) -> None:
@@ -169,7 +171,7 @@ class Broker(KafkaAddress):
         self.begin()
 
     def _set_up(self, number: int, ports: Sequence[int]) -> None:
-        """Write its settings, and make its data."""
+        """Write the settings and format the storage."""
         addresses = f"PLAINTEXT://{self.servers},SECURE://{self.secure_servers},TLS://{self.tls_servers}"
         copies = dict.fromkeys(
             (
@@ -195,21 +197,21 @@ class Broker(KafkaAddress):
         _format_storage(self._folder)
 
     def kill(self) -> None:
-        """End it at once, as a machine that fails."""
+        """Kill the process, as if the machine failed."""
         self._child.end()
 
     def start_again(self) -> None:
-        """Start it with the data that it has."""
+        """Start the broker with its existing data, and wait for it."""
         self.begin()
         self.wait()
 
     def begin(self) -> None:
-        """Start it, and do not wait for it."""
+        """Start the broker without waiting for it."""
         command = [*_list_java(), _STARTED, "kafka.Kafka", str(self._file)]
         self._child = Child(command, self._folder / "broker.log", _environment())
 
     def wait(self) -> Broker:
-        """Return once it is there."""
+        """Return once the broker has started."""
         self._child.wait_for(r"Kafka Server started")
         return self
 
@@ -225,7 +227,7 @@ class Brokers(KafkaAddress):
         super().__init__(",".join(broker.servers for broker in self.each))
 
     def make_topic(self, *given: Any, **more: Any) -> str:
-        """A topic of a test's own, which each of the brokers knows."""
+        """Make a topic for one test, and wait until each broker knows it."""
         topic = super().make_topic(*given, **more)
         until = time.monotonic() + 30
         for broker in self.each:
@@ -235,13 +237,13 @@ class Brokers(KafkaAddress):
         return topic
 
     def find_leader(self, topic: str, partition: int = 0) -> Broker:
-        """The broker that a partition is read from now."""
+        """Return the current leader of a partition."""
         found = self.make_admin().list_topics(topic, timeout=30).topics[topic].partitions[partition]
         return self.each[found.leader - 1]
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Ports of the loopback that are free now."""
+    """Return free ports of the loopback address."""
     with contextlib.ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -266,7 +268,7 @@ def _environment() -> Mapping[str, str]:
 
 
 def make_certificates(folder: Path) -> Path:
-    """A folder with an authority (`ca.pem`), and the certificates and keys of a broker and a client in PEM."""
+    """Make a folder with an authority (`ca.pem`), and the certificates and keys of a broker and a client in PEM."""
     folder.mkdir()
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "9"]
     authority = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
@@ -278,13 +280,13 @@ def make_certificates(folder: Path) -> Path:
 
 
 def make_options(password: str, mechanism: str = "PLAIN") -> dict[str, str]:
-    """Settings of the client for the address that asks for a password."""
+    """Return the client's settings for the address that needs a password."""
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism, "sasl.username": "ada"}
     return {**given, "sasl.password": password}
 
 
 def make_tls_options(certificates: Path) -> dict[str, str]:
-    """Settings of the client for the address that asks for a certificate."""
+    """Return the client's settings for the address that needs a certificate."""
     files = {"ssl.ca.location": "ca.pem", "ssl.certificate.location": "client.pem", "ssl.key.location": "client.key"}
     return {"security.protocol": "SSL", **{name: str(certificates / file) for name, file in files.items()}}
 
@@ -304,13 +306,13 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def kafka(_broker: Broker) -> Broker:
-    """The broker of all tests. Each test makes topics of its own."""
+    """The broker of all tests. Each test makes other topics."""
     return _broker
 
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    """Three brokers of a module's own."""
+    """Three brokers for the module."""
     _require_jars()
     brokers = Brokers(tmp_path_factory.mktemp("brokers"))
     yield brokers

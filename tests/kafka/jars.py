@@ -1,6 +1,6 @@
-"""The JARs of the broker and of Spark's Kafka source, fetched once from Maven into the cache of the tests.
+"""The JARs of the broker and of Spark's Kafka source. Maven fetches them once into the cache of the tests.
 
-`python -m tests.kafka.jars` fetches them beforehand.
+`python -m tests.kafka.jars` fetches them before the tests.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _SPARK = (
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.commons:commons-pool2:2.12.1",
 )
-"""What Spark does not bring itself."""
+"""The JARs that Spark does not include."""
 
 
 def fetch() -> None:
-    """Fetch what is missing. Raises `RuntimeError` where that cannot be."""
+    """Fetch missing JARs. Raises `RuntimeError` if that fails."""
     with fetch_once(FOLDER) as missing:
         if missing:
             copy_jars(FOLDER, "broker", _BROKER, alone=False)
@@ -30,7 +30,7 @@ def fetch() -> None:
 
 
 def list_spark_jars() -> list[str]:
-    """The files that `spark.jars` takes."""
+    """Return the files for `spark.jars`."""
     fetch()
     return sorted(map(str, (FOLDER / "spark").glob("*.jar")))
 

@@ -1,4 +1,4 @@
-"""Runs a definition and dies where a point is reached: `python -m tests.kafka.killed FILE POINT DESTINATION`."""
+"""Run a definition and kill the process at a point: `python -m tests.kafka.killed FILE POINT DESTINATION`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runners.pipeline import Pipeline
 
 
 def main(file: str, point: str, destination: str) -> None:
-    """Carry the first batch up to the point."""
+    """Run the definition, and kill the process at the point."""
 
     def watch(reached: str, of: str, rows: Any) -> Any:
         if (reached, of) == (point, destination):

@@ -1,11 +1,11 @@
-"""Messages of a topic are carried by processes that are killed at random: nothing is lost, and nothing is twice.
+"""Kill processes at random while they process a topic's messages: none is lost, and none is delivered twice.
 
     python -m tests.kafka.kills --into FOLDER --to delta           40,000 messages in 400 batches, 50 kills
     python -m tests.kafka.kills --into FOLDER --to kafka           the same into another topic, exactly once
-    python -m tests.kafka.kills --into FOLDER --to kafka --most 5  five more of these kills, no more
+    python -m tests.kafka.kills --into FOLDER --to kafka --most 5  only five more of these kills
 
-It goes on where an earlier call ended, and writes `delta.md` or `kafka.md`. In the end it counts what is there by key,
-and looks whether each key is in its order.
+It continues after an earlier call, and writes `delta.md` or `kafka.md`. In the end it counts the delivered rows by key,
+and checks the order of each key.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class MessageLoad(Load):
     to: str
 
     def prepare(self) -> None:
-        """The topics and the messages. Twice is once."""
+        """Make the topics and send the messages, unless that is done already."""
         if (self.folder / "ready").exists():
             return
         brokers = KafkaAddress(self.servers)
@@ -76,7 +76,7 @@ class MessageLoad(Load):
         (self.folder / "ready").touch()
 
     def count_delivered(self) -> Mapping[str, Any]:
-        """How many rows there are, how many are twice, and which keys are not in order."""
+        """Count the rows and the distinct ids, and list the keys that are out of order."""
         ids: Counter[int] = Counter()
         last: dict[str, int] = {}
         disordered = set()
@@ -89,16 +89,16 @@ class MessageLoad(Load):
 
     @property
     def expected(self) -> Mapping[str, Any]:
-        """What must be there in the end."""
+        """The counts that are expected in the end."""
         return {**super().expected, "keys": KEYS, "out of order": []}
 
     def _read_topic(self) -> Iterable[Mapping[str, Any]]:
-        """The committed messages, each partition in its order."""
+        """Return the committed messages, each partition in order."""
         messages = read_messages(KafkaAddress(self.servers), "carried")
         return [json.loads(message.value() or b"") for message in messages]
 
     def _read_table(self) -> Iterable[Mapping[str, Any]]:
-        """The rows in the order of the table's versions, and inside one in that of its rows."""
+        """Yield the rows in the order of the table's versions, and of the rows in each version."""
         import pyarrow.parquet as pq
         from deltalake import DeltaTable
 
@@ -110,7 +110,7 @@ class MessageLoad(Load):
 
 
 def main() -> int:
-    """Kill as often as was asked for, then look."""
+    """Kill as often as requested, and then check the result."""
     parser = make_parser(__doc__, kills=50)
     parser.add_argument("--to", choices=[*DESTINATIONS], required=True)
     parser.add_argument("--rows", type=int, default=40_000)

@@ -1,4 +1,4 @@
-"""A schema registry on this machine, with the part of Confluent's API that is about subjects and ids."""
+"""A schema registry on this machine, with the part of Confluent's API for subjects and ids."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ USER, PASSWORD = "ada", "registry-horse"
 
 
 class Registry:
-    """Schemas by subject and version. Equal schemas have one id, as with Confluent's."""
+    """Schemas by subject and version. As with Confluent's registry, equal schemas have one id."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, dict[str, Any]] = {}
-        """What is known under each id."""
+        """The schemas by id."""
         self.versions: dict[str, list[int]] = {}
-        """The id of each version of a subject, from 1."""
+        """The ids of a subject's versions, starting with version 1."""
         self.secure = False
-        """Whether it asks for `USER` and `PASSWORD`."""
+        """Whether the registry requires `USER` and `PASSWORD`."""
         self.deleted: set[tuple[str, int]] = set()
-        """Subjects and versions that only who asks for deleted ones is given."""
+        """The deleted subjects and versions. Only a request for deleted ones gets them."""
         self.fails_with = 0
         """The status of all answers, unless it is 0."""
         self.missing_bytes = 0
-        """How many bytes less than promised an answer has."""
+        """How many bytes an answer is shorter than its header states."""
         self.asked: list[str] = []
-        """The paths that were asked for."""
+        """The requested paths."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(self))
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def register(self, subject: str, schema: Any, **more: Any) -> int:
-        """Add a version of a subject, and give its id. `more` is its kind, or what it refers to."""
+        """Add a version of a subject, and return its id. `more` has its kind, or its references."""
         known = {"schema": json.dumps(schema), **more}
         number = next((each for each, there in self.schemas.items() if there == known), len(self.schemas) + 1)
         self.schemas[number] = known
@@ -47,7 +47,7 @@ class Registry:
         return number
 
     def find(self, path: str) -> tuple[int, Any]:
-        """The status and the answer for a path."""
+        """Return the status and the answer for a path."""
         self.asked.append(path)
         if match := re.fullmatch(r"/schemas/ids/(\d+)", path):
             known = self.schemas.get(int(match[1]))
@@ -71,7 +71,7 @@ class Registry:
         return 200, {"subject": subject, "version": version, "id": number, **self.schemas[number]}
 
     def close(self) -> None:
-        """End it. It gives no answer any more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -92,14 +92,14 @@ def _make_handler(registry: Registry) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """The log of a test has no room for it."""
+            """Log nothing."""
 
     return Handler
 
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    """A registry of a test's own."""
+    """A registry for one test."""
     made = Registry()
     yield made
     made.close()
@@ -112,11 +112,11 @@ ORDER = {
 }
 """A schema of orders."""
 LATER = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}
-"""The same with one more field."""
+"""The schema of orders with one more field."""
 
 
 def encode_avro(schema: Mapping[str, Any], row: Mapping[str, Any], number: int | None = None) -> bytes:
-    """A record as a producer writes it; with Confluent's header, where there is the number of a schema."""
+    """Encode a record as a producer does. With the number of a schema, add Confluent's header."""
     import io
 
     import fastavro
@@ -129,7 +129,7 @@ def encode_avro(schema: Mapping[str, Any], row: Mapping[str, Any], number: int |
 
 
 def describe_messages() -> bytes:
-    """What `protoc --descriptor_set_out --include_imports` writes of a file with the message `shop.Order`."""
+    """Return what `protoc --descriptor_set_out --include_imports` writes for a file with the message `shop.Order`."""
     from google.protobuf import descriptor_pb2, timestamp_pb2, wrappers_pb2
 
     kinds = descriptor_pb2.FieldDescriptorProto

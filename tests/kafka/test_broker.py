@@ -1,4 +1,4 @@
-"""The broker of the tests is a real one."""
+"""The broker of the tests stores messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.kafka.broker import Broker
 
 
 def read_all(kafka: Broker, topic: str, count: int) -> list[bytes | None]:
-    """The first values of a topic."""
+    """Return the first values of a topic."""
     consumer = Consumer({"bootstrap.servers": kafka.servers, "group.id": "test", "auto.offset.reset": "earliest"})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
@@ -18,15 +18,15 @@ def read_all(kafka: Broker, topic: str, count: int) -> list[bytes | None]:
         consumer.close()
 
 
-def test_a_consumer_gets_what_was_sent(kafka: Broker) -> None:
-    """Values come back in their order."""
+def test_a_consumer_gets_the_messages_that_were_sent(kafka: Broker) -> None:
+    """Values are read in the order in which they were sent."""
     topic = kafka.make_topic()
     kafka.send(topic, ["a", "b", None])
     assert read_all(kafka, topic, 3) == [b"a", b"b", None]
 
 
 @pytest.mark.variant
-def test_a_killed_broker_has_its_messages_when_it_is_back(kafka: Broker) -> None:
+def test_a_killed_broker_has_its_messages_after_a_restart(kafka: Broker) -> None:
     """It starts on the same port, with the same data."""
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])

@@ -1,4 +1,4 @@
-"""A pipeline to Kafka loses nothing, doubles nothing in transactions, and shows no secret."""
+"""A pipeline to Kafka loses no row, delivers each row once in transactions, and shows no secret."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ run: {{batch: {{rows: 4}}}}
 
 
 def write_definition(folder: Path, kafka: Broker, source: str, target: str, *, once: bool) -> Path:
-    """From one topic into another, four rows a batch."""
+    """Write a definition that copies one topic to another, four rows in a batch."""
     file = folder / "orders.yaml"
     file.write_text(DEFINITION.format(servers=kafka.servers, source=source, target=target, once=str(once).lower()))
     return file
@@ -63,7 +63,7 @@ def write_definition(folder: Path, kafka: Broker, source: str, target: str, *, o
 @pytest.mark.spark
 @pytest.mark.parametrize("once", [False, True])
 def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """Over two runs, in their order; those that the topic does not take are in the DLQ."""
+    """This holds over two runs, and the rows keep their order. Rows that the topic cannot take are in the DLQ."""
     source, target = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="5000")
     pipeline = Pipeline.load(write_definition(tmp_path, kafka, source, target, once=once))
     kafka.send(source, [f'{{"id": {number}}}' for number in range(7)])
@@ -79,10 +79,10 @@ def test_each_row_is_in_the_topic_once(once: bool, kafka: Broker, spark: SparkSe
 
 
 @pytest.mark.spark
-def test_a_row_that_its_schema_does_not_take_is_refused_alone(
+def test_only_the_row_that_does_not_fit_the_schema_is_refused(
     kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """An int may be too large for the schema, a field may be missing, a message too large for the topic."""
+    """A number may be too large for the schema, a field may be missing, or a message may be too large for the topic."""
     source, target = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="5000")
     values = [{"id": 1, "name": "a"}, {"id": 1 << 40, "name": "b"}, {"id": 3}, {"id": 4, "name": "x" * 5000}]
     kafka.send(source, [json.dumps(value) for value in values])
@@ -109,7 +109,7 @@ def test_a_row_that_its_schema_does_not_take_is_refused_alone(
 
 @pytest.mark.spark
 def test_a_struct_is_the_value_and_null_deletes_its_key(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """Moments of the year 9999 arrive, wherever in the struct they are."""
+    """Times in the year 9999 arrive at any depth of the struct."""
     source, target = kafka.make_topic(1), kafka.make_topic(1)
     last = "9999-12-31T23:59:59Z"
     rows = [{"id": 1, "inner": None}, {"id": 2, "inner": {"name": "a", "until": [last], "at": last}}]
@@ -145,10 +145,10 @@ def test_a_struct_is_the_value_and_null_deletes_its_key(kafka: Broker, spark: Sp
 @pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.parametrize(("once", "point"), [(True, "in-write"), (True, "after-write"), (False, "in-write")])
-def test_a_run_that_is_killed_is_finished_by_the_next(
+def test_a_killed_run_is_finished_by_the_next(
     once: bool, point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """`in-write` is between the rows and the label. Without transactions rows come again, under the same headers."""
+    """`in-write` is between the rows and the label. Without transactions, rows are sent again with the same headers."""
     source, target = kafka.make_topic(1), kafka.make_topic(2)
     kafka.send(source, [f'{{"id": {number}}}' for number in range(10)])
     file = write_definition(tmp_path, kafka, source, target, once=once)
@@ -167,10 +167,10 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
 
 
 @pytest.mark.spark
-def test_a_broker_that_is_away_is_waited_for(
+def test_a_run_waits_for_a_broker_that_is_away(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run tries the batch again while `run.retry` allows it, and each row is there once."""
+    """The run retries the batch as long as `run.retry` allows, and each row is delivered once."""
     monkeypatch.setattr("origins.kafka.client.PATIENCE", 2.0)
     topic, rested = kafka.make_topic(), threading.Event()
 
@@ -204,7 +204,7 @@ def test_a_broker_that_is_away_is_waited_for(
 def test_a_password_is_neither_stored_nor_shown(
     password: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Not in the state, and not in the error of a broker that does not know it."""
+    """It is not in the state, and not in the error of a broker that refuses it."""
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])
     destination = Kafka(servers=kafka.secure_servers, topic=topic, exactly_once=True, options=make_options(password))
@@ -222,8 +222,8 @@ def test_a_password_is_neither_stored_nor_shown(
     assert not any(b"wrong-horse" in content for content in stored)
 
 
-def test_validate_says_what_is_guaranteed(tmp_path: Path) -> None:
-    """In a sentence for each of the two."""
+def test_validate_shows_the_guarantee(tmp_path: Path) -> None:
+    """Each setting of `exactly_once` has a sentence."""
     for once, said in ((False, "at least once"), (True, "effectively once for readers of committed messages")):
         pipeline = Pipeline(
             name="orders",
@@ -252,7 +252,7 @@ dlq:
 
 
 def write_letters(folder: Path, kafka: Broker, source: str, dlq: str) -> Path:
-    """From a topic into a table, with this DLQ."""
+    """Write a definition from a topic into a table, with this DLQ."""
     file = folder / "orders.yaml"
     file.write_text(LETTERS.format(servers=kafka.servers, source=source, dlq=dlq))
     return file
@@ -260,7 +260,7 @@ def write_letters(folder: Path, kafka: Broker, source: str, dlq: str) -> Path:
 
 @pytest.mark.spark
 def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The value is the row of the DLQ, and the headers have the batch and the cause."""
+    """The value of a message is the row of the DLQ. The headers have the batch and the cause."""
     source, refused = kafka.make_topic(), kafka.make_topic()
     kafka.send(source, ['{"id": 1}', "poison"])
     dlq = f'kafka: {{servers: "{kafka.servers}", topic: {refused}, key: id}}'
@@ -280,8 +280,9 @@ def test_refused_rows_go_to_kafka_with_their_cause(kafka: Broker, spark: SparkSe
 def test_refused_rows_wait_in_kafka_until_a_merge(
     kafka: Broker, spark: SparkSession, tmp_path: Path, once: bool
 ) -> None:
-    """Though the first run dies behind the write to the topic, which has messages of others too, each row comes back
-    once."""
+    """The first run dies after the write to the topic, and the topic has other messages too. Each row is merged
+    once.
+    """
     source, refused = kafka.make_topic(), kafka.make_topic(2)
     kafka.send(source, ['{"id": 1}', "poison", '{"id": "x"}'])
     kafka.send(refused, ["of others"])
@@ -302,8 +303,8 @@ def test_refused_rows_wait_in_kafka_until_a_merge(
 
 
 @pytest.mark.spark
-def test_a_topic_gives_refused_rows_back_as_they_were(kafka: Broker, spark: SparkSession) -> None:
-    """The messages of others stay out."""
+def test_refused_rows_are_read_back_unchanged_from_a_topic(kafka: Broker, spark: SparkSession) -> None:
+    """Messages of other producers are ignored."""
     topic = kafka.make_topic(2)
     kafka.send(topic, ["of others"])
     check_read_back(spark, Kafka(servers=kafka.servers, topic=topic, key="id"))
@@ -311,7 +312,7 @@ def test_a_topic_gives_refused_rows_back_as_they_were(kafka: Broker, spark: Spar
 
 @pytest.mark.spark
 def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The table has the row, and the other copies have theirs."""
+    """The table and the other copies have the whole row."""
     source, refused = kafka.make_topic(1), kafka.make_topic(1, max_message_bytes="6000")
     kafka.send(source, ["poison", "p" * 5000])
     fields = [{"name": each.name, "type": find_avro_type(each.dataType)} for each in dlq_schema()]
@@ -324,7 +325,7 @@ def test_a_copy_in_avro_that_is_too_large_has_no_value(kafka: Broker, spark: Spa
 
 
 def find_avro_type(kind: DataType) -> Any:
-    """The type in Avro that a column of the DLQ is written as, or NULL."""
+    """Return the Avro type for a column of the DLQ, as a union with null."""
     known: dict[str, Any] = {"long": "long", "timestamp": {"type": "long", "logicalType": "timestamp-micros"}}
     known["array"] = {"type": "array", "items": "string"}
     return ["null", known.get(kind.typeName(), "string")]
@@ -332,7 +333,7 @@ def find_avro_type(kind: DataType) -> Any:
 
 @pytest.mark.spark
 def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The table keeps them all the same. One that is too large for the topic comes without its values."""
+    """The table has the rows too. The copy of a row that is too large for the topic lacks the values."""
     source, refused = kafka.make_topic(), kafka.make_topic(max_message_bytes="5000")
     kafka.send(source, ['{"id": 1}', "poison", "x" * 5000])
     options = f'servers: "{kafka.servers}", topic: {refused}, error_headers: connect'
@@ -355,8 +356,8 @@ def test_a_copy_of_each_refused_row_goes_to_kafka(kafka: Broker, spark: SparkSes
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The process dies between the copy and the table; the next run asks the copy, and writes the table alone."""
+def test_a_copy_sent_before_a_crash_is_not_sent_again(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The process dies between the copy and the table. The next run finds the copy, and writes only the table."""
     source, refused = kafka.make_topic(), kafka.make_topic()
     kafka.send(source, ['{"id": 1}', "poison"])
     options = f'servers: "{kafka.servers}", topic: {refused}, exactly_once: true, transactional_id: {refused}'
@@ -375,7 +376,7 @@ def test_a_copy_that_landed_before_a_crash_comes_once(kafka: Broker, spark: Spar
 
 
 def crash(file: Path, point: str) -> None:
-    """The run ends at this point, as if its process had died."""
+    """End the run at this point, as if its process had died."""
 
     def watch(reached: str, of: str, rows: Any) -> Any:
         if reached == point:
@@ -387,8 +388,8 @@ def crash(file: Path, point: str) -> None:
 
 
 @pytest.mark.spark
-def test_a_copy_whose_labels_are_gone_is_not_guessed(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The topic of labels is made again between the crash and the next run, which asks a person."""
+def test_a_copy_without_its_labels_is_not_guessed(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The topic of labels is recreated after the crash. The next run fails until a user states what is delivered."""
     source, refused, labels = kafka.make_topic(), kafka.make_topic(), kafka.make_topic(cleanup_policy="compact")
     kafka.send(source, ['{"id": 1}', "poison"])
     options = (
@@ -406,8 +407,8 @@ def test_a_copy_whose_labels_are_gone_is_not_guessed(kafka: Broker, spark: Spark
 
 
 @pytest.mark.spark
-def test_a_copy_in_a_table_that_landed_before_a_crash_comes_once(spark: SparkSession, tmp_path: Path) -> None:
-    """The next run asks the table from the version that it had before the batch."""
+def test_a_copy_in_a_table_written_before_a_crash_is_not_written_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The next run searches the table from its version before the batch."""
     (tmp_path / "in.json").write_text('{"id": 1}\npoison\n')
     file = tmp_path / "orders.yaml"
     file.write_text(
@@ -422,8 +423,8 @@ def test_a_copy_in_a_table_that_landed_before_a_crash_comes_once(spark: SparkSes
     assert len(Pipeline.load(file).dead_letters()) == 1
 
 
-def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:
-    """It names a topic that is missing."""
+def test_doctor_checks_the_brokers_and_the_transactions(kafka: Broker, tmp_path: Path) -> None:
+    """It names a missing topic."""
     source, target = kafka.make_topic(), kafka.make_topic()
     for topic, state in ((target, "ok"), ("nowhere", "problem")):
         file = write_definition(tmp_path, kafka, source, topic, once=True)
@@ -433,7 +434,7 @@ def test_doctor_tries_the_brokers_and_the_transactions(kafka: Broker, tmp_path: 
 
 
 def test_doctor_names_the_rights_that_a_destination_lacks(kafka: Broker) -> None:
-    """On the topic, and on the one for labels; a user that has them all lacks none."""
+    """These are rights on the topic and on the topic of labels."""
     target, labels = kafka.make_topic(), kafka.make_topic(cleanup_policy="compact")
     kafka.allow("ada", topic=target, operations=("DESCRIBE", "DESCRIBE_CONFIGS"))
     kafka.allow("ada", topic=labels, operations=("WRITE", "DESCRIBE_CONFIGS"))
@@ -452,8 +453,8 @@ def test_doctor_names_the_rights_that_a_destination_lacks(kafka: Broker) -> None
     assert [state for state, _ in examine()] == ["ok"]
 
 
-def test_doctor_reads_the_schema_of_a_destination(kafka: Broker, tmp_path: Path) -> None:
-    """It says what is wrong with the file, and what to correct."""
+def test_doctor_checks_the_schema_of_a_destination(kafka: Broker, tmp_path: Path) -> None:
+    """It states what is wrong with the file, and what to correct."""
     file, source, target = tmp_path / "item.avsc", kafka.make_topic(), kafka.make_topic()
     definition = tmp_path / "orders.yaml"
     definition.write_text(

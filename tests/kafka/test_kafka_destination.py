@@ -1,4 +1,4 @@
-"""`kafka` sends rows as messages, at least once, or once in a transaction that has the batch's label."""
+"""`kafka` sends rows as messages: at least once, or once in a transaction with the batch's label."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _TIMES = {
 
 
 def read_messages(kafka: KafkaAddress, topic: str, isolation: str = "read_committed") -> list[Message]:
-    """All messages of a topic, partition by partition, as another program reads them."""
+    """Return all messages of a topic, partition by partition, as a consumer reads them."""
     consumer = Consumer({
         "bootstrap.servers": kafka.servers, "group.id": "test", "isolation.level": isolation,
         "enable.partition.eof": True, "enable.auto.commit": False,
@@ -67,26 +67,26 @@ def read_messages(kafka: KafkaAddress, topic: str, isolation: str = "read_commit
 
 
 def read_values(kafka: KafkaAddress, topic: str) -> list[str]:
-    """The values of a topic as text."""
+    """Return the values of a topic as text."""
     return [(message.value() or b"").decode() for message in read_messages(kafka, topic)]
 
 
 def read_headers(message: Message) -> Mapping[str, str]:
-    """The headers of a message as text."""
+    """Return the headers of a message as text."""
     found: Any = message.headers() or []
     return {name: value.decode() for name, value in found}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Kafka):
-    """Knows with which schema it was opened, so that its rows can be read again."""
+    """A destination that stores its schema when it is opened, so that its rows can be parsed."""
 
     def open(self) -> OpenKafka:
         return OpenWatched(self)
 
 
 class OpenWatched(OpenKafka):
-    """It is open, and notes the schema in the options."""
+    """The open destination. It stores the schema in the destination."""
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         self.destination.__dict__["schema"] = schema
@@ -94,7 +94,7 @@ class OpenWatched(OpenKafka):
 
 
 class KafkaSuite:
-    """A topic of two partitions, and what a reader of committed messages finds in it."""
+    """A topic of two partitions, and the messages that a reader of committed messages gets."""
 
     exactly_once: bool
 
@@ -117,7 +117,7 @@ class KafkaSuite:
 @pytest.mark.spark
 @pytest.mark.connect
 class TestExactlyOnce(KafkaSuite, RememberingConformance):
-    """A batch is a transaction."""
+    """Each batch is a transaction."""
 
     exactly_once = True
 
@@ -125,12 +125,12 @@ class TestExactlyOnce(KafkaSuite, RememberingConformance):
 @pytest.mark.spark
 @pytest.mark.variant
 class TestAtLeastOnce(KafkaSuite, DestinationConformance):
-    """A batch is sent as it comes."""
+    """Batches are sent without transactions."""
 
     exactly_once = False
 
     def test_a_write_that_fails_leaves_nothing(self, spark: SparkSession, destination: Destination) -> None:
-        """Here it may leave rows, each with the headers under which it comes again."""
+        """Without a transaction it may leave rows. They are sent again with the same headers."""
         from pyspark.sql import functions as F
 
         opened, _ = open_for(spark, destination, spark.range(1))
@@ -150,19 +150,19 @@ class TestAtLeastOnce(KafkaSuite, DestinationConformance):
 
 
 def make(kafka: Broker, to: str | None, **given: Any) -> Kafka:
-    """One that writes to this topic, with transactional ids of its own."""
+    """Return a destination for this topic, with the topic's name as transactional id."""
     return Kafka(**{"servers": kafka.servers, "topic": to, "transactional_id": to or "test", **given})
 
 
 def send(spark: SparkSession, destination: Kafka, rows: DataFrame, label: Label | None = None) -> None:
-    """Open it, and write these rows as a batch."""
+    """Open the destination, and write these rows as a batch."""
     opened, _ = open_for(spark, destination, rows)
     opened.write(spark, FrameRows(rows), [label or make_label()])
 
 
 @pytest.mark.spark
 def test_columns_become_key_value_headers_topic_and_partition(kafka: Broker, spark: SparkSession) -> None:
-    """And the batch, its lane and the number of the row stand in the headers."""
+    """The headers also have the batch, its lane, and the number of the row."""
     topic, label = kafka.make_topic(3), make_label(number=7, lane="a")
     rows = spark.sql(f"""select 17L as id, 'x' as name, '{topic}' as goes_to, 2 as shard, 'shop' as source,
         map('a', '1', 'b', null) as more, array(named_struct('key', 'c', 'value', X'00ff')) as raw""")
@@ -196,10 +196,10 @@ def test_columns_become_key_value_headers_topic_and_partition(kafka: Broker, spa
         ({"format": "csv", "format_options": {"sep": ";", "nullValue": "-"}}, "select 1 as a, null as b", b"1;-"),
     ],
 )
-def test_a_format_says_what_the_value_is(
+def test_a_format_defines_the_value(
     given: Mapping[str, Any], sql: str, value: bytes | None, kafka: Broker, spark: SparkSession
 ) -> None:
-    """A NULL is a message without a value, which a compacted topic takes for a deletion."""
+    """NULL becomes a message without a value, which a compacted topic takes as a deletion."""
     topic = kafka.make_topic()
     send(spark, make(kafka, topic, **given), spark.sql(sql))
     (message,) = read_messages(kafka, topic)
@@ -226,7 +226,7 @@ SALES = """select 7L as id, timestamp'2026-01-02 03:04:05.678Z' as at, 1.25BD as
 def test_values_in_avro_follow_the_newest_schema(
     header: bool, kafka: Broker, registry: Registry, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Another program reads them with it. A field that has a default may be missing among the columns."""
+    """Another program can read them with the schema. A field with a default needs no column."""
     topic = kafka.make_topic()
     registry.register(f"{topic}-value", ORDER)
     number = registry.register(f"{topic}-value", SALE)
@@ -248,7 +248,7 @@ def test_values_in_avro_follow_the_newest_schema(
 
 @pytest.mark.spark
 def test_values_in_protobuf_are_messages(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """Another program reads them with the same descriptors. Other columns give the key."""
+    """Another program can read them with the same descriptors. Columns that are not in the message give the key."""
     topic = kafka.make_topic()
     (tmp_path / "shop.desc").write_bytes(describe_messages())
     given = {"format": "protobuf", "schema_file": str(tmp_path / "shop.desc"), "message": "shop.Order"}
@@ -264,10 +264,8 @@ def test_values_in_protobuf_are_messages(kafka: Broker, spark: SparkSession, tmp
 
 
 @pytest.mark.spark
-def test_columns_that_are_not_those_of_the_schema_are_a_misfit(
-    kafka: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    """It names each of them before a row is sent."""
+def test_columns_that_do_not_match_the_schema_are_a_misfit(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The error names each of them before a row is sent."""
     (tmp_path / "sale.avsc").write_text(json.dumps(SALE))
     destination = make(kafka, kafka.make_topic(), format="avro", schema_file=str(tmp_path / "sale.avsc"))
     rows = spark.sql("select 'x' as id, 1.25BD as price, map('a', 1) as tags, 1 as extra")
@@ -282,8 +280,8 @@ def test_columns_that_are_not_those_of_the_schema_are_a_misfit(
 
 
 @pytest.mark.spark
-def test_each_key_stays_in_order(kafka: Broker, spark: SparkSession) -> None:
-    """A key goes to one partition, the one that Java's producers choose, in the order of the rows."""
+def test_messages_of_each_key_stay_in_order(kafka: Broker, spark: SparkSession) -> None:
+    """A key goes to the partition that Java's producers choose. Its messages have the order of the rows."""
     topic = kafka.make_topic(4)
     rows = spark.range(0, 400, 1, 5).selectExpr("id", "if(id % 7 = 0, 'foobar', concat('k', id % 7)) as key")
     send(spark, make(kafka, topic, key="key"), rows)
@@ -297,8 +295,8 @@ def test_each_key_stays_in_order(kafka: Broker, spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_rows_that_are_in_this_process_are_sent_too(kafka: Broker, spark: SparkSession) -> None:
-    """In their order."""
+def test_rows_in_this_process_are_sent_too(kafka: Broker, spark: SparkSession) -> None:
+    """They keep their order."""
     topic = kafka.make_topic()
     rows = spark.range(50)
     opened, _ = open_for(spark, make(kafka, topic, format="json"), rows)
@@ -307,8 +305,8 @@ def test_rows_that_are_in_this_process_are_sent_too(kafka: Broker, spark: SparkS
 
 
 @pytest.mark.spark
-def test_a_zombie_is_fenced_by_the_question_of_another_run(kafka: Broker, spark: SparkSession) -> None:
-    """Its transaction is aborted, and the batch is there once when the other run sends it."""
+def test_a_zombie_is_fenced_when_another_run_looks_for_its_batch(kafka: Broker, spark: SparkSession) -> None:
+    """Its transaction is aborted. The other run then sends the batch, and it is delivered once."""
     topic = kafka.make_topic()
     destination = make(kafka, topic, exactly_once=True)
     zombie, identity = open_for(spark, destination, spark.createDataFrame([], "id bigint, text string"))
@@ -324,8 +322,8 @@ def test_a_zombie_is_fenced_by_the_question_of_another_run(kafka: Broker, spark:
 
 
 @pytest.mark.spark
-def test_a_row_that_the_topic_does_not_take_is_refused_alone(kafka: Broker, spark: SparkSession) -> None:
-    """Because of its topic, its partition or its size; each rule holds for the others."""
+def test_only_the_row_that_the_topic_cannot_take_is_refused(kafka: Broker, spark: SparkSession) -> None:
+    """The reason is its topic, its partition or its size. Other rows pass the rules."""
     topic = kafka.make_topic(2, max_message_bytes="10000")
     rows = spark.sql(f"""select * from values (1, '{topic}', 1, 'x'), (2, 'nowhere', 0, 'x'), (3, null, 0, 'x'),
         (4, '{topic}', 2, 'x'), (5, '{topic}', -1, 'x'), (6, '{topic}', null, repeat('x', 10000)),
@@ -345,7 +343,7 @@ def test_a_row_that_the_topic_does_not_take_is_refused_alone(kafka: Broker, spar
 
 @pytest.mark.spark
 def test_a_header_without_a_name_is_refused(kafka: Broker, spark: SparkSession) -> None:
-    """Its size is no reason to refuse it."""
+    """It is not refused because of its size."""
     topic = kafka.make_topic()
     rows = spark.sql("select id, if(id = 0, null, 'k') as name from range(2)").selectExpr(
         "id", "array(named_struct('key', name, 'value', 'v')) as named"
@@ -358,8 +356,8 @@ def test_a_header_without_a_name_is_refused(kafka: Broker, spark: SparkSession) 
 
 
 @pytest.mark.spark
-def test_a_topic_is_known_by_its_id_under_another_list_of_servers(kafka: Broker, spark: SparkSession) -> None:
-    """A topic that was made again is another one."""
+def test_a_topic_is_recognised_by_its_id(kafka: Broker, spark: SparkSession) -> None:
+    """The list of servers may differ. A topic with another id is another topic."""
     topic = kafka.make_topic()
     opened, identity = open_for(spark, make(kafka, topic), spark.range(0))
     opened.close()
@@ -370,8 +368,8 @@ def test_a_topic_is_known_by_its_id_under_another_list_of_servers(kafka: Broker,
 
 @pytest.mark.spark
 @pytest.mark.parametrize("how", ["PLAIN", "SCRAM-SHA-256", "TLS"])
-def test_a_password_or_a_certificate_opens_the_brokers(how: str, kafka: Broker, spark: SparkSession) -> None:
-    """A transaction is sent through each of the listeners."""
+def test_a_password_or_a_certificate_gives_access(how: str, kafka: Broker, spark: SparkSession) -> None:
+    """A transaction is sent through each listener."""
     topic = kafka.make_topic()
     servers = kafka.tls_servers if how == "TLS" else kafka.secure_servers
     options = make_tls_options(kafka.certificates) if how == "TLS" else make_options(PASSWORD, how)
@@ -381,10 +379,8 @@ def test_a_password_or_a_certificate_opens_the_brokers(how: str, kafka: Broker, 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_message_that_is_too_large_all_the_same_is_an_error(
-    exactly_once: bool, kafka: Broker, spark: SparkSession
-) -> None:
-    """It says what to raise, and no transaction becomes visible."""
+def test_a_message_that_is_too_large_is_an_error(exactly_once: bool, kafka: Broker, spark: SparkSession) -> None:
+    """The hint names the setting. No message of a transaction becomes visible."""
     topic = kafka.make_topic(max_message_bytes="10000")
     rows = spark.sql("select 'small' as text union all select repeat('x', 20000)")
     with pytest.raises(DestinationError, match=r"(?i)too large") as raised:
@@ -396,7 +392,7 @@ def test_a_message_that_is_too_large_all_the_same_is_an_error(
 @pytest.mark.spark
 @pytest.mark.variant
 def test_messages_of_5_mib_arrive(kafka: Broker, spark: SparkSession) -> None:
-    """Where the topic takes them; small ones go beside them."""
+    """The topic allows them. Small messages are sent in the same batch."""
     topic = kafka.make_topic(max_message_bytes=str(6 << 20))
     rows = spark.range(8).selectExpr("if(id % 2 = 0, repeat('x', 5 << 20), 'small') as value")
     send(spark, make(kafka, topic, format="text", exactly_once=True), rows)
@@ -404,15 +400,15 @@ def test_messages_of_5_mib_arrive(kafka: Broker, spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_topic_that_is_missing_is_named(kafka: Broker, spark: SparkSession) -> None:
-    """Before a row is read."""
+def test_a_missing_topic_is_named(kafka: Broker, spark: SparkSession) -> None:
+    """The error is raised before a row is read."""
     with pytest.raises(DestinationError, match="There is no topic nowhere in Kafka"):
         open_for(spark, make(kafka, "nowhere"), spark.range(1))
 
 
 @pytest.mark.spark
-def test_rows_that_do_not_fit_are_told_with_every_problem(kafka: Broker, spark: SparkSession) -> None:
-    """Columns that are missing, and types that are others."""
+def test_rows_that_do_not_fit_are_reported_with_every_problem(kafka: Broker, spark: SparkSession) -> None:
+    """Columns are missing or have other types."""
     destination = make(kafka, kafka.make_topic(), key="nr", partition="text", headers=["many"], format="raw")
     with pytest.raises(Misfit) as raised:
         open_for(spark, destination, spark.sql("select 1 as id, 'x' as text, array(1) as many"))
@@ -426,16 +422,16 @@ def test_rows_that_do_not_fit_are_told_with_every_problem(kafka: Broker, spark: 
 
 
 @pytest.mark.spark
-def test_a_label_topic_that_loses_labels_is_refused(kafka: Broker, spark: SparkSession) -> None:
-    """Only a compacted one keeps the newest label of each lane."""
+def test_a_label_topic_that_deletes_labels_is_refused(kafka: Broker, spark: SparkSession) -> None:
+    """Only a compacted topic keeps the newest label of each lane."""
     labels = kafka.make_topic(cleanup_policy="delete")
     with pytest.raises(DestinationError, match=r"cleanup\.policy delete"):
         open_for(spark, make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels), spark.range(1))
 
 
 @pytest.mark.spark
-def test_a_label_topic_that_was_replaced_cannot_answer(kafka: Broker, spark: SparkSession) -> None:
-    """Neither for the open batch, nor for a run that begins."""
+def test_a_replaced_label_topic_is_unsure(kafka: Broker, spark: SparkSession) -> None:
+    """This holds for an open batch and for a run that begins."""
     labels = kafka.make_topic(cleanup_policy="compact")
     destination = make(kafka, kafka.make_topic(), exactly_once=True, label_topic=labels)
     opened, identity = open_for(spark, destination, spark.range(1))
@@ -449,8 +445,8 @@ def test_a_label_topic_that_was_replaced_cannot_answer(kafka: Broker, spark: Spa
 
 
 @pytest.mark.spark
-def test_an_older_batch_than_the_newest_label_is_not_guessed(kafka: Broker, spark: SparkSession) -> None:
-    """Compaction may have taken its label. The clock of the machine that planned the newer one does not count."""
+def test_a_batch_older_than_the_newest_label_is_unsure(kafka: Broker, spark: SparkSession) -> None:
+    """A compaction may have removed its label. The time of the newer batch's plan does not matter."""
     destination = make(kafka, kafka.make_topic(), exactly_once=True)
     opened, identity = open_for(spark, destination, spark.range(1))
     newer = make_label(number=2)
@@ -461,8 +457,8 @@ def test_an_older_batch_than_the_newest_label_is_not_guessed(kafka: Broker, spar
 
 
 @pytest.mark.spark
-def test_a_batch_is_not_asked_for_under_another_transactional_id(kafka: Broker, spark: SparkSession) -> None:
-    """Its label has the id under which it was sent, and so has the producer that may still be at work."""
+def test_a_batch_with_another_transactional_id_is_unsure(kafka: Broker, spark: SparkSession) -> None:
+    """Its label has the other id. A producer with that id may still be active."""
     destination = make(kafka, kafka.make_topic(), exactly_once=True)
     opened, identity = open_for(spark, destination, spark.range(1))
     opened.write(spark, FrameRows(spark.range(1)), [make_label()])
@@ -477,7 +473,7 @@ def test_a_batch_is_not_asked_for_under_another_transactional_id(kafka: Broker, 
 def test_an_open_transaction_of_another_lane_hides_no_label(
     kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question waits until it is over, and is asked again later where it is not."""
+    """The search waits until the transaction ends. If it does not end, the search fails and is tried again later."""
     from confluent_kafka import Producer
 
     labels = kafka.make_topic(cleanup_policy="compact")
@@ -500,7 +496,7 @@ def test_an_open_transaction_of_another_lane_hides_no_label(
 
 @pytest.mark.spark
 def test_a_broker_that_is_back_in_time_gets_the_batch(kafka: Broker, spark: SparkSession) -> None:
-    """The producer waits for it, and no row is lost or there twice."""
+    """The producer waits for the broker. No row is lost or sent twice."""
     topic = kafka.make_topic()
     opened, _ = open_for(
         spark, make(kafka, topic, exactly_once=True), spark.createDataFrame([], "id bigint, text string")
@@ -515,10 +511,10 @@ def test_a_broker_that_is_back_in_time_gets_the_batch(kafka: Broker, spark: Spar
 
 @pytest.mark.spark
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_broker_that_stays_away_is_an_error_that_passes(
+def test_a_broker_that_stays_away_is_a_transient_error(
     exactly_once: bool, kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the run tries the batch again; nothing is there that was not acknowledged."""
+    """So the run tries the batch again. The topic has each row once."""
     topic = kafka.make_topic()
     opened, _ = open_for(spark, make(kafka, topic, exactly_once=exactly_once), spark.range(1))
     kafka.kill()
@@ -548,22 +544,22 @@ def test_a_broker_that_stays_away_is_an_error_that_passes(
         ({"options": {"acks": 1}}, "options: expected settings other than acks"),
     ],
 )
-def test_options_that_do_not_fit_are_errors(given: dict[str, Any], problem: str) -> None:
-    """Each says what was expected, and what came."""
+def test_invalid_options_are_refused(given: dict[str, Any], problem: str) -> None:
+    """Each message has what was expected, and often the value."""
     with pytest.raises(ValueError, match=problem):
         Kafka(**{"servers": "localhost:1", "topic": "orders", **given})
 
 
-def test_it_says_what_it_guarantees() -> None:
-    """By its options."""
+def test_a_destination_states_its_guarantee() -> None:
+    """The guarantee depends on the options."""
     assert Kafka(servers="localhost:1", topic="orders").guarantee.startswith("at least once")
     once = Kafka(servers="localhost:1", topic="orders", exactly_once=True)
     assert once.guarantee.startswith("effectively once for readers of committed messages")
     assert (once.remembers, once.name, once.place) == (True, None, "kafka://localhost:1/orders")
 
 
-def test_a_lane_may_have_a_topic_of_its_own() -> None:
-    """Where the topic has the lane's name in it."""
+def test_each_lane_may_have_a_topic() -> None:
+    """The name of the topic then has `{lane}`."""
     destination = Kafka(servers="localhost:1", topic="orders.{lane}")
     assert destination.by_lane
     own = destination.of_lane("eu")

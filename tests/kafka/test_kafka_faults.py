@@ -1,4 +1,4 @@
-"""Three real brokers: what fails and comes back costs no message, and none comes twice."""
+"""With three real brokers, failures that pass lose no message and repeat none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.long
 
 
 class InterruptedConsumer:
-    """A consumer at which something happens once, right after its first messages."""
+    """A consumer that calls a function once, directly after its first messages."""
 
     def __init__(self, consumer: Consumer, happens: Callable[[], None]) -> None:
         self._consumer, self._happens = consumer, happens
@@ -37,7 +37,7 @@ class InterruptedConsumer:
         return getattr(self._consumer, name)
 
     def consume(self, count: int, timeout: float) -> list[Message]:
-        """What the consumer gives, up to ten messages."""
+        """Return up to ten messages of the consumer."""
         came = self._consumer.consume(10, timeout=timeout)
         if any(message.error() is None for message in came) and not self.happened:
             self.happened = True
@@ -48,7 +48,7 @@ class InterruptedConsumer:
 def read_interrupted(
     brokers: Brokers, topic: str, end: int, happens: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
-    """The values of the first partition, read by a consumer at which something happens in the middle."""
+    """Return the values of the first partition. A function is called in the middle of the read."""
     make, made = kafka_client._make_consumer, list[InterruptedConsumer]()
 
     def make_interrupted(cluster: Cluster) -> Any:
@@ -64,17 +64,15 @@ def read_interrupted(
 
 
 def send_many(brokers: Brokers, topic: str) -> list[str]:
-    """Messages that are more than one answer of a broker, in their order."""
+    """Send more messages than one answer of a broker has, and return their names in order."""
     names = [f"{number:04}" for number in range(200)]
     for name in names:
         brokers.send(topic, [name + "x" * 10_000], partition=0)
     return names
 
 
-def test_a_broker_that_is_killed_in_a_batch_and_comes_back_loses_nothing(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The only one with the partition; the read waits for it, and has each message once and in order."""
+def test_a_broker_that_restarts_during_a_batch_loses_nothing(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the only broker with the partition. The read waits for it, and has each message once and in order."""
     topic = brokers.make_topic(1)
     names = send_many(brokers, topic)
     leader = brokers.find_leader(topic)
@@ -87,7 +85,7 @@ def test_a_broker_that_is_killed_in_a_batch_and_comes_back_loses_nothing(
 
 
 def test_a_leader_that_moves_loses_nothing(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the middle of a read, and between the plan and the read."""
+    """The leader changes in the middle of a read, and between the plan and the read."""
     topic = brokers.make_topic(1, replicas=3, min_insync_replicas="2")
     names = send_many(brokers, topic)
     origin = Kafka(servers=brokers.servers, topic=topic, format="text")
@@ -107,10 +105,10 @@ def test_a_leader_that_moves_loses_nothing(brokers: Brokers, monkeypatch: pytest
 
 @pytest.mark.spark
 @pytest.mark.parametrize("exactly_once", [False, True])
-def test_a_leader_that_moves_while_rows_are_sent_costs_none(
+def test_a_leader_that_moves_during_a_write_loses_no_row(
     exactly_once: bool, brokers: Brokers, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies in the middle of a batch; each row is there once, and in order."""
+    """The leader dies in the middle of a batch. Each row is in the topic once, and in order."""
     topic = brokers.make_topic(1, replicas=3, min_insync_replicas="2")
     leader, make = brokers.find_leader(topic), OpenKafka._make_messages
 

@@ -1,4 +1,4 @@
-"""Avro and Protobuf become columns, and what does not fit is refused with a reason."""
+"""Avro, Protobuf and CSV become columns, and a value that does not fit is refused with a reason."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ORDERS = AvroCoding(schemas={0: (json.dumps(ORDER),)}, header=False)
 
 
 def read(coding: Coding, value: bytes | None, **columns: pa.DataType) -> tuple[dict[str, Any], str | None]:
-    """The columns of a value, and why it is refused."""
+    """Return the columns of a value, and the reason if it is refused."""
     kinds = pa.schema(columns) if columns else list_kinds(coding)
     found, (why,) = decode_values(coding, [value], kinds)
     arrays = [make_array(each, of.type) for each, of in zip(found, kinds, strict=True)]
@@ -89,12 +89,12 @@ def read(coding: Coding, value: bytes | None, **columns: pa.DataType) -> tuple[d
 
 
 def list_kinds(coding: Coding) -> pa.Schema:
-    """The columns that a schema gives by itself."""
+    """Return the columns that a schema gives by default."""
     return to_arrow_schema(T.StructType.fromJson(dict(coding.list_columns())), timezone="UTC")
 
 
 def test_every_type_of_avro_has_a_column() -> None:
-    """A value is what was written; a time of day is a number, and an enum its name."""
+    """Values are read back unchanged. A time of day becomes a number, and an enum its name."""
     coding = AvroCoding(schemas={0: (json.dumps(EVERY),)}, header=False)
     value = encode_avro(EVERY, ROW)
     assert coding.open_writer()(ROW) == value
@@ -102,7 +102,7 @@ def test_every_type_of_avro_has_a_column() -> None:
 
 
 def test_every_type_of_protobuf_has_a_column() -> None:
-    """What may be missing is NULL where it is; a plain field has its default."""
+    """An optional field that is missing is NULL. A plain field has its default."""
     row = {
         "id": 1, "total": 2**64 - 1, "name": "x", "note": None, "state": "SENT", "items": [{"code": "a"}, {"code": ""}],
         "first": None, "tags": {"k": 1}, "at": dt.datetime(2026, 1, 1, tzinfo=UTC), "limit": 3, "key": b"\xff",
@@ -115,7 +115,7 @@ def test_every_type_of_protobuf_has_a_column() -> None:
 
 
 def test_a_schema_may_refer_to_another_one() -> None:
-    """As in a registry: the other one stands before it."""
+    """As in a registry, the other schema comes first in the list."""
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
     outer = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": "Inner"}]}
     coding = AvroCoding(schemas={0: (json.dumps(inner), json.dumps(outer))}, header=False)
@@ -123,7 +123,7 @@ def test_a_schema_may_refer_to_another_one() -> None:
 
 
 def test_a_value_is_read_with_the_schema_of_its_id() -> None:
-    """Fields without a column are left out, and columns without a field are NULL."""
+    """Fields without a column are ignored, and columns without a field are NULL."""
     coding = AvroCoding(schemas={1: (json.dumps(ORDER),), 2: (json.dumps(LATER),)}, header=True)
     old = encode_avro(ORDER, {"id": 1, "name": None}, 1)
     new = encode_avro(LATER, {"id": 2, "name": "x", "note": "n"}, 2)
@@ -144,7 +144,7 @@ def test_a_value_is_read_with_the_schema_of_its_id() -> None:
         (b"\0\0\0\0\1\2\0\0\0", "more bytes follow the value of schema 1: 2"),
     ],
 )
-def test_a_value_that_is_none_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
+def test_an_invalid_value_is_refused_with_a_reason(value: bytes | None, why: str) -> None:
     """All its columns are NULL."""
     coding = AvroCoding(schemas={1: (json.dumps(ORDER),)}, header=True)
     assert read(coding, value) == ({"id": None, "name": None}, why)
@@ -152,7 +152,7 @@ def test_a_value_that_is_none_is_refused_with_a_reason(value: bytes | None, why:
 
 @pytest.mark.parametrize("value", [b"\xff\xff", b"\x1a\x02\xff\xfe", b"\0\0\0\0\1"])
 def test_bytes_that_are_no_protobuf_are_refused(value: bytes) -> None:
-    """Broken fields, text that is no UTF-8, and Confluent's header."""
+    """The bytes are broken fields, text that is not UTF-8, or Confluent's header."""
     _, why = read(MESSAGES, value)
     assert why == "the value is not a shop.Order in Protobuf"
 
@@ -179,8 +179,8 @@ def test_bytes_that_are_no_protobuf_are_refused(value: bytes) -> None:
         (pa.map_(pa.string(), pa.int32()), {"a": "b"}, "column x.value: 'b' is not an int"),
     ],
 )
-def test_a_field_that_is_not_of_its_column_is_named(kind: pa.DataType, value: object, why: str) -> None:
-    """With its value and the type."""
+def test_a_field_with_another_type_than_its_column_is_named(kind: pa.DataType, value: object, why: str) -> None:
+    """The message has its value and the expected type."""
     with pytest.raises(Unreadable) as raised:
         make_fit(kind, "x")(value)
     assert str(raised.value) == why
@@ -204,14 +204,14 @@ NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "x", "type":
         (ProtobufCoding(descriptors=describe_messages(), message="shop.Node"), "the message shop.Node holds itself"),
     ],
 )
-def test_a_schema_without_columns_says_why(coding: Coding, why: str) -> None:
-    """Its columns may still be given, but for one that cannot be read."""
+def test_a_schema_without_columns_has_a_reason(coding: Coding, why: str) -> None:
+    """The columns can still be given, unless the schema cannot be read."""
     with pytest.raises(NoColumns, match=why):
         coding.list_columns()
 
 
 def test_any_bytes_are_read_or_refused() -> None:
-    """Values with a few wrong bytes raise nothing else."""
+    """A value with one changed byte is read or refused, and raises no other error."""
     dice, value = random.Random(1), bytearray(encode_avro(EVERY, ROW))
     coding = AvroCoding(schemas={0: (json.dumps(EVERY),)}, header=False)
     broken = []
@@ -226,7 +226,7 @@ def test_any_bytes_are_read_or_refused() -> None:
 
 @pytest.mark.parametrize("coding", [ORDERS, MESSAGES])
 def test_a_row_that_does_not_fit_is_not_written(coding: Coding) -> None:
-    """It says what does not."""
+    """The error states that the row does not fit."""
     with pytest.raises(Unreadable, match="the row does not fit"):
         coding.open_writer()({"id": "x"})
     with pytest.raises(Unreadable, match="the row does not fit"):
@@ -234,7 +234,9 @@ def test_a_row_that_does_not_fit_is_not_written(coding: Coding) -> None:
 
 
 def describe_odd(syntax: str) -> bytes:
-    """The descriptors of a message `odd.Odd`: wrappers in an array, a choice, an enum, and for proto2 what it needs."""
+    """Return descriptors of a message `odd.Odd` with wrappers in an array, a choice and an enum. In proto2 a field is
+    required.
+    """
     kinds, found = descriptor_pb2.FieldDescriptorProto, descriptor_pb2.FileDescriptorSet()
     wrappers_pb2.DESCRIPTOR.CopyToProto(found.file.add())
     file = found.file.add(name="odd.proto", package="odd", syntax=syntax, dependency=["google/protobuf/wrappers.proto"])
@@ -267,7 +269,7 @@ NEEDY = ProtobufCoding(descriptors=describe_odd("proto2"), message="odd.Odd")
 
 
 def encode(coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[bytes | None, str | None]:
-    """The value of a row with these types of Spark's, and why it has none."""
+    """Return the value of a row with these Spark types, or the reason why it has none."""
     fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
     return RowEncoder(coding=coding, schema=json.dumps({"type": "struct", "fields": fields}))(row)
 
@@ -282,17 +284,17 @@ def encode(coding: Coding, kinds: Mapping[str, Any], row: Mapping[str, Any]) -> 
         (ODD, "string", "7", "color", "7"),
     ],
 )
-def test_a_value_is_written_as_its_field_has_it(
+def test_a_value_is_written_with_the_type_of_its_field(
     coding: Coding, kind: str, value: Any, field: str, as_read: Any
 ) -> None:
-    """A number may have another type, if it is the same."""
+    """A number may have another type in Spark if its value stays the same."""
     found, why = encode(coding, {field: kind}, {field: value})
     assert why is None
     assert read(coding, found)[0][field] == as_read
 
 
-def test_a_moment_may_be_far_away() -> None:
-    """The last second of the year 9999 is written in every time zone of a worker."""
+def test_a_time_in_the_year_9999_is_written() -> None:
+    """This holds in every time zone of a worker."""
     last = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
     row = {"price": Decimal(1), "at": (last - dt.datetime(1970, 1, 1, tzinfo=UTC)) // dt.timedelta(microseconds=1)}
     found, why = encode(PRICES, {"price": "decimal(4,2)", "at": "timestamp"}, row)
@@ -336,7 +338,7 @@ def test_a_value_that_would_change_is_refused(
 
 
 def test_columns_that_do_not_fit_are_named_with_what_to_do() -> None:
-    """Also those of records inside."""
+    """Fields of nested records are named too."""
     inner = {"type": "record", "name": "I", "fields": [{"name": "x", "type": "int"}, {"name": "y", "type": "string"}]}
     outer = {"type": "record", "name": "O", "fields": [{"name": "s", "type": inner}, {"name": "n", "type": "double"}]}
     coding = AvroCoding(schemas={0: (json.dumps(outer),)}, header=False)
@@ -353,7 +355,7 @@ def test_columns_that_do_not_fit_are_named_with_what_to_do() -> None:
 
 
 def test_plain_lines_of_csv_are_read_in_this_process() -> None:
-    """Those with quotes, other spellings, or another number of fields are Spark's to read."""
+    """Spark reads lines with quotes, other notations or another number of fields."""
     names = {"id": T.IntegerType(), "price": T.DecimalType(6, 2), "day": T.DateType(), "at": T.TimestampType()}
     schema = T.StructType([T.StructField(name, kind) for name, kind in names.items()])
 
@@ -393,7 +395,7 @@ print(found.to_pylist()[0]["id"], found.to_pylist()[1]["why"], "origins" in sys.
 
 
 def test_a_worker_decodes_without_wherry(tmp_path: Path) -> None:
-    """The function is sent with all that it needs, but for `fastavro` and pyarrow."""
+    """The function is sent with all that it needs, except `fastavro` and pyarrow."""
     kinds = pa.schema({"id": pa.int32()})
     send_by_value()
     decoder = BatchDecoder(coding=ORDERS, kinds=kinds, names=["id"], why="why")
@@ -412,7 +414,7 @@ def test_a_worker_decodes_without_wherry(tmp_path: Path) -> None:
 
 
 def make_kafka(**given: Any) -> Kafka:
-    """An origin of a topic that nothing asks for."""
+    """Return an origin whose brokers do not exist."""
     return Kafka(**{"servers": "localhost:1", "topic": "orders", "format": "avro", **given})
 
 
@@ -439,14 +441,14 @@ URL = "http://localhost:1"
         ({"format": "json", "schema": "id int", "format_options": {"sep": ";"}}, "expected with format: csv only"),
     ],
 )
-def test_options_of_a_format_that_do_not_fit_are_errors(given: dict[str, Any], problem: str) -> None:
-    """Each says what was expected."""
+def test_invalid_options_of_a_format_are_refused(given: dict[str, Any], problem: str) -> None:
+    """Each message has what was expected."""
     with pytest.raises(ValueError, match=problem):
         make_kafka(**given)
 
 
 def test_a_schema_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    """With the option."""
+    """The error has the path of the file."""
     origin = make_kafka(schema_file=str(tmp_path / "orders.avsc"))
     with pytest.raises(OriginError, match=r"cannot be read from .*orders.avsc: No such file"):
         origin.columns(None, None)  # type: ignore[arg-type]
@@ -461,8 +463,8 @@ def test_a_schema_file_that_is_missing_is_named(tmp_path: Path) -> None:
         (None, "No such file"),
     ],
 )
-def test_a_schema_file_that_is_no_schema_is_named(content: str | None, problem: str, tmp_path: Path) -> None:
-    """By the destination too, with the option."""
+def test_an_invalid_schema_file_is_named(content: str | None, problem: str, tmp_path: Path) -> None:
+    """The destination raises the error. The hint names the option."""
     file = tmp_path / "orders.avsc"
     if content is not None:
         file.write_text(content)
@@ -473,10 +475,8 @@ def test_a_schema_file_that_is_no_schema_is_named(content: str | None, problem: 
 
 
 @pytest.mark.parametrize("package", ["fastavro", "google.protobuf"])
-def test_a_package_of_a_format_that_is_missing_is_named(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the command that installs it."""
+def test_a_missing_package_of_a_format_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the command that installs it."""
     file = tmp_path / "schema"
     file.write_text(json.dumps(ORDER))
     of = {"format": "avro"} if package == "fastavro" else {"format": "protobuf", "message": "shop.Order"}

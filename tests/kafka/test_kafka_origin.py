@@ -1,4 +1,4 @@
-"""`kafka` reads exact ranges of offsets, and says what it cannot read."""
+"""`kafka` reads exact ranges of offsets, and reports what it cannot read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_SPARK = cast("SparkSession", None)
 
 
 class KafkaConformance(OriginConformance):
-    """A topic of two partitions, each in a lane of its own."""
+    """A topic of two partitions, with one lane each."""
 
     format: str
     schema: str | None = None
@@ -52,7 +52,7 @@ class KafkaConformance(OriginConformance):
         self.more()
 
     def options(self) -> dict[str, Any]:
-        """Options of the format."""
+        """Return the options of the format."""
         return {}
 
     def origin(self) -> Origin:
@@ -73,7 +73,7 @@ class KafkaConformance(OriginConformance):
 
 @pytest.mark.spark
 class TestJson(KafkaConformance):
-    """Objects, one of which does not fit, and a message without a value."""
+    """Objects, of which one does not fit, and a message without a value."""
 
     format = "json"
     schema = "id int, name string"
@@ -83,7 +83,7 @@ class TestJson(KafkaConformance):
 @pytest.mark.variant
 @pytest.mark.spark
 class TestPlainJson(KafkaConformance):
-    """Objects that are read in this process."""
+    """Objects that this process reads without Spark."""
 
     format = "json"
     schema = "id int, name string"
@@ -111,7 +111,7 @@ class TestRaw(KafkaConformance):
 @pytest.mark.variant
 @pytest.mark.spark
 class TestCsv(KafkaConformance):
-    """Lines, one with quotes, one with a wrong number, one with a field too many, and one that goes on."""
+    """Lines with quotes, a wrong number, an extra field, and a second line."""
 
     format = "csv"
     schema = "id int, name string, price decimal(6,2)"
@@ -121,7 +121,7 @@ class TestCsv(KafkaConformance):
 @pytest.mark.variant
 @pytest.mark.spark
 class TestPlainCsv(KafkaConformance):
-    """Lines that are read in this process."""
+    """Lines that this process reads without Spark."""
 
     format = "csv"
     schema = "id int, name string, price decimal(6,2)"
@@ -133,7 +133,7 @@ class TestPlainCsv(KafkaConformance):
 
 @pytest.mark.spark
 class TestAvro(KafkaConformance):
-    """Values with Confluent's header and two schemas, some of which cannot be read."""
+    """Values with Confluent's header and two schemas. Some values cannot be read."""
 
     format = "avro"
     values = (
@@ -153,7 +153,7 @@ class TestAvro(KafkaConformance):
 @pytest.mark.variant
 @pytest.mark.spark
 class TestPlainAvro(KafkaConformance):
-    """Values without a header, all of which can be read."""
+    """Values without a header. All can be read."""
 
     format = "avro"
     values = tuple(encode_avro(ORDER, {"id": number, "name": "x"}) for number in range(3))
@@ -166,7 +166,7 @@ class TestPlainAvro(KafkaConformance):
 @pytest.mark.variant
 @pytest.mark.spark
 class TestProtobuf(KafkaConformance):
-    """Messages of a file of descriptors, one of which is none."""
+    """Messages of a file of descriptors, and bytes that are no message."""
 
     format = "protobuf"
     schema = "id int, name string, tags map<string, int>, items array<struct<code: string>>, at timestamp"
@@ -178,13 +178,13 @@ class TestProtobuf(KafkaConformance):
 
 
 def make_origin(kafka: Broker, topic: str, **given: Any) -> Kafka:
-    """An origin of text."""
+    """Return an origin, by default of text."""
     named = {} if "pattern" in given else {"topic": topic}
     return Kafka(servers=kafka.servers, **{"format": "text", **named, **given})
 
 
 def plan(origin: Kafka, offset: Json = None, lane: str = "0", rows: int | None = None) -> Span | None:
-    """The next batch behind an offset."""
+    """Return the next batch after an offset."""
     offsets = {} if offset is None else {lane: offset}
     return origin.survey(NO_SPARK, Progress(offsets=offsets)).take(lane, offset, Limits(rows=rows))
 
@@ -193,36 +193,36 @@ TEXT = '{"type":"struct","fields":[{"name":"value","type":"string","nullable":tr
 
 
 def make_batch(span: Span, schema: str = TEXT) -> Batch:
-    """A planned batch of this span."""
+    """Return a planned batch of this span."""
     moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
     ids: dict[str, Any] = {"pipeline": "orders", "run": "run", "origin": "kafka", "lane": "0", "plan": "0-1"}
     return Batch(**ids, number=1, span=span, schema=schema, time=moment)
 
 
 def read_values(origin: Kafka, span: Span) -> list[str]:
-    """The values of a span, read in this process."""
+    """Return the values of a span, read in this process."""
     table = origin.fetch(NO_SPARK, [make_batch(span)]).table()
     assert table is not None
     return [str(value) for value in table["value"].to_pylist()]
 
 
 def read_all(origin: Kafka, offset: Json = None, rows: int | None = None) -> Iterator[list[str]]:
-    """The values of each batch behind an offset."""
+    """Yield the values of each batch after an offset."""
     while (span := plan(origin, offset, rows=rows)) is not None:
         yield read_values(origin, span)
         offset = span.end
 
 
-def test_rows_are_spread_over_partitions_by_what_waits() -> None:
-    """A partition with much to read gets a large share, and the shares fill the batch."""
+def test_rows_are_shared_between_partitions_by_what_waits() -> None:
+    """A partition with many waiting messages gets a large share. The shares fill the batch."""
     a, b, c = (Partition("orders", number) for number in range(3))
     assert spread_rows({a: 70, b: 20, c: 10}, 10) == {a: 7, b: 2, c: 1}
     assert sum(spread_rows({a: 1, b: 1, c: 1}, 2).values()) == 2
     assert spread_rows({a: 1, b: 2}, None) == {a: 1, b: 2}
 
 
-def test_ten_thousand_partitions_are_planned_at_once() -> None:
-    """A batch takes one message of each of the first partitions, and each partition has one lane."""
+def test_ten_thousand_partitions_can_be_planned() -> None:
+    """A batch takes one message of each of the first partitions. Each partition belongs to one lane."""
     origin = Kafka(servers="localhost:1", topic="orders", format="text", lanes=4)
     ends = {Partition("orders", number): Ends(id="x", first=0, end=1) for number in range(10_000)}
     begins = {"earliest": dict.fromkeys(ends, 0)}
@@ -233,8 +233,8 @@ def test_ten_thousand_partitions_are_planned_at_once() -> None:
     assert len({str(part) for span in spans if span is not None for part in span.parts}) == 10_000
 
 
-def test_a_limit_holds_over_all_partitions(kafka: Broker) -> None:
-    """Every message is read once, and no batch has more rows than it may."""
+def test_a_limit_applies_to_all_partitions_together(kafka: Broker) -> None:
+    """Every message is read once, and no batch has more rows than the limit."""
     topic = kafka.make_topic(3)
     for partition, count in enumerate((1, 5, 9)):
         kafka.send(topic, [f"{partition}-{number}" for number in range(count)], partition=partition)
@@ -243,8 +243,8 @@ def test_a_limit_holds_over_all_partitions(kafka: Broker) -> None:
     assert len({value for batch in batches for value in batch}) == 15
 
 
-def test_a_partition_that_is_added_is_read_from_its_beginning(kafka: Broker) -> None:
-    """Also by an origin that began at the end."""
+def test_an_added_partition_is_read_from_its_beginning(kafka: Broker) -> None:
+    """This holds also for an origin that starts at `latest`."""
     from confluent_kafka.cimpl import NewPartitions
 
     topic = kafka.make_topic(1)
@@ -258,8 +258,8 @@ def test_a_partition_that_is_added_is_read_from_its_beginning(kafka: Broker) -> 
     assert list(read_all(origin, opening.end)) == [["b"]]
 
 
-def test_a_topic_that_comes_later_is_read_from_its_beginning(kafka: Broker) -> None:
-    """It has a name that the pattern fits."""
+def test_a_topic_created_later_is_read_from_its_beginning(kafka: Broker) -> None:
+    """Its name matches the pattern."""
     first = kafka.make_topic(1)
     kafka.send(first, ["a"])
     origin = make_origin(kafka, first, pattern=f"{first}.*")
@@ -270,7 +270,7 @@ def test_a_topic_that_comes_later_is_read_from_its_beginning(kafka: Broker) -> N
 
 
 def test_several_topics_are_read_together(kafka: Broker) -> None:
-    """Those that are named, and no other."""
+    """Only the named topics are read."""
     named = [kafka.make_topic(1), kafka.make_topic(2)]
     for topic in (*named, kafka.make_topic(1)):
         kafka.send(topic, [topic])
@@ -278,8 +278,8 @@ def test_several_topics_are_read_together(kafka: Broker) -> None:
     assert [sorted(batch) for batch in read_all(origin)] == [sorted(named)]
 
 
-def test_an_origin_that_begins_at_the_end_remembers_where_that_was(kafka: Broker) -> None:
-    """Its first batch has no rows, and later ones have all that came after it."""
+def test_an_origin_that_starts_at_the_end_records_that_offset(kafka: Broker) -> None:
+    """Its first batch has no rows. Later batches have all messages after it."""
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     origin = make_origin(kafka, topic, start="latest")
@@ -290,8 +290,8 @@ def test_an_origin_that_begins_at_the_end_remembers_where_that_was(kafka: Broker
     assert list(read_all(origin, opening.end)) == [["b"]]
 
 
-def test_a_time_is_where_reading_begins(kafka: Broker) -> None:
-    """Messages with an earlier time are left out, whatever the offset."""
+def test_reading_may_start_at_a_time(kafka: Broker) -> None:
+    """Messages with an earlier time are skipped."""
     topic = kafka.make_topic(1, retention_ms="-1")
     for value, year in (("old", 2024), ("new", 2026)):
         moment = int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp() * 1000)
@@ -302,7 +302,7 @@ def test_a_time_is_where_reading_begins(kafka: Broker) -> None:
 
 
 def test_messages_of_an_aborted_transaction_are_not_read(kafka: Broker) -> None:
-    """Nor are those of an open one, which come once it is committed."""
+    """Messages of an open transaction are read once it is committed."""
     topic = kafka.make_topic(1)
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
     producer.init_transactions(30)
@@ -321,7 +321,7 @@ def test_messages_of_an_aborted_transaction_are_not_read(kafka: Broker) -> None:
 
 
 def test_a_recreated_topic_is_recognised(kafka: Broker) -> None:
-    """By its id: it may have just as many messages as before."""
+    """It is recognised by its id, since it may have as many messages as before."""
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     origin = make_origin(kafka, topic)
@@ -344,7 +344,7 @@ def recreate(kafka: Broker, topic: str) -> None:
 
 
 def test_a_gap_stops_the_run_and_names_the_offsets(kafka: Broker) -> None:
-    """With `on_gap: record` the backlog says so, and goes on behind the gap."""
+    """With `on_gap: record` there is a notice, and reading continues after the gap."""
     topic = kafka.make_topic(1)
     kafka.send(topic, list("abcde"))
     origin = make_origin(kafka, topic)
@@ -367,16 +367,16 @@ def delete_before(kafka: Broker, topic: str, offset: int) -> None:
         answer.result(30)
 
 
-def test_a_password_opens_the_broker(kafka: Broker) -> None:
-    """A topic is read as through the address that asks for none."""
+def test_a_password_gives_access(kafka: Broker) -> None:
+    """The topic is read like without a password."""
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])
     origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(PASSWORD))
     assert list(read_all(origin)) == [["a"]]
 
 
-def test_a_certificate_opens_the_broker(kafka: Broker) -> None:
-    """SCRAM does so too, in the place of a plain password."""
+def test_a_certificate_gives_access(kafka: Broker) -> None:
+    """So does SCRAM instead of a plain password."""
     topic = kafka.make_topic()
     kafka.send(topic, ["a"])
     options = make_tls_options(kafka.certificates)
@@ -385,21 +385,21 @@ def test_a_certificate_opens_the_broker(kafka: Broker) -> None:
     assert list(read_all(Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=scram))) == [["a"]]
 
 
-def test_a_client_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+def test_a_missing_client_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the command that installs it."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(OriginError, match=r"pip install 'wherry\[kafka\]'"):
         plan(Kafka(servers="localhost:1", topic="orders", format="text"))
 
 
-def test_a_topic_that_is_missing_is_named(kafka: Broker) -> None:
-    """With what to do."""
+def test_a_missing_topic_is_named(kafka: Broker) -> None:
+    """The error has its name."""
     with pytest.raises(OriginError, match="There is no topic nowhere in Kafka"):
         plan(make_origin(kafka, "nowhere"))
 
 
 def test_the_lag_is_in_rows(kafka: Broker) -> None:
-    """For each lane."""
+    """Each lane has its number of waiting rows."""
     topic = kafka.make_topic(2)
     kafka.send(topic, ["a", "b"], partition=0)
     kafka.send(topic, ["c"], partition=1)
@@ -409,12 +409,12 @@ def test_the_lag_is_in_rows(kafka: Broker) -> None:
 
 
 def send_at(kafka: Broker, topic: str, value: str, moment: float, **given: Any) -> None:
-    """A message with this time, in seconds since 1970."""
+    """Send a message with this time, in seconds since 1970."""
     kafka.send(topic, [value], timestamp=int(moment * 1_000), **given)
 
 
-def test_the_lag_is_in_seconds_too(kafka: Broker) -> None:
-    """That of the oldest message that waits; a producer whose clock is ahead makes an age of 0."""
+def test_the_lag_is_also_in_seconds(kafka: Broker) -> None:
+    """It is the age of the oldest waiting message. A time in the future gives an age of 0."""
     topic = kafka.make_topic(4, retention_ms="-1", settings=NO_CLOCK)
     origin, now = make_origin(kafka, topic, lanes=4), time.time()
     send_at(kafka, topic, "read", now - 900, partition=0)
@@ -431,11 +431,11 @@ def test_the_lag_is_in_seconds_too(kafka: Broker) -> None:
 
 
 NO_CLOCK = {"message_timestamp_after_max_ms": str(2**62), "message_timestamp_before_max_ms": str(2**62)}
-"""A topic that takes any time."""
+"""The settings of a topic that accepts any time."""
 
 
-def test_a_clock_that_is_wrong_by_days_changes_no_row(kafka: Broker) -> None:
-    """All messages are read once and in order; a time as `start` goes by the first message that is as late."""
+def test_wrong_clocks_of_producers_change_no_row(kafka: Broker) -> None:
+    """All messages are read once and in order. A time as offset selects the first message that is not earlier."""
     topic, day = kafka.make_topic(1, retention_ms="-1", settings=NO_CLOCK), 86_400.0
     now = time.time()
     for value, days in (("a", 0), ("b", -9), ("c", 3000), ("d", -30_000), ("e", 0)):
@@ -446,8 +446,8 @@ def test_a_clock_that_is_wrong_by_days_changes_no_row(kafka: Broker) -> None:
     assert [value for batch in read_all(origin, later) for value in batch] == list("cde")
 
 
-def test_a_group_with_a_member_is_named(kafka: Broker) -> None:
-    """With what to do, and that the rows are delivered."""
+def test_an_active_consumer_group_is_named(kafka: Broker) -> None:
+    """The error states what to do, and that the rows are delivered."""
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
     group = f"group-{topic}"
@@ -463,8 +463,8 @@ def test_a_group_with_a_member_is_named(kafka: Broker) -> None:
     member.close()
 
 
-def test_compaction_between_two_reads_loses_nothing_that_is_there(kafka: Broker) -> None:
-    """A planned batch has fewer rows afterwards, and no error."""
+def test_compaction_between_two_reads_loses_no_remaining_message(kafka: Broker) -> None:
+    """A planned batch has fewer rows afterwards, and there is no error."""
     topic = kafka.make_topic(1, cleanup_policy="compact")
     for number in range(4):
         kafka.send(topic, [f"a{number}"], key="a")
@@ -483,8 +483,8 @@ def test_compaction_between_two_reads_loses_nothing_that_is_there(kafka: Broker)
     assert next(value for batch in read_all(origin, span.end) for value in batch) == "b3"
 
 
-def test_rights_that_are_missing_are_named(kafka: Broker) -> None:
-    """By topic and group; a user that has them all lacks none."""
+def test_missing_rights_are_named(kafka: Broker) -> None:
+    """They are listed by topic and group. A user with all rights lacks none."""
     topic = kafka.make_topic(1)
     group = f"group-{topic}"
     kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
@@ -503,8 +503,8 @@ def test_rights_that_are_missing_are_named(kafka: Broker) -> None:
         origin.cluster.find_topics([hidden], None)
 
 
-def test_the_doctor_names_what_a_user_may_not_do(kafka: Broker, registry: Registry) -> None:
-    """And a subject that the registry does not have."""
+def test_doctor_names_missing_rights(kafka: Broker, registry: Registry) -> None:
+    """It also names a subject that the registry lacks."""
     topic = kafka.make_topic(1)
     kafka.allow("ada", topic=topic, operations=("DESCRIBE",))
     given = {"servers": kafka.secure_servers, "options": make_options(PASSWORD), "format": "avro", "schema": "id int"}
@@ -522,8 +522,8 @@ def test_the_doctor_names_what_a_user_may_not_do(kafka: Broker, registry: Regist
     assert "gives no answer" in next(check.found for check in examine_origins(pipeline) if check.state == "problem")
 
 
-def test_the_doctor_says_whether_the_definition_names_the_jar_of_spark(kafka: Broker) -> None:
-    """It may be a package or a file; without it the advice has the line to write."""
+def test_doctor_checks_whether_the_definition_has_the_jar_of_spark(kafka: Broker) -> None:
+    """It may be a package or a file. Otherwise the advice has the line to write."""
     origin = make_origin(kafka, kafka.make_topic())
 
     def examine(spark: SparkOptions) -> list[tuple[str, str]]:
@@ -536,8 +536,8 @@ def test_the_doctor_says_whether_the_definition_names_the_jar_of_spark(kafka: Br
     assert examine(SparkOptions(conf={"spark.jars": "/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"})) == [("ok", "")]
 
 
-def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
-    """Those of the next message, as Kafka's own consumers commit them."""
+def test_a_consumer_group_gets_the_offsets(kafka: Broker) -> None:
+    """They are the offsets of the next messages, as Kafka's consumers commit them."""
     from confluent_kafka import ConsumerGroupTopicPartitions
 
     topic = kafka.make_topic(1)
@@ -553,7 +553,7 @@ def test_a_consumer_group_is_told_the_offsets(kafka: Broker) -> None:
     assert [(each.topic, each.offset) for each in told.topic_partitions] == [(topic, 2)]
 
 
-def test_offsets_that_a_person_sets_are_checked() -> None:
+def test_offsets_that_a_user_sets_are_checked() -> None:
     """They are named positions, times, or the next offset of each partition."""
     origin = Kafka(servers="localhost:1", topic="orders", format="text")
     for right in ("earliest", "latest", "2026-01-31T06:00:00Z", {"orders": {"next": {"0": 17}}}):
@@ -568,7 +568,7 @@ def test_offsets_that_a_person_sets_are_checked() -> None:
     [("0", "ordres", 0, "expected partitions of orders"), ("other", "orders", 0, "expected partitions of lane other")],
 )
 def test_an_offset_of_another_topic_or_lane_is_refused(lane: str, topic: str, partition: int, problem: str) -> None:
-    """Else the rows of the partitions that were meant would come twice."""
+    """Otherwise the rows of the intended partitions would be read twice."""
     origin = Kafka(servers="localhost:1", topic="orders", format="text", lanes=2)
     first = Partition("orders", partition)
     own = origin.lane_names()[find_lane(first, 2)]
@@ -578,8 +578,8 @@ def test_an_offset_of_another_topic_or_lane_is_refused(lane: str, topic: str, pa
         origin.check_offset(asked, {topic: {"next": {str(partition): 17}}})
 
 
-def test_a_lane_without_partitions_remembers_that_it_began_at_the_end() -> None:
-    """A partition that comes later is read from its beginning."""
+def test_a_lane_without_partitions_records_that_it_began_at_the_end() -> None:
+    """A partition that is added later is read from its beginning."""
     origin = Kafka(servers="localhost:1", topic="orders", format="text", start="latest")
     empty = KafkaBacklog(origin=origin, ends={}, begins={"earliest": {}, "latest": {}})
     begun = empty.take("0", None, Limits())
@@ -607,29 +607,29 @@ def test_a_lane_without_partitions_remembers_that_it_began_at_the_end() -> None:
         ({"topic": None, "pattern": "("}, "pattern: expected a regular expression"),
     ],
 )
-def test_options_that_do_not_fit_are_errors(given: dict[str, Any], problem: str) -> None:
-    """Each says what was expected, and what came."""
+def test_invalid_options_are_refused(given: dict[str, Any], problem: str) -> None:
+    """Each message has what was expected, and often the value."""
     with pytest.raises(ValueError, match=problem.replace("(", r"\(")):
         Kafka(**{"servers": "localhost:1", "topic": "orders", "format": "text", **given})
 
 
-def test_spark_gets_the_same_settings_in_the_words_of_java() -> None:
-    """A user and a password become one text, and each quote in them is kept."""
+def test_spark_gets_the_same_settings_in_javas_terms() -> None:
+    """The user and the password become one text, in which quotes are escaped."""
     said = translate_options({"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "ada", "sasl.password": 'a"b'})
     assert said["sasl.mechanism"] == "SCRAM-SHA-256"
     assert said["sasl.jaas.config"].endswith('ScramLoginModule required username="ada" password="a\\"b";')
 
 
 def read_avro(origin: Kafka, span: Span) -> list[dict[str, Any]] | None:
-    """The rows of a span, read in this process; None where one is refused."""
+    """Return the rows of a span, read in this process, or None if a row is refused."""
     schema = origin.columns(NO_SPARK, origin.survey(NO_SPARK, Progress()))
     assert schema is not None
     table = origin.fetch(NO_SPARK, [make_batch(span, schema)]).table()
     return None if table is None else cast("list[dict[str, Any]]", table.to_pylist())
 
 
-def test_a_batch_keeps_the_schemas_that_were_there(kafka: Broker, registry: Registry) -> None:
-    """A schema that comes later reads nothing of it, and one that is another under the same id ends the run."""
+def test_a_batch_keeps_the_schemas_of_its_plan(kafka: Broker, registry: Registry) -> None:
+    """A schema that is registered later is not used for it. Another schema with the same id fails the read."""
     topic = kafka.make_topic()
     first = registry.register(f"{topic}-value", ORDER)
     origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
@@ -654,7 +654,7 @@ def test_a_batch_keeps_the_schemas_that_were_there(kafka: Broker, registry: Regi
 
 
 def test_a_topic_without_a_subject_stops_the_run(kafka: Broker, registry: Registry) -> None:
-    """Only where messages wait, and with the name of the subject."""
+    """It does so only if messages wait. The error names the subject."""
     topic = kafka.make_topic()
     origin = make_origin(kafka, topic, format="avro", schema="id int", registry={"url": registry.url})
     assert plan(origin) is None
@@ -663,8 +663,8 @@ def test_a_topic_without_a_subject_stops_the_run(kafka: Broker, registry: Regist
         plan(origin)
 
 
-def test_columns_come_from_the_newest_schema_and_stay(kafka: Broker, registry: Registry) -> None:
-    """They are told once, and are none before there is a schema."""
+def test_columns_come_from_the_newest_schema(kafka: Broker, registry: Registry) -> None:
+    """Before there is a schema, there are no columns."""
     topic = kafka.make_topic()
     origin = make_origin(kafka, topic, format="avro", registry={"url": registry.url})
     backlog = origin.survey(NO_SPARK, Progress())
@@ -677,8 +677,8 @@ def test_columns_come_from_the_newest_schema_and_stay(kafka: Broker, registry: R
     assert [each["name"] for each in json.loads(schema)["fields"]] == ["id", "name", "note"]
 
 
-def test_spark_gets_the_certificates_of_a_client(tmp_path: Path) -> None:
-    """As text: no executor needs the files. A key of another kind is an error that says how to convert it."""
+def test_spark_gets_the_certificates_as_text(tmp_path: Path) -> None:
+    """So no executor needs the files. For a key of another format, the error states how to convert it."""
     for name, text in (("ca", "CA"), ("cert", "CERTIFICATE"), ("key", "BEGIN PRIVATE KEY"), ("old", "BEGIN RSA")):
         (tmp_path / name).write_text(text)
     given = {"ssl.ca.location": str(tmp_path / "ca"), "ssl.certificate.location": str(tmp_path / "cert")}
@@ -700,7 +700,7 @@ def test_spark_gets_the_certificates_of_a_client(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["json", "csv", "avro"])
 def test_a_refused_message_is_kept_whole(kind: str, kafka: Broker, registry: Registry, spark: SparkSession) -> None:
-    """With its key, headers, topic, partition, offset, time and bytes."""
+    """It has its key, headers, topic, partition, offset, time and bytes."""
     topic = kafka.make_topic(1, retention_ms="-1")
     kafka.send(topic, [b"\xff{"], key="k", headers={"from": b"shop"}, timestamp=1_767_225_600_000)
     registry.register(f"{topic}-value", ORDER)
@@ -720,7 +720,7 @@ def test_a_refused_message_is_kept_whole(kind: str, kafka: Broker, registry: Reg
 
 
 def send_with_gaps(kafka: Broker, topic: str) -> None:
-    """Messages in two partitions, some of which are in transactions, and one of these is aborted."""
+    """Send messages to two partitions, some of them in transactions. One transaction is aborted."""
     kafka.send(topic, ['{"id": 1}', '{"id": "x"}', None], partition=0, key="a", headers={"from": b"shop"})
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
     producer.init_transactions(30)
@@ -743,8 +743,10 @@ FORMATS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
-    """In each format, with a password or a certificate, and also 5 MiB in one: the same refusals and places."""
+def test_spark_reads_the_same_rows_as_the_client(kafka: Broker, registry: Registry, tmp_path: Path) -> None:
+    """This holds in each format, with a password or a certificate, and for messages of 5 MiB. Refused rows and places
+    are the same.
+    """
     topics = {name: kafka.make_topic(2) for name in FORMATS}
     number = registry.register(f"{topics['avro']}-value", EVERY)
     protobuf = ProtobufCoding(descriptors=describe_messages(), message="shop.Order")
@@ -775,10 +777,10 @@ def test_spark_reads_the_rows_that_the_client_reads(kafka: Broker, registry: Reg
 
 
 @pytest.mark.spark
-def test_a_large_batch_without_the_jar_says_what_to_write(
+def test_a_large_batch_without_the_jar_states_what_to_write(
     kafka: Broker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line stands in the error."""
+    """The error has the line for the definition."""
     monkeypatch.setattr("origins.kafka.rows.FEW", 0)
     topic = kafka.make_topic(1)
     kafka.send(topic, ["a"])
@@ -789,8 +791,8 @@ def test_a_large_batch_without_the_jar_says_what_to_write(
     assert "spark: {packages: ['org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0']}" in str(raised.value)
 
 
-def test_a_broker_that_is_replaced_while_it_is_asked_is_away() -> None:
-    """Newer clients have a word of their own for that, and the error passes."""
+def test_a_broker_that_is_replaced_during_a_request_counts_as_away() -> None:
+    """Newer clients report this with a separate code. The error is transient."""
     replaced = KafkaError(KafkaError._DESTROY_BROKER)
     cluster = Cluster.of("127.0.0.1:9", {})
     with (

@@ -1,4 +1,4 @@
-"""A pipeline from Kafka to Delta loses nothing, doubles nothing, and shows no secret."""
+"""A pipeline from Kafka to Delta loses no message, delivers each once, and shows no secret."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.spark
 
 
 def make_pipeline(folder: Path, origin: Kafka) -> Pipeline:
-    """From the topic into `orders`, three rows a batch."""
+    """Return a pipeline from the topic into `orders`, three rows in a batch."""
     return Pipeline(
         name="orders",
         origin=origin,
@@ -51,12 +51,12 @@ def make_pipeline(folder: Path, origin: Kafka) -> Pipeline:
 
 
 def read_ids(folder: Path) -> list[int]:
-    """The ids in the table, in order."""
+    """Return the ids in the table, sorted."""
     return sorted(DeltaTable(folder / "orders").to_pyarrow_table()["id"].to_pylist())
 
 
 def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """Over two runs; one that cannot be parsed is in the DLQ, with its topic, partition and offset."""
+    """This holds over two runs. A message that cannot be parsed is in the DLQ."""
     topic = kafka.make_topic(2)
     origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", commit_group=f"group-{topic}")
     pipeline = make_pipeline(tmp_path, origin)
@@ -74,8 +74,8 @@ def test_each_message_is_in_the_table_once(kafka: Broker, spark: SparkSession, t
     assert pipeline.run().batches == 0
 
 
-def test_counts_balance_where_offsets_have_no_message(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """Markers of transactions and messages of an aborted one are no rows, and the audit misses none."""
+def test_counts_balance_if_offsets_have_no_message(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """Markers of transactions and aborted messages are no rows, and the audit misses none."""
     topic = kafka.make_topic(2)
     send_with_gaps(kafka, topic)
     pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
@@ -86,7 +86,7 @@ def test_counts_balance_where_offsets_have_no_message(kafka: Broker, spark: Spar
 
 
 def read_group(kafka: Broker, group: str) -> list[int]:
-    """The offsets that a group was told."""
+    """Return the offsets that were committed for a group."""
     admin = kafka.make_admin()
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     (told,) = [answer.result(30) for answer in asked.values()]
@@ -94,10 +94,10 @@ def read_group(kafka: Broker, group: str) -> list[int]:
 
 
 @pytest.mark.parametrize("stages", ["", "stages: [{cast: {id: bigint}}]\n"])
-def test_a_small_batch_is_committed_by_this_process(
+def test_a_small_batch_is_committed_without_spark(
     stages: str, kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No commit is Spark's, with stages and without."""
+    """This holds with and without stages."""
     topic, commits = kafka.make_topic(2), list[str]()
     kafka.send(topic, [f'{{"id": {number}}}' for number in range(10)])
     file = tmp_path / "orders.yaml"
@@ -108,7 +108,7 @@ def test_a_small_batch_is_committed_by_this_process(
 
 
 def test_a_backfill_does_not_move_a_consumer_group_back(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """The group has the offsets of the newest batch, and keeps them."""
+    """The group keeps the offsets of the newest batch."""
     topic = kafka.make_topic(1)
     group = f"group-{topic}"
     origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", commit_group=group)
@@ -123,7 +123,7 @@ def test_a_backfill_does_not_move_a_consumer_group_back(kafka: Broker, spark: Sp
 
 
 def once(kind: type, happens: Callable[[], None]) -> Listener:
-    """A listener that lets something happen at the first event of this kind."""
+    """Return a listener that calls a function at the first event of this kind."""
     happened: list[Event] = []
 
     def listen(event: Event) -> None:
@@ -134,10 +134,8 @@ def once(kind: type, happens: Callable[[], None]) -> Listener:
     return listen
 
 
-def test_a_broker_that_is_killed_in_a_run_and_comes_back_loses_nothing(
-    kafka: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    """The run waits for it, and carries each message once."""
+def test_a_broker_that_restarts_during_a_run_loses_nothing(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """The run waits for it, and processes each message once."""
     topic = kafka.make_topic(2)
     for number in range(8):
         kafka.send(topic, [f'{{"id": {number}}}'], partition=number % 2)
@@ -152,10 +150,12 @@ def test_a_broker_that_is_killed_in_a_run_and_comes_back_loses_nothing(
     assert read_ids(tmp_path) == list(range(8))
 
 
-def test_what_changes_in_a_topic_while_a_run_goes_on_is_seen_by_the_next(
+def test_changes_of_a_topic_during_a_run_are_seen_by_the_next_run(
     kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A partition that is added is read from its beginning. What retention took of a planned batch is said, once."""
+    """An added partition is read from its beginning. If retention deletes messages of a planned batch, the run fails,
+    and the next run continues.
+    """
     topic = kafka.make_topic(1)
     kafka.send(topic, [f'{{"id": {number}}}' for number in range(5)])
     origin = Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int", on_gap="record")
@@ -177,7 +177,7 @@ def test_what_changes_in_a_topic_while_a_run_goes_on_is_seen_by_the_next(
 def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
     kafka: Broker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run goes on where the last one was."""
+    """The next run continues at the last offset."""
     topic = kafka.make_topic(1)
     kafka.send(topic, [f'{{"id": {number}}}' for number in range(4)])
     pipeline = make_pipeline(tmp_path, Kafka(servers=kafka.servers, topic=topic, format="json", schema="id int"))
@@ -199,7 +199,7 @@ def test_a_broker_that_is_away_ends_the_run_and_loses_nothing(
 def test_a_password_is_neither_stored_nor_shown(
     password: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Not in the state, and not in the error of a broker that does not know it."""
+    """It is not in the state, and not in the error of a broker that refuses it."""
     topic = kafka.make_topic(1)
     origin = Kafka(servers=kafka.secure_servers, topic=topic, format="text", options=make_options(password))
     with pytest.raises(WherryError, match="Authentication failed") as raised:
@@ -220,8 +220,10 @@ dlq: {{window: 0}}
 """
 
 
-def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """`preview` reads, `status` has the lag, `offsets set` goes by a position's name, and `doctor` asks the broker."""
+def test_the_commands_support_kafka(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """`preview` reads messages, `status` has the lag, `offsets set` takes a position's name, and `doctor` checks the
+    broker.
+    """
     topic = kafka.make_topic(1)
     kafka.send(topic, ['{"id": 1}', '{"id": 2}'])
     file = tmp_path / "orders.yaml"
@@ -248,7 +250,7 @@ def test_the_commands_know_kafka(kafka: Broker, spark: SparkSession, tmp_path: P
 
 
 def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
-    """By offset, by time, at an end, and back by a batch; a backfill takes the batches of a time."""
+    """They are set by offset, by time, to an end, or back by a batch. A backfill takes the batches of a time."""
     topic = kafka.make_topic(1, retention_ms="-1")
     for number, year in enumerate((2024, 2025, 2026)):
         moment = datetime(year, 1, 1, tzinfo=timezone.utc)
@@ -262,7 +264,7 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
         return found
 
     def carry(offset: Any) -> int:
-        """How many rows a run reads behind this offset."""
+        """Return how many rows a run reads after this offset."""
         given = ["--lane", "0", "--offset", json.dumps(offset), "--reason", "again", "--yes"]
         call("offsets", "set", str(file), *given)
         return int(json.loads(call("run", str(file), "--json").stdout)["read"])
@@ -292,10 +294,8 @@ def test_offsets_are_set_in_every_way(kafka: Broker, spark: SparkSession, tmp_pa
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["after-plan", "before-write", "after-write", "after-prepared", "after-settle"])
-def test_a_run_that_is_killed_is_finished_by_the_next(
-    point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
-) -> None:
-    """No message is lost, and none is twice in the table or the DLQ."""
+def test_a_killed_run_is_finished_by_the_next(point: str, kafka: Broker, spark: SparkSession, tmp_path: Path) -> None:
+    """No message is lost, and none is in the table or the DLQ twice."""
     topic = kafka.make_topic(2)
     for number in range(6):
         kafka.send(topic, [f'{{"id": {number}}}', "poison"], partition=number % 2)
@@ -311,10 +311,10 @@ def test_a_run_that_is_killed_is_finished_by_the_next(
 
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["after-plan", "after-prepared", "after-write"])
-def test_compaction_before_a_killed_run_is_finished_loses_nothing_that_is_there(
+def test_compaction_before_the_next_run_loses_no_remaining_message(
     point: str, kafka: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What was stored stays as it was; what is read again has the newest message of each key. All counts balance."""
+    """Stored rows do not change. Rows that are read again have the newest message of each key. All counts balance."""
     topic = kafka.make_topic(1, cleanup_policy="compact")
     for number in range(6):
         kafka.send(topic, [f'{{"id": {number}}}'], key="a")

@@ -1,4 +1,4 @@
-"""A registry is asked little, and says what is wrong without its password."""
+"""The client of a schema registry sends few requests, and reports errors without the password."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from origins.kafka.schema_registry import SchemaRegistry
 from tests.kafka.registry import LATER, ORDER, PASSWORD, USER, Registry
 
 
-def test_the_schemas_of_a_subject_are_all_its_versions(registry: Registry) -> None:
-    """By id, the newest last; also where an old schema is registered again."""
+def test_the_schemas_of_a_subject_are_those_of_all_versions(registry: Registry) -> None:
+    """They are listed by id with the newest last, also if an old schema is registered again."""
     first, second = registry.register("a/b-value", ORDER), registry.register("a/b-value", LATER)
     client = SchemaRegistry.of({"url": registry.url + "/"})
     assert list(client.list_schemas("a/b-value")) == [first, second]
@@ -21,8 +21,8 @@ def test_the_schemas_of_a_subject_are_all_its_versions(registry: Registry) -> No
     assert json.loads(client.get_schema(second)[-1]) == LATER
 
 
-def test_a_schema_is_asked_for_once(registry: Registry) -> None:
-    """Only the list of versions may grow."""
+def test_a_schema_is_requested_once(registry: Registry) -> None:
+    """Only the list of versions is requested again."""
     number = registry.register("orders-value", ORDER)
     client = SchemaRegistry.of({"url": registry.url})
     client.list_schemas("orders-value")
@@ -32,8 +32,8 @@ def test_a_schema_is_asked_for_once(registry: Registry) -> None:
     assert registry.asked == ["/subjects/orders-value/versions?deleted=true"]
 
 
-def test_what_a_schema_refers_to_comes_before_it(registry: Registry) -> None:
-    """However deep."""
+def test_references_of_a_schema_come_before_it(registry: Registry) -> None:
+    """The list has the referenced schema first."""
     registry.register("inner", {"type": "enum", "name": "State", "symbols": ["NEW"]})
     outer = {"type": "record", "name": "Outer", "fields": [{"name": "state", "type": "State"}]}
     number = registry.register("outer", outer, references=[{"name": "State", "subject": "inner", "version": 1}])
@@ -41,8 +41,8 @@ def test_what_a_schema_refers_to_comes_before_it(registry: Registry) -> None:
     assert [json.loads(text)["name"] for text in texts] == ["State", "Outer"]
 
 
-def test_a_user_is_let_in_with_a_password(registry: Registry) -> None:
-    """Another one is told so, and the password is in no error and no repr."""
+def test_a_user_needs_the_right_password(registry: Registry) -> None:
+    """A wrong password is reported. It is in no error and no repr."""
     registry.register("orders-value", ORDER)
     registry.secure = True
     right = {"url": registry.url, "username": USER, "password": PASSWORD}
@@ -53,8 +53,8 @@ def test_a_user_is_let_in_with_a_password(registry: Registry) -> None:
     assert "wrong-horse" not in f"{raised.value} {client!r} {raised.value.__cause__!r}"
 
 
-def test_a_registry_that_is_away_is_tried_again_later(registry: Registry) -> None:
-    """The cause says that no connection was had."""
+def test_a_registry_that_is_away_is_a_transient_error(registry: Registry) -> None:
+    """The cause is a ConnectionError."""
     registry.close()
     with pytest.raises(OriginError, match=r"gives no answer: .*refused") as raised:
         SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
@@ -62,16 +62,16 @@ def test_a_registry_that_is_away_is_tried_again_later(registry: Registry) -> Non
 
 
 @pytest.mark.parametrize("status", [408, 429, 503])
-def test_a_registry_that_is_busy_is_tried_again_later(status: int, registry: Registry) -> None:
-    """The error has the status, and its cause is one that passes."""
+def test_a_busy_registry_is_a_transient_error(status: int, registry: Registry) -> None:
+    """The error has the status, and its cause is a ConnectionError."""
     registry.fails_with = status
     with pytest.raises(OriginError, match=f"answered HTTP {status}") as raised:
         SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
     assert isinstance(raised.value.__cause__, ConnectionError)
 
 
-def test_an_answer_that_breaks_off_is_asked_for_later(registry: Registry) -> None:
-    """The registry promises more bytes than it sends."""
+def test_an_incomplete_answer_is_a_transient_error(registry: Registry) -> None:
+    """The registry sends fewer bytes than its header states."""
     registry.register("orders-value", ORDER)
     registry.missing_bytes = 10
     with pytest.raises(OriginError, match="gives no answer") as raised:
@@ -79,8 +79,8 @@ def test_an_answer_that_breaks_off_is_asked_for_later(registry: Registry) -> Non
     assert isinstance(raised.value.__cause__, ConnectionError)
 
 
-def test_the_newest_schema_is_none_that_was_deleted(registry: Registry) -> None:
-    """A subject without another one is no subject."""
+def test_a_deleted_schema_is_not_the_newest(registry: Registry) -> None:
+    """If all schemas of a subject are deleted, there is none."""
     client = SchemaRegistry.of({"url": registry.url})
     assert client.find_newest("orders-value") is None
     number = registry.register("orders-value", ORDER)
@@ -91,19 +91,19 @@ def test_the_newest_schema_is_none_that_was_deleted(registry: Registry) -> None:
     assert client.find_newest("orders-value") is None
 
 
-def test_an_id_that_is_gone_is_named(registry: Registry) -> None:
-    """Also that a planned batch needs it."""
+def test_a_missing_id_is_named(registry: Registry) -> None:
+    """The error states that a planned batch needs it."""
     with pytest.raises(OriginError, match="has no schema with id 7, which a planned batch needs"):
         SchemaRegistry.of({"url": registry.url}).get_schema(7)
 
 
 def test_a_schema_of_another_kind_is_named(registry: Registry) -> None:
-    """With its subject."""
+    """The error names its subject."""
     registry.register("orders-value", {}, schemaType="JSON")
     with pytest.raises(OriginError, match=r"The schema of orders-value in the registry .* is JSON, and not AVRO"):
         SchemaRegistry.of({"url": registry.url}).list_schemas("orders-value")
 
 
-def test_a_subject_that_is_missing_has_no_schemas(registry: Registry) -> None:
-    """It may come with the first message."""
+def test_a_missing_subject_has_no_schemas(registry: Registry) -> None:
+    """It may be registered with the first message."""
     assert SchemaRegistry.of({"url": registry.url}).list_schemas("nothing") == {}

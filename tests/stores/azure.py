@@ -1,7 +1,7 @@
-"""Azure's Blob Storage on this machine (Azurite), behind a proxy that counts and that fails on demand.
+"""Azure's Blob Storage on this machine (Azurite), behind a proxy that counts requests and injects faults.
 
-Azurite has no DFS endpoint, and so no folders that are renamed as one: it is an account without a hierarchical
-namespace. Hadoop reaches such an account through the Blob endpoint, and renames there by a copy and a delete.
+Azurite has no DFS endpoint, so it cannot rename a folder in one operation: it is an account without a hierarchical
+namespace. Hadoop uses the Blob endpoint of such an account. There, it renames by a copy and a delete.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ AZURITE = "3.37.0"
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / f"wherry-tests/azurite-{AZURITE}"
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The account that every Azurite has, and its well-known key."""
+"""The default account of Azurite, and its well-known key."""
 
 HOST = f"{ACCOUNT}.dfs.core.windows.net"
 
 
 @dataclass(frozen=True)
 class Azure:
-    """A container of a test's own. Every request to `endpoint` goes through `proxy`."""
+    """A container for one test. Every request to `endpoint` goes through `proxy`."""
 
     proxy: FaultProxy
     container: str
 
     def make_url(self, key: str = "") -> str:
-        """Where a key is, for Spark and for deltalake."""
+        """Return the URL of a key, for Spark and for deltalake."""
         return f"abfs://{self.container}@{HOST}/{key}"
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What a Spark needs that has the JARs."""
+        """The settings for a Spark with the JARs."""
         settings = {
             "abfs.endpoint": self.proxy.endpoint.removeprefix("http://"),
             "always.use.https": "false",
-            "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other one wants certificates without HTTPS too
+            "networking.library": "JDK_HTTP_URL_CONNECTION",  # the other library needs certificates even without HTTPS
             "account.hns.enabled": "false",
             "fns.account.service.type": "BLOB",
             "account.auth.type": "SharedKey",
@@ -57,7 +57,7 @@ class Azure:
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What deltalake needs. obstore takes the same names."""
+        """The options for deltalake. obstore takes the same names."""
         return {
             "azure_storage_account_name": ACCOUNT,
             "azure_storage_account_key": KEY,
@@ -67,7 +67,7 @@ class Azure:
 
 
 def install() -> None:
-    """Have npm fetch Azurite once. Raises `RuntimeError` where it cannot."""
+    """Install Azurite with npm, unless it is installed. Raises `RuntimeError` if that fails."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     handle = os.open(FOLDER, os.O_RDONLY)
     try:
@@ -86,14 +86,14 @@ def install() -> None:
 
 
 def say_why_not() -> str | None:
-    """Why there can be no Azurite here; None where it can."""
+    """Return why Azurite cannot run here, or None if it can."""
     missing = [each for each in ("node", "npm") if shutil.which(each) is None]
     return f"Azurite needs {' and '.join(missing)}: install Node.js 20 or newer" if missing else None
 
 
 @contextlib.contextmanager
 def start_azurite(log: Path) -> Iterator[str]:
-    """An account with no container; the URL of its server."""
+    """Start an account without containers, and yield the URL of its server."""
     install()
     program = FOLDER / "node_modules/azurite/dist/src/blob/main.js"
     options = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--inMemoryPersistence", "--disableTelemetry"]
@@ -105,7 +105,7 @@ def start_azurite(log: Path) -> Iterator[str]:
 
 
 def make_container(url: str, container: str) -> None:
-    """A container in the account of this server."""
+    """Make a container in the account of this server."""
     import base64
     import email.utils
     import hashlib
@@ -127,7 +127,7 @@ def make_container(url: str, container: str) -> None:
 
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One account for all tests; the URL of its server."""
+    """One account for all tests, as the URL of its server."""
     why = say_why_not()
     if why:
         pytest.skip(why)
@@ -137,7 +137,7 @@ def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def azure(azurite: str) -> Iterator[Azure]:
-    """An empty container behind a proxy of the test's own."""
+    """An empty container behind a proxy, for one test."""
     container = f"test-{uuid.uuid4().hex[:12]}"
     make_container(azurite, container)
     with start_proxy(azurite) as proxy:

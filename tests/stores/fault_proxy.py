@@ -1,4 +1,4 @@
-"""A proxy before an object store: it counts requests, and does to some of them what a test asks for."""
+"""A proxy in front of an object store. It counts requests, and injects faults into some of them."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from typing import Literal
 from urllib.parse import parse_qs, unquote, urlsplit
 
 Kind = Literal["PUT", "COPY", "GET", "HEAD", "LIST", "DELETE", "POST"]
-"""LIST is a GET of a listing, COPY a PUT of what is there. DELETE is also a POST that deletes; the other POSTs begin
-and complete uploads in parts."""
+"""The kind of a request. LIST is a GET of a listing, and COPY a PUT that copies an object. DELETE is also a POST that
+deletes. Other POSTs begin and complete uploads in parts.
+"""
 
 Refusal = Literal["slow_down", "refuse", "collide", "forbid", "distrust", "send_away", "lack", "hide"]
 Effect = Refusal | Literal["reset", "disregard", "lose_answer", "deny", "delay", "hold", "hold_answer"]
-"""What becomes of a request:
+"""The effect of a fault on a request:
 
 - `slow_down`: it is answered with 503 SlowDown and does nothing.
 - `refuse`: it is answered with 412 PreconditionFailed and does nothing.
 - `collide`: it is answered with 409 ConditionalRequestConflict and does nothing.
 - `forbid`: it is answered with 403 AccessDenied and does nothing.
 - `distrust`: it is answered with 403 RequestTimeTooSkewed and does nothing.
-- `send_away`: it is answered with 400, since the bucket is in eu-west-1, and does nothing.
+- `send_away`: it is answered with 400, as if the bucket were in eu-west-1, and does nothing.
 - `lack`: it is answered with 501 NotImplemented and does nothing.
 - `hide`: it is answered with 404, if the key was written before.
-- `disregard`: it is carried out without its conditions.
+- `disregard`: it is executed without its conditions.
 - `reset`: its connection is reset, and it does nothing.
-- `lose_answer`: it is carried out; then its connection is reset.
-- `deny`: it is carried out, and answered with 503 SlowDown.
-- `delay`: it is carried out after some seconds.
-- `hold`, `hold_answer`: it is carried out, or answered, once the test lets it go.
+- `lose_answer`: it is executed; then its connection is reset.
+- `deny`: it is executed, and answered with 503 SlowDown.
+- `delay`: it is executed after some seconds.
+- `hold`, `hold_answer`: it is executed, or answered, once the test releases it.
 """
 
 LONGEST = 120.0
-"""Seconds after which a request that is held goes on."""
+"""The longest time in seconds that a request is held."""
 
 REFUSALS: Mapping[Effect | None, tuple[int, str, str]] = {
     "slow_down": (503, "SlowDown", "Please reduce your request rate."),
@@ -61,7 +62,7 @@ REFUSALS: Mapping[Effect | None, tuple[int, str, str]] = {
     "lack": (501, "NotImplemented", "A header you provided implies functionality that is not implemented"),
     "hide": (404, "NoSuchKey", "The specified key does not exist."),
 }
-"""The status, the code and the words with which a request is refused."""
+"""The status, the code and the message of each refusal."""
 
 CONDITIONS = {"if-none-match", "if-match"}
 
@@ -70,28 +71,28 @@ HOP = {"connection", "keep-alive", "transfer-encoding", "expect", "content-lengt
 
 @dataclass
 class Fault:
-    """What becomes of the requests of one kind, or of any kind, whose `bucket/key` has this pattern in it."""
+    """A fault for requests of one kind, or of any kind, whose `bucket/key` matches a pattern."""
 
     effect: Effect
     kind: Kind | None = None
     key: str = ""
     times: int | None = 1
-    """How many of them; None for all."""
+    """The number of requests, or None for all."""
     skip: int = 0
-    """How many go well before."""
+    """How many requests pass before the fault."""
     seconds: float = 0.0
     hits: int = field(default=0, init=False)
     reached: threading.Event = field(default_factory=threading.Event, init=False)
-    """Is set once it happens."""
+    """Set once the fault happens."""
     _go: threading.Event = field(default_factory=threading.Event, init=False)
     _seen: int = field(default=0, init=False)
 
     def let_go(self) -> None:
-        """Let the requests go that are held, and those that come."""
+        """Release the held requests and all later ones."""
         self._go.set()
 
     def takes(self, request: Request) -> bool:
-        """Whether it happens to this request. To be asked once for each request."""
+        """Whether the fault applies to this request. Call this once for each request."""
         if self.kind not in (None, request.kind) or not re.search(self.key, request.key):
             return False
         if self.effect == "hide" and not request.was_written:
@@ -103,7 +104,7 @@ class Fault:
         return True
 
     def wait(self) -> None:
-        """Return when a request of this fault may go on."""
+        """Return when a request with this fault may continue."""
         self.reached.set()
         if self.effect == "delay":
             self._go.wait(self.seconds)
@@ -113,17 +114,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Request:
-    """One request as a fault sees it."""
+    """A request as a fault sees it."""
 
     kind: Kind
     key: str
-    """`bucket/key`, or what the listing asks for."""
+    """`bucket/key`, or the prefix of a listing."""
     was_written: bool
     headers: dict[str, str]
 
 
 class FaultProxy:
-    """A proxy before the store at `upstream`. `clock` tells the seconds, by default those of this machine."""
+    """A proxy in front of the store at `upstream`. `clock` returns seconds, by default those of this machine."""
 
     def __init__(self, upstream: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._upstream, self._clock = urlsplit(upstream), clock
@@ -149,57 +150,57 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
-        """The URL to give to a client."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def count(self) -> dict[str, int]:
-        """How many requests of each kind came since the last reset, whatever became of them."""
+        """Return the number of requests of each kind since the last reset, including failed ones."""
         with self._lock:
             return dict(self._counts)
 
     def list_requests(self) -> list[Request]:
-        """The requests since the last reset, in their order."""
+        """Return the requests since the last reset, in order."""
         with self._lock:
             return list(self._requests)
 
     def reset_counts(self) -> None:
-        """Count from zero."""
+        """Set the counts to zero."""
         with self._lock:
             self._counts.clear()
             self._requests.clear()
 
     def add(self, fault: Fault) -> Fault:
-        """Let this happen from now on. The first fault that takes a request has it."""
+        """Add a fault. If several faults apply to a request, the first one happens."""
         with self._lock:
             self._faults.append(fault)
         return fault
 
     def clear(self) -> None:
-        """Forget all faults, let go what is held, and be there."""
+        """Remove all faults, release held requests, and answer again."""
         with self._lock:
             faults, self._faults, self._away_until = self._faults, [], float("-inf")
         for fault in faults:
             fault.let_go()
 
     def go_away(self, seconds: float = float("inf"), effect: Effect = "reset") -> None:
-        """Do this to every request, for so many seconds of the clock, or until `come_back`."""
+        """Apply an effect to every request for this many seconds of the clock, or until `come_back`."""
         with self._lock:
             self._away_until, self._meanwhile = self._clock() + seconds, effect
 
     def shut(self) -> None:
-        """Refuse every connection until `come_back`, and reset those that are open."""
+        """Refuse every connection until `come_back`, and reset open ones."""
         self.go_away()
         self._close()
 
     def come_back(self) -> None:
-        """Answer again."""
+        """Answer requests again."""
         with self._lock:
             self._away_until = float("-inf")
         if not self._thread.is_alive():
             self._listen(self._server.server_address[1])
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the proxy."""
         self.clear()
         self._close()
 
@@ -209,7 +210,7 @@ class FaultProxy:
         self._thread.join()
 
     def note(self, method: str, target: str, headers: dict[str, str]) -> tuple[Request, Fault | None]:
-        """Count a request; what becomes of it."""
+        """Count a request, and return it with its fault, if it has one."""
         kind, key = _describe(method, target, headers)
         with self._lock:
             request = Request(kind, key, key in self._written, headers)
@@ -220,19 +221,19 @@ class FaultProxy:
             return request, next((fault for fault in self._faults if fault.takes(request)), None)
 
     def note_success(self, request: Request) -> None:
-        """Remember that a key was written."""
+        """Record that a key was written."""
         if request.kind in ("PUT", "COPY", "POST"):
             with self._lock:
                 self._written.add(request.key)
 
     def connect(self) -> http.client.HTTPConnection:
-        """A connection of a thread's own to the store."""
+        """Return a new connection to the store."""
         return http.client.HTTPConnection(self._upstream.hostname or "", self._upstream.port, timeout=LONGEST)
 
 
 @contextlib.contextmanager
 def start_proxy(upstream: str, clock: Callable[[], float] = time.monotonic) -> Iterator[FaultProxy]:
-    """A proxy before this store."""
+    """Start a proxy in front of this store, and stop it afterwards."""
     proxy = FaultProxy(upstream, clock)
     try:
         yield proxy
@@ -246,7 +247,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that has gone is no error of a test's."""
+        """Ignore clients that have disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -333,11 +334,11 @@ class _Handler(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """A test asks the proxy itself."""
+        """Log nothing. A test reads the counts of the proxy."""
 
 
 def _describe(method: str, target: str, headers: dict[str, str]) -> tuple[Kind, str]:
-    """The kind of a request, and its `bucket/key`."""
+    """Return the kind of a request, and its `bucket/key`."""
     url = urlsplit(target)
     asked = parse_qs(url.query, keep_blank_values=True)
     key = unquote(url.path).strip("/")

@@ -1,6 +1,6 @@
-"""Fetches what the tests of object stores need beside Python: `python -m tests.stores.fetch`.
+"""Fetch what the tests of object stores need besides Python: `python -m tests.stores.fetch`.
 
-The tests fetch it themselves too, once; but tests that run side by side wait for each other then.
+The tests fetch it themselves too, once. But tests that run in parallel then wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.stores import azure, hdfs, jars
 
 
 def main() -> None:
-    """Fetch what is missing, and say how long that took."""
+    """Fetch what is missing, and print how long it took."""
     start = time.monotonic()
     jars.fetch()
     hdfs.fetch()

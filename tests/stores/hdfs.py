@@ -1,4 +1,4 @@
-"""HDFS on this machine: a name node and a data node of Hadoop's own, in one process."""
+"""HDFS on this machine: Hadoop's name node and data node in one process."""
 
 from __future__ import annotations
 
@@ -18,38 +18,40 @@ from tests.maven import CACHE, copy_jars, fetch_once, skip_without
 FOLDER = CACHE / f"hadoop-{HADOOP}"
 _JARS = (
     f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP}",
-    "org.junit.jupiter:junit-jupiter-api:5.13.4",  # Hadoop starts its small cluster by classes of its tests
+    "org.junit.jupiter:junit-jupiter-api:5.13.4",  # Hadoop starts its small cluster with classes of its tests
     "org.opentest4j:opentest4j:1.3.0",
     "org.junit.platform:junit-platform-commons:1.13.4",
-    "org.bouncycastle:bcprov-jdk18on:1.82",  # the resource manager signs by it
+    "org.bouncycastle:bcprov-jdk18on:1.82",  # the resource manager needs it for signatures
     "org.bouncycastle:bcpkix-jdk18on:1.78.1",
     "org.bouncycastle:bcutil-jdk18on:1.78.1",
 )
-"""What Spark does not bring itself."""
+"""The JARs that Spark does not include."""
 
 
 @dataclass(frozen=True)
 class Hdfs:
-    """A folder of a test's own."""
+    """A folder for one test."""
 
     root: str
     """The URL of the name node."""
     folder: str
 
     def make_url(self, key: str = "") -> str:
-        """Where a file or a folder is."""
+        """Return the URL of a file or a folder."""
         return f"{self.root}/{self.folder}/{key}"
 
 
 def fetch() -> None:
-    """Fetch what is missing. Raises `RuntimeError` where that cannot be."""
+    """Fetch missing JARs. Raises `RuntimeError` if that fails."""
     with fetch_once(FOLDER) as missing:
         if missing:
             copy_jars(FOLDER, "servers", _JARS, alone=True)
 
 
 def make_command(main: str, *words: str, option: str, settings: Path | None = None) -> list[str]:
-    """What starts one of Hadoop's servers. `option` is the JVM's, and `settings` a folder of Hadoop's files."""
+    """Return the command of one of Hadoop's servers. `option` is for the JVM. `settings` is a folder with Hadoop's
+    files.
+    """
     import pyspark
 
     classes = f"{settings or ''}:{FOLDER}/servers/*:{Path(pyspark.__file__).parent}/jars/*"
@@ -58,7 +60,7 @@ def make_command(main: str, *words: str, option: str, settings: Path | None = No
 
 @pytest.fixture(scope="session")
 def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One HDFS for all tests; the URL of its name node."""
+    """One HDFS for all tests, as the URL of its name node."""
     skip_without("HDFS", FOLDER)
     fetch()
     folder = tmp_path_factory.mktemp("hdfs")
@@ -77,7 +79,7 @@ def hdfs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def hdfs(hdfs_server: str) -> Hdfs:
-    """An empty folder of the test's own."""
+    """An empty folder for one test."""
     return Hdfs(hdfs_server, uuid.uuid4().hex[:12])
 
 

@@ -1,4 +1,4 @@
-"""The JARs with which Spark reaches object stores, as files."""
+"""The JARs with which Spark accesses object stores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = Path(KEPT).expanduser() / "jars"
 
 
 def fetch() -> None:
-    """Fetch what is missing into the folder where Spark looks for it."""
+    """Fetch missing JARs into the folder where Spark looks for them."""
     from pyspark.find_spark_home import _find_spark_home
 
     settings = {"spark.jars.packages": ",".join([DELTA, *PACKAGES])}
@@ -28,18 +28,18 @@ def fetch() -> None:
 
 
 def are_there() -> bool:
-    """Whether nothing is missing: Spark puts the JARs there once it has them all."""
+    """Whether no JAR is missing. Spark moves the JARs there once it has all."""
     named = (each.split(":") for each in PACKAGES)
     return all((FOLDER / f"{group}_{artifact}-{version}.jar").exists() for group, artifact, version in named)
 
 
 def list_delta_jars() -> list[Path]:
-    """Delta's own JARs."""
+    """Return Delta's JARs."""
     return sorted(FOLDER.glob("io.delta_*.jar"))
 
 
 def list_store_jars() -> list[Path]:
-    """The JARs for S3 and Azure that no other part of Spark brings."""
+    """Return the JARs for S3 and Azure that Spark does not include."""
     names = [
         *(f"org.apache.hadoop_hadoop-{store}-{HADOOP}" for store in ("aws", "azure")),
         *(f"software.amazon.awssdk_*-{SDK}", "software.amazon.eventstream_*", "software.amazon.s3.*"),
@@ -49,16 +49,16 @@ def list_store_jars() -> list[Path]:
 
 
 def join_store_jars() -> str:
-    """The JARs for S3 and Azure as `spark.jars` takes them. Missing ones are fetched."""
+    """Return the JARs for S3 and Azure as a value for `spark.jars`. Fetch missing ones."""
     fetch()
     return ",".join(map(str, list_store_jars()))
 
 
 def make_spark_settings() -> dict[str, str]:
-    """The settings of a plain Spark with Delta and with the JARs for object stores, whose executors may be elsewhere.
+    """Return the settings of a plain Spark with Delta and the JARs for object stores, whose executors may be remote.
 
-    Missing JARs are fetched. All of them are named as files: Spark looks up for seconds what `spark.jars.packages`
-    names, and a driver in Python that sets both takes the packages away from its executors.
+    Missing JARs are fetched. All JARs are named as files, since Spark needs seconds to resolve `spark.jars.packages`.
+    If a driver in Python sets both, its executors do not get the packages.
     """
     fetch()
     return {

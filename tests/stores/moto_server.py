@@ -1,9 +1,9 @@
-"""Amazon's S3 in a process of its own: `python -m tests.stores.moto_server` prints its port, and serves.
+"""Amazon's S3 in a separate process: `python -m tests.stores.moto_server` prints its port, and serves requests.
 
-A PUT of `/_fill/BUCKET/FOLDER` makes as many objects there as its body says, which is quicker than to put each of them.
+A PUT of `/_fill/BUCKET/FOLDER` makes as many objects there as its body states. That is faster than one PUT for each.
 
-moto looks whether a key is there and then writes it, in several threads. Here one request follows another, so that of
-two conditional writes one wins, as at Amazon's.
+moto checks whether a key exists and then writes it, in several threads. This server answers one request at a time. So
+only one of two conditional writes succeeds, as with Amazon's S3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 class OneAtATime:
-    """An application that answers one request after the other."""
+    """An application that answers one request at a time."""
 
     def __init__(self, application: Callable[[Any, Any], Iterable[bytes]]) -> None:
         self._application, self._turn = application, threading.Lock()
@@ -27,7 +27,7 @@ class OneAtATime:
 
 
 class Filling:
-    """An application that makes many objects at once where it is asked to."""
+    """An application that makes many objects for one request."""
 
     def __init__(self, application: Callable[[Any, Any], Iterable[bytes]]) -> None:
         self._application = application
@@ -47,7 +47,7 @@ class Filling:
 
 
 def serve() -> None:
-    """Answer for ever."""
+    """Answer requests until the process ends."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
     from werkzeug.serving import make_server
 
@@ -55,7 +55,7 @@ def serve() -> None:
         protocol_version = "HTTP/1.1"
 
         def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-            """Thousands of lines would say nothing."""
+            """Log nothing."""
 
     application = OneAtATime(Filling(create_backend_app("s3")))
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=Quiet)

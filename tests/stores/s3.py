@@ -1,4 +1,4 @@
-"""Amazon's S3 on this machine, behind a proxy that counts and that fails on demand."""
+"""Amazon's S3 on this machine, behind a proxy that counts requests and injects faults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY, SECRET, REGION = "access", "secret", "us-east-1"
 
 @dataclass(frozen=True)
 class S3:
-    """A bucket of a test's own. Every request to `endpoint` goes through `proxy`; those to `behind` do not."""
+    """A bucket for one test. Requests to `endpoint` go through `proxy`, and requests to `behind` do not."""
 
     proxy: FaultProxy
     behind: str
@@ -32,22 +32,22 @@ class S3:
         return self.proxy.endpoint
 
     def make_url(self, key: str = "", scheme: str = "s3a") -> str:
-        """Where a key is: `s3a` for Spark, `s3` for deltalake."""
+        """Return the URL of a key. The scheme is `s3a` for Spark and `s3` for deltalake."""
         return f"{scheme}://{self.bucket}/{key}"
 
     @property
     def spark_settings(self) -> dict[str, str]:
-        """What a Spark needs that has the JARs."""
+        """The settings for a Spark with the JARs."""
         return make_spark_settings(self.endpoint)
 
     @property
     def storage_options(self) -> dict[str, str]:
-        """What deltalake needs. obstore takes the same names."""
+        """The options for deltalake. obstore takes the same names."""
         return make_storage_options(self.endpoint)
 
 
 def make_spark_settings(endpoint: str) -> dict[str, str]:
-    """What a Spark needs for the S3 at this URL."""
+    """Return the settings of a Spark for the S3 at this URL."""
     settings = {
         "endpoint": endpoint,
         "endpoint.region": REGION,
@@ -61,7 +61,7 @@ def make_spark_settings(endpoint: str) -> dict[str, str]:
 
 
 def make_storage_options(endpoint: str) -> dict[str, str]:
-    """What deltalake and obstore need for the S3 at this URL."""
+    """Return the options of deltalake and obstore for the S3 at this URL."""
     return {
         "aws_endpoint": endpoint,
         "aws_region": REGION,
@@ -74,7 +74,7 @@ def make_storage_options(endpoint: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def start_s3(log: Path) -> Iterator[str]:
-    """An S3 with no bucket; its URL."""
+    """Start an S3 without buckets, and yield its URL."""
     server = Child([sys.executable, "-m", "tests.stores.moto_server"], log, clean_environment())
     try:
         yield f"http://127.0.0.1:{server.wait_for(r'port ([0-9]+)').group(1)}"
@@ -83,14 +83,14 @@ def start_s3(log: Path) -> Iterator[str]:
 
 
 def make_client(url: str) -> Any:
-    """Amazon's own client of the S3 at this URL."""
+    """Return Amazon's client for the S3 at this URL."""
     import boto3
 
     return boto3.client("s3", endpoint_url=url, region_name=REGION, aws_access_key_id=KEY, aws_secret_access_key=SECRET)
 
 
 def make_bucket(url: str, bucket: str, *, versioned: bool = False) -> None:
-    """A bucket, which keeps every version of a key where it is asked to."""
+    """Make a bucket. With `versioned`, it keeps every version of a key."""
     client = make_client(url)
     client.create_bucket(Bucket=bucket)
     if versioned:
@@ -99,14 +99,14 @@ def make_bucket(url: str, bucket: str, *, versioned: bool = False) -> None:
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """One S3 for all tests; its URL."""
+    """One S3 for all tests, as its URL."""
     with start_s3(tmp_path_factory.mktemp("s3") / "moto.log") as url:
         yield url
 
 
 @pytest.fixture
 def s3(s3_server: str) -> Iterator[S3]:
-    """An empty bucket behind a proxy of the test's own."""
+    """An empty bucket behind a proxy, for one test."""
     bucket = f"test-{uuid.uuid4().hex[:12]}"
     make_bucket(s3_server, bucket)
     with start_proxy(s3_server) as proxy:

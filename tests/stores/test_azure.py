@@ -1,4 +1,4 @@
-"""The Blob Storage of the tests keeps Azure's promises, as far as deltalake relies on them."""
+"""The Blob Storage of the tests behaves like Azure where deltalake and obstore need it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_deltalake_commits_and_reads(azure: Azure) -> None:
 
 
 def test_obstore_creates_a_key_once(azure: Azure) -> None:
-    """And reads what is there."""
+    """A second create fails, and the first content is read."""
     endpoint = azure.storage_options["azure_storage_endpoint"]
     store = AzureStore(
         azure.container,

@@ -1,4 +1,4 @@
-"""The proxy passes on what a test does not ask it to spoil, and spoils what it is asked to."""
+"""The proxy forwards requests without a fault, and applies faults to others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.stores.s3 import KEY, S3
 
 Ask = Callable[..., tuple[int, bytes]]
 SIGNED = {"authorization": f"AWS {KEY}:signature"}
-"""moto refuses those who have no key, and does not look at a signature."""
+"""A header with a key. moto requires one, but does not check signatures."""
 
 
 def make_ask(endpoint: str, bucket: str) -> Ask:
-    """A client that asks once, whatever happens."""
+    """Return a function that sends one request, without retries."""
 
     def ask(method: str, key: str = "", body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
@@ -41,12 +41,12 @@ def ask(s3: S3) -> Ask:
 
 @pytest.fixture
 def look(s3: S3) -> Ask:
-    """A client of the store behind the proxy."""
+    """Send a request directly to the store."""
     return make_ask(s3.behind, s3.bucket)
 
 
-def test_what_is_not_to_be_spoiled_is_passed_on(ask: Ask, look: Ask) -> None:
-    """Bodies of any size, both ways, with what the store says of them."""
+def test_requests_without_a_fault_are_forwarded(ask: Ask, look: Ask) -> None:
+    """Bodies of any size and the status are forwarded."""
     large = bytes(range(256)) * 20_000
     assert ask("PUT", "/a/b", large) == (200, b"")
     assert ask("PUT", "/empty", b"") == (200, b"")
@@ -58,8 +58,8 @@ def test_what_is_not_to_be_spoiled_is_passed_on(ask: Ask, look: Ask) -> None:
     assert ask("GET", "/a/b")[0] == 404
 
 
-def test_a_body_in_chunks_is_passed_on_whole(s3: S3, look: Ask) -> None:
-    """As clients send one whose length they do not know."""
+def test_a_chunked_body_is_forwarded_completely(s3: S3, look: Ask) -> None:
+    """Clients send such a body if they do not know its length."""
     connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=60)
     connection.request("PUT", f"/{s3.bucket}/key", iter([b"one", b"two"]), SIGNED, encode_chunked=True)
     assert connection.getresponse().status == 200
@@ -67,8 +67,8 @@ def test_a_body_in_chunks_is_passed_on_whole(s3: S3, look: Ask) -> None:
     assert look("GET", "/key") == (200, b"onetwo")
 
 
-def test_one_connection_carries_many_requests(s3: S3) -> None:
-    """Also after answers without a body."""
+def test_one_connection_serves_many_requests(s3: S3) -> None:
+    """This holds also after answers without a body."""
     connection = http.client.HTTPConnection(urlsplit(s3.endpoint).netloc, timeout=60)
     said = []
     for method in ("PUT", "HEAD", "GET", "DELETE", "HEAD", "GET"):
@@ -80,15 +80,15 @@ def test_one_connection_carries_many_requests(s3: S3) -> None:
     assert said == [200, 200, 200, 204, 404, 404]
 
 
-def test_of_two_conditional_writes_one_wins(ask: Ask) -> None:
-    """Through the proxy, at the same time."""
+def test_only_one_of_several_conditional_writes_succeeds(ask: Ask) -> None:
+    """They go through the proxy at the same time."""
     with ThreadPoolExecutor(8) as pool:
         said = [[pool.submit(ask, "PUT", f"/{key}", b"x", if_none_match="*") for _ in range(8)] for key in range(10)]
     assert [sorted(each.result()[0] for each in tried) for tried in said] == [[200, *[412] * 7]] * 10
 
 
 def test_requests_are_counted_by_kind(s3: S3, ask: Ask) -> None:
-    """A listing is a GET, and a copy is a PUT; both have kinds of their own."""
+    """A listing is a GET, and a copy is a PUT. Both are counted separately."""
     ask("PUT", "/a", b"x")
     ask("PUT", "/b", None, x_amz_copy_source=f"{s3.bucket}/a")
     ask("GET", "/b")
@@ -115,8 +115,8 @@ def test_requests_are_counted_by_kind(s3: S3, ask: Ask) -> None:
         ("lack", 501, b"NotImplemented"),
     ],
 )
-def test_a_refused_request_does_nothing(s3: S3, ask: Ask, look: Ask, effect: Effect, status: int, code: bytes) -> None:
-    """Its answer is that of the store in such a case."""
+def test_a_refused_request_has_no_effect(s3: S3, ask: Ask, look: Ask, effect: Effect, status: int, code: bytes) -> None:
+    """Its answer is like the store's answer in such a case."""
     fault = s3.proxy.add(Fault(effect, "PUT", "/a$"))
     said, text = ask("PUT", "/a", b"x")
     assert (said, code in text, fault.hits, look("GET", "/a")[0]) == (status, True, 1, 404)
@@ -124,32 +124,32 @@ def test_a_refused_request_does_nothing(s3: S3, ask: Ask, look: Ask, effect: Eff
 
 
 @pytest.mark.parametrize(("effect", "landed"), [("reset", 404), ("lose_answer", 200)])
-def test_a_reset_connection_says_nothing_of_what_was_done(
+def test_a_reset_connection_does_not_show_whether_the_write_succeeded(
     s3: S3, ask: Ask, look: Ask, effect: Effect, landed: int
 ) -> None:
-    """The request was carried out, or was not."""
+    """With `lose_answer` the store has the key, with `reset` it does not."""
     s3.proxy.add(Fault(effect, "PUT"))
     with pytest.raises(ConnectionResetError):
         ask("PUT", "/a", b"x")
     assert look("GET", "/a")[0] == landed
 
 
-def test_a_request_that_is_denied_was_carried_out(s3: S3, ask: Ask, look: Ask) -> None:
-    """A client that believes the answer tries again, and finds its own key."""
+def test_a_denied_request_was_executed(s3: S3, ask: Ask, look: Ask) -> None:
+    """A client that tries again finds the key that it wrote."""
     s3.proxy.add(Fault("deny", "PUT"))
     said = [ask("PUT", "/a", b"x", if_none_match="*")[0] for _ in range(2)]
     assert (said, look("GET", "/a")) == ([503, 412], (200, b"x"))
 
 
-def test_a_condition_that_is_disregarded_keeps_nothing(s3: S3, ask: Ask, look: Ask) -> None:
-    """A second writer replaces what the first one has written."""
+def test_a_disregarded_condition_protects_nothing(s3: S3, ask: Ask, look: Ask) -> None:
+    """The second writer replaces the content of the first."""
     s3.proxy.add(Fault("disregard", "PUT", times=None))
     said = [ask("PUT", "/a", body, if_none_match="*")[0] for body in (b"x", b"y")]
     assert (said, look("GET", "/a")) == ([200, 200], (200, b"y"))
 
 
-def test_a_key_that_was_written_is_hidden_for_a_while(s3: S3, ask: Ask) -> None:
-    """One that was not is missing anyway, and does not count."""
+def test_a_written_key_is_hidden_for_some_requests(s3: S3, ask: Ask) -> None:
+    """A key that was not written is missing anyway, and does not count."""
     fault = s3.proxy.add(Fault("hide", key="/a$", times=2))
     assert ask("GET", "/a")[0] == 404
     ask("PUT", "/a", b"x")
@@ -157,15 +157,15 @@ def test_a_key_that_was_written_is_hidden_for_a_while(s3: S3, ask: Ask) -> None:
     assert fault.hits == 2
 
 
-def test_a_fault_takes_only_the_requests_that_it_names(s3: S3, ask: Ask) -> None:
-    """By kind and key, after some that go well, and so many of them."""
+def test_a_fault_applies_only_to_matching_requests(s3: S3, ask: Ask) -> None:
+    """It depends on kind and key. Some requests pass before it, and a limited number has it."""
     s3.proxy.add(Fault("slow_down", "PUT", r"_log/\d+\.json$", times=2, skip=1))
     names = ["a", "_log/0.json", "_log/x.json", "_log/1.json", "_log/2.json", "_log/3.json"]
     assert [ask("PUT", f"/{name}", b"x")[0] for name in names] == [200, 200, 200, 503, 503, 200]
 
 
-def test_a_fault_without_end_lasts_until_all_are_cleared(s3: S3, ask: Ask) -> None:
-    """Then everything goes well."""
+def test_an_unlimited_fault_lasts_until_all_faults_are_cleared(s3: S3, ask: Ask) -> None:
+    """After that, requests succeed."""
     s3.proxy.add(Fault("slow_down", times=None))
     assert [ask("HEAD", "/a")[0], ask("GET", "/a")[0]] == [503, 503]
     s3.proxy.clear()
@@ -173,8 +173,8 @@ def test_a_fault_without_end_lasts_until_all_are_cleared(s3: S3, ask: Ask) -> No
 
 
 @pytest.mark.parametrize(("effect", "before"), [("hold", 404), ("hold_answer", 200)])
-def test_a_request_is_held_until_the_test_lets_it_go(s3: S3, ask: Ask, look: Ask, effect: Effect, before: int) -> None:
-    """Before the store has it, or before its client knows."""
+def test_a_request_is_held_until_it_is_released(s3: S3, ask: Ask, look: Ask, effect: Effect, before: int) -> None:
+    """`hold` holds it before the store has it, and `hold_answer` before the client has the answer."""
     fault = s3.proxy.add(Fault(effect, "PUT"))
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(ask, "PUT", "/a", b"x")
@@ -185,8 +185,8 @@ def test_a_request_is_held_until_the_test_lets_it_go(s3: S3, ask: Ask, look: Ask
     assert look("GET", "/a")[0] == 200
 
 
-def test_a_delayed_request_is_carried_out(s3: S3, ask: Ask) -> None:
-    """Once its seconds are over, or the test lets it go."""
+def test_a_delayed_request_is_executed(s3: S3, ask: Ask) -> None:
+    """It is executed after its delay, or when it is released."""
     s3.proxy.add(Fault("delay", "PUT", seconds=0.01))
     assert ask("PUT", "/a", b"x")[0] == 200
     fault = s3.proxy.add(Fault("delay", "GET", seconds=600))
@@ -205,8 +205,8 @@ def proxy(s3_server: str, clock: ManualClock) -> Iterator[FaultProxy]:
         yield proxy
 
 
-def test_a_store_is_away_for_seconds_of_the_tests_clock(proxy: FaultProxy, clock: ManualClock) -> None:
-    """It resets every connection, and counts them."""
+def test_a_store_is_away_for_seconds_of_the_given_clock(proxy: FaultProxy, clock: ManualClock) -> None:
+    """The proxy resets and counts all requests."""
     ask = make_ask(proxy.endpoint, "bucket-of-nobody")
     proxy.go_away(5)
     with pytest.raises(ConnectionResetError):
@@ -219,8 +219,8 @@ def test_a_store_is_away_for_seconds_of_the_tests_clock(proxy: FaultProxy, clock
     assert proxy.count() == {"GET": 3}
 
 
-def test_a_store_is_away_until_it_is_told_to_come_back(proxy: FaultProxy, clock: ManualClock) -> None:
-    """However much time passes."""
+def test_a_store_is_away_until_come_back_is_called(proxy: FaultProxy, clock: ManualClock) -> None:
+    """The time does not matter."""
     ask = make_ask(proxy.endpoint, "bucket-of-nobody")
     proxy.go_away()
     clock.move(1e6)
@@ -230,8 +230,8 @@ def test_a_store_is_away_until_it_is_told_to_come_back(proxy: FaultProxy, clock:
     assert ask("GET", "/a")[0] == 404
 
 
-def test_a_fault_is_asked_once_for_each_request() -> None:
-    """It counts those that it lets pass too."""
+def test_a_fault_counts_the_requests_that_it_skips() -> None:
+    """It is asked once for each request."""
     fault = Fault("reset", "PUT", "^bucket/a", times=1, skip=1)
     put, get = Request("PUT", "bucket/a", False, {}), Request("GET", "bucket/a", False, {})
     other = Request("PUT", "other/bucket/a", False, {})

@@ -1,4 +1,4 @@
-"""The S3 of the tests keeps Amazon's promises, as far as Spark and deltalake rely on them."""
+"""The S3 of the tests behaves like Amazon's where Spark, deltalake and obstore need it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def find_status(call: Any, **asked: Any) -> int:
     return int(answer["ResponseMetadata"]["HTTPStatusCode"])
 
 
-def test_a_key_is_written_once_where_it_must_be_new(s3: S3, client: Any) -> None:
-    """By a PUT, of eight at the same time too."""
+def test_a_conditional_put_creates_a_key_once(s3: S3, client: Any) -> None:
+    """Of eight requests at the same time, one succeeds."""
     with ThreadPoolExecutor(8) as pool:
         tried = [
             pool.submit(find_status, client.put_object, Bucket=s3.bucket, Key="a", Body=b"%d" % each, IfNoneMatch="*")
@@ -43,8 +43,8 @@ def test_a_key_is_written_once_where_it_must_be_new(s3: S3, client: Any) -> None
     assert sorted(each.result() for each in tried) == [200, *[412] * 7]
 
 
-def test_an_upload_in_parts_is_completed_once_where_its_key_must_be_new(s3: S3, client: Any) -> None:
-    """Of eight at the same time too."""
+def test_a_conditional_multipart_upload_creates_a_key_once(s3: S3, client: Any) -> None:
+    """Of eight uploads at the same time, one succeeds."""
     place = {"Bucket": s3.bucket, "Key": "a"}
 
     def upload(_: int) -> int:
@@ -57,8 +57,8 @@ def test_an_upload_in_parts_is_completed_once_where_its_key_must_be_new(s3: S3, 
         assert sorted(pool.map(upload, range(8))) == [200, *[412] * 7]
 
 
-def test_a_key_is_replaced_only_where_it_is_as_it_was(s3: S3, client: Any) -> None:
-    """By its ETag, which a new content changes."""
+def test_a_key_is_replaced_only_if_its_etag_matches(s3: S3, client: Any) -> None:
+    """A new content changes the ETag."""
     place = {"Bucket": s3.bucket, "Key": "a"}
     first = client.put_object(**place, Body=b"1")["ETag"]
     assert client.head_object(**place)["ETag"] == first
@@ -68,7 +68,7 @@ def test_a_key_is_replaced_only_where_it_is_as_it_was(s3: S3, client: Any) -> No
 
 
 def test_a_listing_has_pages_prefixes_and_a_start(s3: S3, client: Any) -> None:
-    """Its second version, in the order of the keys."""
+    """It uses version 2 of the API, and has the order of the keys."""
     for number in range(5):
         client.put_object(Bucket=s3.bucket, Key=f"a/{number}/x", Body=b"")
     asked = {"Bucket": s3.bucket, "Prefix": "a/", "Delimiter": "/"}
@@ -79,8 +79,8 @@ def test_a_listing_has_pages_prefixes_and_a_start(s3: S3, client: Any) -> None:
     assert [each["Key"] for each in rest] == ["a/3/x", "a/4/x"]
 
 
-def test_a_versioned_bucket_keeps_what_was_replaced(s3: S3, client: Any) -> None:
-    """And a key that was deleted is new again."""
+def test_a_versioned_bucket_keeps_replaced_content(s3: S3, client: Any) -> None:
+    """A deleted key can be created again."""
     bucket = f"{s3.bucket}-versioned"
     make_bucket(s3.behind, bucket, versioned=True)
     place = {"Bucket": bucket, "Key": "a"}
@@ -105,7 +105,7 @@ def test_deltalake_commits_and_reads(s3: S3) -> None:
 
 
 def test_obstore_creates_a_key_once(s3: S3) -> None:
-    """And reads what is there."""
+    """A second create fails, and the first content is read."""
     options = s3.storage_options
     store = S3Store(
         s3.bucket,

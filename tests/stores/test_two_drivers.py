@@ -1,4 +1,4 @@
-"""Two processes that commit to one table in S3: a small piece of `two_drivers`."""
+"""Two processes that commit to one table in S3: a small part of `two_drivers`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def check(kind: str, first: str, second: str, confirmed: int) -> None:
 
 @pytest.mark.parametrize("second", ["Wherry", "deltalake"])
 def test_wherry_and_another_writer_of_conditional_puts_lose_nothing(second: str) -> None:
-    """Both commit as fast as they can, and each commit is there once."""
+    """Both commit as fast as they can, and each commit is in the table once."""
     check("race", "Wherry", second, 2 * COMMITS)
 
 
-def test_a_commit_of_wherrys_whose_answer_was_lost_is_there_once() -> None:
-    """In a process of its own."""
+def test_a_wherry_commit_whose_answer_was_lost_is_applied_once() -> None:
+    """The writer is a separate process."""
     check("lost", "Wherry", "deltalake", 1)
 
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_a_commit_of_wherrys_that_a_spark_passed_takes_the_next_version() -> None:
-    """Spark looked, and wrote, while the request of Wherry's was held up."""
+def test_a_wherry_commit_after_a_commit_of_spark_takes_the_next_version() -> None:
+    """Spark writes its commit while the request of Wherry is held."""
     check("held", "Wherry", "Spark", 2)

@@ -1,13 +1,13 @@
-"""Two writers of one Delta table in S3: whether a commit that was confirmed can be replaced by another one.
+"""Two writers of one Delta table in S3: whether another commit can replace a confirmed commit.
 
-    python -m tests.stores.two_drivers --into FOLDER              every round; goes on where an earlier call ended
-    python -m tests.stores.two_drivers --into FOLDER --most 3     three more of them
-    python -m tests.stores.two_drivers --into FOLDER --only 3     the round of this number, once more
+    python -m tests.stores.two_drivers --into FOLDER              every round; continues after an earlier call
+    python -m tests.stores.two_drivers --into FOLDER --most 3     three more rounds
+    python -m tests.stores.two_drivers --into FOLDER --only 3     the round with this number, again
 
-In a `held` round the first writer has looked whether a version is free, and its request to write that version waits
-until the second one has taken it. In a `lost` round the answer to such a request is lost. In a `race` both write as
-fast as they can. A writer is a Spark, `deltalake`, or Wherry, which takes each version by a conditional PUT. It writes
-`two_drivers.md`: each round, and what was wrong.
+In a `held` round the first writer finds a version free. Its request to write that version is held until the second
+writer has taken it. In a `lost` round the answer to such a request is lost. In a `race` both write as fast as they can.
+A writer is a Spark, `deltalake`, or Wherry, which takes each version with a conditional PUT. The report
+`two_drivers.md` has each round, and what was wrong.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "Hadoop's own": {},
     "create.performance": {"spark.hadoop.fs.s3a.create.performance": "true"},
 }
-"""How S3A creates a file: by a look and a request, or by the request alone. Delta asks for no condition."""
+"""How S3A creates a file: with a check and a request, or only with the request. Delta sets no condition."""
 COMMITS = 50
-"""Of each Spark, and of each writer beside it, in a race."""
+"""How many commits a Spark, and the writer beside it, each make in a race."""
 RACES = 4
 OURS = 200
-"""Of each writer in a race with one of Wherry's."""
+"""How many commits each writer makes in a race with Wherry."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """What is tried."""
+    """A round with two writers."""
 
     number: int
     kind: str
@@ -54,17 +54,17 @@ class Round:
     settings: str
     first: str = "Spark"
     commits: int = COMMITS
-    """Of each writer in a race."""
+    """How many commits each writer makes in a race."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """How it went."""
+    """The result of a round."""
 
     round: Round
     confirmed: int
     replaced: list[str]
-    """The commits that were confirmed, and whose rows are not in the table."""
+    """The confirmed commits whose rows are not in the table."""
     repeated: list[str]
     """The commits that are in the log twice."""
     twice: list[str]
@@ -73,7 +73,7 @@ class Found:
     seconds: float
 
     def format_row(self) -> str:
-        """As a row of the table."""
+        """Return the row of the report."""
         each = self.round
         wrong = [
             f"{name}: {', '.join(commits)}"
@@ -91,7 +91,7 @@ class Found:
 
 
 def list_rounds() -> list[Round]:
-    """All of them, always in the same order."""
+    """Return all rounds, always in the same order."""
     kinds = [("held", second) for second in ("Spark", "deltalake")]
     kinds += [("lost", "deltalake")]
     kinds += [("race", second) for second in ("Spark", "deltalake") for _ in range(RACES)]
@@ -109,11 +109,11 @@ def list_rounds() -> list[Round]:
 
 
 Answers: TypeAlias = Mapping[str, dict[str, list[Any]]]
-"""What each writer has confirmed, and what went wrong there."""
+"""The commits that each writer has confirmed, and its errors."""
 
 
 class Writer:
-    """A process that commits when it is told to."""
+    """A process that commits on request."""
 
     def __init__(self, name: str, kind: str, endpoint: str, settings: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -138,13 +138,13 @@ class Writer:
             )
 
     def ask(self, first: int, after: int) -> None:
-        """Have it make the commits of these numbers."""
+        """Request the commits of these numbers."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{first} {after}\n")
         self._process.stdin.flush()
 
     def hear(self) -> dict[str, list[Any]]:
-        """Which commits it has confirmed, and what went wrong with others. At first, that it is ready."""
+        """Return the confirmed commits and the errors. The first call returns when the writer is ready."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith("{"):
@@ -153,7 +153,7 @@ class Writer:
         raise RuntimeError(f"the writer {self.name} ended with {self._process.wait()}")
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate()
 
@@ -179,7 +179,7 @@ def try_round(each: Round) -> Found:
 
 
 def hold(writers: Mapping[str, Writer], proxy: FaultProxy, commits: int) -> Answers:
-    """Let the second writer take the version that the first one has found free."""
+    """Let the second writer take the version that the first writer found free."""
     held = proxy.add(Fault("hold", "PUT", rf"{TABLE}/_delta_log/0+1\.json"))
     writers["a"].ask(0, 1)
     if not held.reached.wait(300):
@@ -212,7 +212,7 @@ WAYS: Mapping[str, Callable[[Mapping[str, Writer], FaultProxy, int], Answers]] =
 
 
 def make_table(endpoint: str) -> None:
-    """The table, without rows."""
+    """Make an empty table."""
     import pyarrow as pa
     from deltalake import DeltaTable, Schema
 
@@ -221,7 +221,7 @@ def make_table(endpoint: str) -> None:
 
 
 def judge(each: Round, answers: Mapping[str, dict[str, list[Any]]], endpoint: str, seconds: float) -> Found:
-    """Compare what was confirmed with what is there."""
+    """Compare the confirmed commits with the table."""
     from deltalake import DeltaTable
 
     confirmed = {f"{name}/{number}" for name, answer in answers.items() for number in answer["said"]}
@@ -240,7 +240,7 @@ def judge(each: Round, answers: Mapping[str, dict[str, list[Any]]], endpoint: st
 
 
 def list_tags(endpoint: str) -> list[str]:
-    """The tag of each commit in the log that has one."""
+    """Return the tags of the commits in the log."""
     client = make_client(endpoint)
     tags = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{TABLE}/_delta_log/"):
@@ -253,7 +253,7 @@ def list_tags(endpoint: str) -> list[str]:
 
 
 def write(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> None:
-    """Be a writer: make the commits that standard input asks for, and say on standard output how each one went."""
+    """Make the commits that standard input requests, and print the outcome of each request to standard output."""
     commit = WRITERS[kind](name, endpoint, settings)
     sys.stdout.write('{"ready": []}\n')
     sys.stdout.flush()
@@ -271,14 +271,14 @@ def write(kind: str, name: str, endpoint: str, settings: Mapping[str, str]) -> N
 
 
 def describe(error: Exception) -> str:
-    """What an error is called, and what it was raised from."""
+    """Return the name of an error, and the names of the errors in its text."""
     text = str(error)
     named = [word.strip(":,()") for word in text.split() if word.strip(":,()").endswith(("Exception", "Error"))]
     return " < ".join(dict.fromkeys([type(error).__name__, *(word.rpartition(".")[2] for word in named)]))[:200]
 
 
 def commit_by_spark(name: str, endpoint: str, settings: Mapping[str, str]) -> Callable[[int], None]:
-    """Make a commit through a Spark of this process."""
+    """Return a function that commits with a Spark of this process."""
     from pyspark.sql import SparkSession
 
     from tests.stores import jars
@@ -298,7 +298,7 @@ def commit_by_spark(name: str, endpoint: str, settings: Mapping[str, str]) -> Ca
 
 
 def commit_by_deltalake(name: str, endpoint: str, settings: Mapping[str, str]) -> Callable[[int], None]:
-    """Make a commit through `deltalake`."""
+    """Return a function that commits with `deltalake`."""
     import pyarrow as pa
     from deltalake import CommitProperties, write_deltalake
 
@@ -315,7 +315,7 @@ def commit_by_deltalake(name: str, endpoint: str, settings: Mapping[str, str]) -
 
 
 def commit_by_wherry(name: str, endpoint: str, settings: Mapping[str, str]) -> Callable[[int], None]:
-    """Make a commit as a run does that brings few rows."""
+    """Return a function that commits like a run with few rows."""
     import pyarrow as pa
 
     from destinations.delta.direct_append import DirectTable
@@ -349,13 +349,13 @@ HEAD = """# Two writers of one table in S3
 
 
 def report(folder: Path, found: Mapping[str, Any]) -> None:
-    """Write the table."""
+    """Write the report."""
     rows = [Found(**{**each, "round": Round(**each["round"])}).format_row() for _, each in sorted(found.items())]
     (folder / "two_drivers.md").write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Go through the rounds."""
+    """Run the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path)
     parser.add_argument("--most", type=int)
