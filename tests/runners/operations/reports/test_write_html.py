@@ -28,7 +28,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_an_index_links_to_every_run(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It shows how each pipeline's last runs ended. It names pipelines that never ran, keep no history, or are broken.
+    """It shows how each pipeline's last runs ended. It names pipelines that never ran, keep no history, or are
+    broken.
     """
     place = directory / "pages"
     assert cli.execute(["report", "--index", str(directory), "--to", str(place)]) == 0
