@@ -22,7 +22,7 @@ from tests.maven import skip_without
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-PASSWORD = "correct-horse"  # noqa: S105 -- of a broker that lives for a test
+PASSWORD = "correct-horse"  # noqa: S105 -- the password of a test's broker
 """The password of the user `ada`, at the address that needs one."""
 _SETTINGS = {
     "process.roles": "broker,controller",

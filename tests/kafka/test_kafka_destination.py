@@ -288,7 +288,7 @@ def test_messages_of_each_key_stay_in_order(kafka: Broker, spark: SparkSession) 
     found = read_messages(kafka, topic)
     places = {(message.key(), message.partition()) for message in found}
     assert len(places) == 7
-    assert (b"foobar", 1_357_151_166 % 4) in places  # Kafka's own test says that this is murmur2 of it
+    assert (b"foobar", 1_357_151_166 % 4) in places  # Kafka's tests give this murmur2 hash
     for key in {message.key() for message in found}:
         ids = [json.loads(message.value() or b"")["id"] for message in found if message.key() == key]
         assert ids == sorted(ids)

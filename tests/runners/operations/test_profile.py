@@ -27,7 +27,7 @@ def test_a_suggested_suite_passes_for_its_rows(spark: SparkSession) -> None:
     from stages.expect import gx
 
     spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # compiling takes longer than so few rows
+    spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")  # compiling code takes longer than these few rows
     frame = spark.createDataFrame(ROWS * 2, SCHEMA)
     suite = profile_rows(frame, "nasty")
     rules = [rule for rule in parse_suite(suite, "it") if "odd" not in str(rule.options)]

@@ -251,7 +251,7 @@ def test_a_merge_may_leave_no_commit(world: World) -> None:
 
 
 def test_a_backfill_to_one_destination_is_expected_only_there(world: World) -> None:
-    """This is so also for old ledgers, whose history has no `owed`."""
+    """This also holds for old ledgers, whose history has no `owed`."""
     world.carry("backfill-1/0", 1)
     settled = world.settled[-1]
     world.settled[-1] = replace(settled, counts={**settled.counts, "delivered": {"copy": 3}})
