@@ -1,4 +1,4 @@
-"""One batch in flight: what follows from each outcome. It is pure: it reads, writes and waits for nothing."""
+"""One batch in flight, and what follows from each outcome. It is pure: it reads, writes and waits for nothing."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ class BatchInFlight:
     way: str = ""
     """The way that it took; empty if that is open, or if an earlier run chose it."""
     stale: bool = False
-    """Whether what it was planned with may be gone. If no destination has the batch, it is planned again."""
+    """Whether rows that it was planned with may be removed.
+
+    If no destination has the batch, its rows are planned again.
+    """
     tried: int = 0
     """How often it was tried again, also by earlier runs."""
     since: float | None = None
@@ -160,9 +163,10 @@ def next_transition(flight: BatchInFlight, outcome: Outcome, rules: DeliveryRule
 
 
 def _on_declined(flight: BatchInFlight, declined: Declined) -> Transition:
-    """A batch that cannot share a write gets its own, and a batch that cannot go straight is decided first.
+    """Return the next task of a batch that a way declined.
 
-    If a write may have landed, Wherry asks for it before that.
+    A batch that cannot share a write gets a separate one, and a batch that cannot go straight is decided first. If a
+    write may have landed, Wherry asks for it before that.
     """
     flight = replace(flight, declined=flight.declined | {declined.way})
     if declined.error is not None:
@@ -191,7 +195,7 @@ def _on_prepared(flight: BatchInFlight, prepared: Prepared, rules: DeliveryRules
         way=prepared.way,
         keeps_filtered=rules.keeps_filtered,
     )
-    if flight.again:  # it has delivered something, so it is settled whole
+    if flight.again:  # the DLQ has rows of the batch already, so no limit may cancel it
         judged = Judgement(window=judged.window)
     elif prepared.stops:
         task = Explain(plan=flight.plan, decision=decision, place=0, stages=prepared.stops)
@@ -283,7 +287,7 @@ def _may_lack(name: str, written: Written, decision: DecidedBatch) -> bool:
 
 
 def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
-    """Compare the counts of a straight batch that was found.
+    """Settle a straight batch that was found.
 
     If its commit brought other batches too, the count after all stages is this batch's share.
     """
@@ -380,10 +384,9 @@ def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
 
 
 def turn_to_fallback(step: Transition, rules: DeliveryRules, *, at_once: bool = False) -> Transition:
-    """Return the transition that brings refused rows to the fallback, if this one ends because of the DLQ; else the
-    same.
+    """Return a transition that brings refused rows to the fallback, if this transition fails because of the DLQ.
 
-    With `at_once` the DLQ is not tried again, unless another commit came in between.
+    Otherwise return this transition. With `at_once`, the DLQ is not tried again, unless another commit came in between.
     """
     flight, error = step.flight, step.flight.failed.get(DLQ)
     if step.error is None or error is None or not rules.falls_back or flight.fallen or not blames_dlq(error):
@@ -511,9 +514,9 @@ def rest_flight(flight: BatchInFlight, again: Task, *, now: float, until: float)
 
 
 def _make_ask(flight: BatchInFlight, errors: Sequence[Exception], names: Sequence[str] = ()) -> AskDestinations:
-    """Return the task that asks whether writes that ended with these errors landed all the same.
+    """Return the task that asks whether the writes that ended with these errors landed nevertheless.
 
-    What each destination was when the run opened is added when the task is handed out.
+    The identities of the destinations are added when the task is handed out.
     """
     ended = not any(classify(error).is_outcome_unknown for error in errors)
     return AskDestinations(

@@ -1,4 +1,4 @@
-"""What a run plans from: the backlogs of its origins, and the rules by which batches are made."""
+"""What a run plans with: the backlogs of its origins, and the rules for making batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runners.model.tasks import ShowEmptyBatch
 
 NO_LIMITS = Limits()
 BLINK = 0.02
-"""The seconds for counting what waits. Only an estimate needs the counts."""
+"""How many seconds Wherry spends on counting waiting batches. The counts are used only for an estimate."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +27,11 @@ class OriginFeed:
 
     origin: str
     lanes: Mapping[str, str]
-    """The origin's own names of its lanes, by their names in the pipeline."""
+    """The names that the origin gives its lanes, by their names in the pipeline."""
     schema: str
     backlog: Backlog
     news: Sequence[str] = ()
-    """What people should know about the schema."""
+    """Notices for people about the schema."""
     straight: bool = False
     """Whether a clean batch may go straight to its destination."""
     shares: bool = False
@@ -45,7 +45,7 @@ class OriginFeed:
     predictable: bool = False
     """Whether Wherry may predict a batch before its turn."""
     pins: Callable[[], Mapping[str, Json]] = dict
-    """What must stay the same for the stages whenever a batch that is planned now is computed."""
+    """Returns facts that stages must find the same in every computation of a batch that is planned now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class BatchPlanner:
         return feed is not None and feed.shares
 
     def plan(self, lane: str, state: LaneState, span: Span, now: datetime, *, first: bool) -> PlannedBatch:
-        """Return the lane's next batch, with all that must stay the same about it."""
+        """Return the plan of the lane's next batch, with everything that must not change later."""
         feed = self._feeds[lane]
         return PlannedBatch(
             batch=self._make_batch(lane, state.number + 1, span, now, first=first),
@@ -123,7 +123,7 @@ class BatchPlanner:
         return waiting
 
     def make_ticks(self, lanes: Callable[[str], LaneState], now: datetime) -> Mapping[str, ShowEmptyBatch]:
-        """Return an empty batch of each origin, by the lane that shows it."""
+        """Return an empty batch for each origin, by the lane that it belongs to."""
         ticks = {}
         for feed in self.feeds:
             lane = next(iter(feed.lanes))
@@ -151,7 +151,7 @@ class BatchPlanner:
 
 
 def list_notices(source: BatchPlanner | None) -> Iterator[tuple[str, str]]:
-    """What people should know about what the origins found, with the origin of each notice."""
+    """Yield the notices for people from the origins, each with the name of its origin."""
     for feed in source.feeds if source else ():
         for notice in [*feed.news, *feed.backlog.notices]:
             yield feed.origin, notice

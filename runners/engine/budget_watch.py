@@ -1,4 +1,4 @@
-"""Whether another batch may follow by `dlq.budget`. While nobody can tell, it asks again, and no batch is planned."""
+"""Whether `dlq.budget` allows another batch. While that is not known, Wherry asks again and plans no batch."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ log = logging.getLogger("wherry")
 
 @dataclass
 class BudgetWatch:
-    """Asks after each refused row, and again after an error that passes by itself. All times are seconds of the run's
-    clock."""
+    """Asks after each batch with refused rows, and again after an error that passes by itself.
+
+    All times are seconds of the run's clock.
+    """
 
     ask: Callable[[Sequence[Entry]], Exception | None] | None
     """Returns why no batch may follow those that these entries settle. It is None without a budget."""
     resting: BackOff
     """How often it asks again."""
     until: float | None = None
-    """When it asks next, because it has no answer. None if it has one."""
+    """When it asks next. None if the last question was answered."""
     _tried: int = 0
     _since: float = 0.0
 
@@ -35,9 +37,9 @@ class BudgetWatch:
         self.until = now if self.ask is not None else None
 
     def check(self, settled: Sequence[Entry], now: float) -> Exception | None:
-        """Return why the run ends: too many rows wait, or nobody can tell how many. None if it does not end.
+        """Return why the run ends: too many rows wait, or their number cannot be found out. None if the run continues.
 
-        Without an answer `until` has a moment afterwards, and an answer then is about these entries too.
+        If there is no answer yet, `until` is set. The next answer then covers these entries too.
         """
         if self.ask is None or (not settled if self.until is None else self.until > now):
             return None
@@ -51,7 +53,7 @@ class BudgetWatch:
         return error
 
     def give_up(self) -> None:
-        """Ask no more: there is an answer, or nobody needs one."""
+        """Stop asking: there is an answer, or no answer is needed."""
         self.until, self._tried = None, 0
 
     def _postpone(self, error: Exception, now: float) -> Exception | None:

@@ -1,7 +1,6 @@
 """The one thread that owns progress: it plans batches, hands them to runners, collects outcomes and commits.
 
-Each turn decides, then records, then acts. It does nothing that it did not record first, and nobody else records
-anything.
+Each turn decides, then records, then acts. It does nothing before recording it, and no other code records anything.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from runners.state.progress import read_body
 
 @dataclass(frozen=True, kw_only=True)
 class CarryingOptions:
-    """How many batches go at once, and which are tried again, by the definition."""
+    """How many batches are processed at the same time, and how they are retried, by the definition."""
 
     max_in_flight: int
     grouped_lanes: int = 16
@@ -74,9 +73,9 @@ class ProgressCallbacks:
     pulse: Callable[[], None] = lambda: None
     """Returns when the workers answer. Until then this owner does not renew its lease."""
     over_budget: Callable[[Sequence[Entry]], Exception | None] | None = None
-    """Returns why no batch may follow those that these entries settle, with refused rows; None if one may.
+    """Returns why no batch may follow those that these entries settle with refused rows, or None if a batch may follow.
 
-    Raises where nobody can tell. It is None without a budget.
+    Raises if that cannot be found out. It is None without a budget.
     """
     listeners: Sequence[Listener] = ()
 
@@ -179,7 +178,7 @@ class Dispatcher:
         )
 
     def patience(self) -> float | None:
-        """How many seconds to wait for an outcome before there is something else to do; None for ever."""
+        """Return how many seconds to wait for an outcome before something else is due. None is without limit."""
         now = self.clock.elapsed()
         moments = []
         if self.work.has_idle_runner():
@@ -224,9 +223,9 @@ class Dispatcher:
             self._stop(self.journal.state.stopping)
 
     def _fail(self, error: Exception) -> None:
-        """Keep the error, and begin nothing new: not even lanes that waited for more rows.
+        """Keep the error, and begin nothing new, not even in lanes that waited for more rows.
 
-        If the run lost its pipeline, what goes wrong is no error: this raises `Fenced`.
+        If the run lost its pipeline, its errors do not count: this raises `Fenced`.
         """
         with contextlib.suppress(LedgerError):
             self.journal.refresh()
@@ -246,9 +245,9 @@ class Dispatcher:
             self.planning.poll(self.journal.state, self.clock)
 
     def _share_lanes(self) -> bool:
-        """Give lanes to the runs that should have them, and take ours, with their open batches.
+        """Give lanes to the runs that should have them, and take the lanes that this run should have.
 
-        Return whether any lane was taken or looked at.
+        A lane is taken with its open batch. Return whether any lane was taken or looked at.
         """
         company = self.planning.company
         if company is None or self.stopping:
@@ -278,7 +277,10 @@ class Dispatcher:
         return steps
 
     def _heed_budget(self, steps: Sequence[Transition]) -> None:
-        """Plan no new batch if too many refused rows wait, or while nobody can tell. A replay takes rows that wait."""
+        """Plan no new batch if too many refused rows wait, or while their number is not known.
+
+        The batches of a replay are not checked, because a replay takes rows that wait.
+        """
         if self.callbacks.over_budget is None or self.rules.discards:
             return
         settled = [
@@ -295,7 +297,10 @@ class Dispatcher:
             self._forgo_answer()
 
     def _forgo_answer(self) -> None:
-        """A run that stops waits for no answer about its budget. Without one it plans not even what was gathered."""
+        """Stop waiting for an answer about the budget, because the run stops.
+
+        Without an answer, it plans no batch, not even from rows that were gathered.
+        """
         if self.budget.until is not None:
             self.budget.give_up()
             self.planning.following = None
@@ -311,9 +316,9 @@ class Dispatcher:
         return step
 
     def _handle_error(self, step: Transition) -> Transition:
-        """Return the transition, or in the place of its error a rest or the way to the fallback.
+        """Return the transition, with a rest or a write to the fallback in place of its error where possible.
 
-        Before it writes to the fallback, it looks at the ledger: another owner may write there.
+        Before the fallback is written, the run reads the ledger, because another owner may write there.
         """
         rules, before = self._current_rules(), step.flight.fallen
         step = turn_to_fallback(step, rules, at_once=True) if self.fell_back else step
@@ -330,7 +335,7 @@ class Dispatcher:
         return replace(step, flight=replace(flight, until=now if flight.until is None else flight.until))
 
     def _current_rules(self) -> DeliveryRules:
-        """The rules of the definition, with what a person changed since the run began."""
+        """Return the rules of the definition, with the changes that a person made since the run began."""
         return replace(self.rules, dlq=apply_config(self.rules.dlq, self.journal.state.config))
 
     def _free_lanes(self, steps: Sequence[Transition]) -> PipelineState:
@@ -349,7 +354,7 @@ class Dispatcher:
     def _record(self, steps: Sequence[Transition], planned: Sequence[Transition] = ()) -> None:
         """Record what was decided and what is planned, all at once, then act on it.
 
-        If a stop was requested meanwhile, it gives up what is planned.
+        If a stop was requested meanwhile, the planned batches are given up.
         """
         plans = [entry for step in planned for entry in step.entries]
         began = self.clock.elapsed()
@@ -370,7 +375,7 @@ class Dispatcher:
             watch = self.work.watches[plan.batch.plan]
             if entry.kind == "settle" and not plan.published:
                 self.planning.pace.note_time(lane, watch.work_seconds, full=plan.batch.span.full)
-            if entry.kind == "pause":  # the error of the step says it
+            if entry.kind == "pause":  # the transition's error reports it
                 continue
             rests = self.resting.begun.pop(plan.batch.plan) if entry.kind == "rest" else None
             self._emit(rests or make_event(step.flight, entry, watch.spent))
@@ -461,7 +466,7 @@ def make_exceeded_event(flight: BatchInFlight, exceeded: TrippedLimit, weigh: st
 
 
 def make_event(flight: BatchInFlight, entry: Entry, spent: Mapping[str, float]) -> Event:
-    """Return the event of an entry of this flight, except for a rest. `spent` is where its time went."""
+    """Return the event of an entry of this flight, except for a rest. `spent` is the batch's time by phase."""
     batch = flight.plan.batch
     if entry.kind == "plan":
         return BatchPlanned(batch=batch)

@@ -1,6 +1,6 @@
 """How one run shares the lanes of a pipeline with other runs: it reads their entries, takes lanes and gives them back.
 
-`decide_change` is pure and says what to do. A step counts only after it is recorded.
+`decide_change` is pure and decides what to do. A step counts only after it is recorded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runners.state.process_locks import end_orphan
 LOOKS = 10
 """How often during a lease a run looks for entries of the other runs."""
 LATE = 3
-"""A run that looks this many times later missed entries."""
+"""After how many missed intervals a run no longer knows which other runs were silent."""
 log = logging.getLogger("wherry")
 
 
@@ -47,14 +47,14 @@ class LaneCoordination:
         self.definition = definition
         """The hash of the definition, which all these runs have."""
         self.bury = bury or (lambda owner: end_orphan(owner, place.lock))
-        """Ends what an ousted owner may have left running."""
+        """Ends processes that an ousted owner may have left running."""
         self.again: Callable[[BatchPlanner, Collection[str]], BatchPlanner] = lambda source, _: source
-        """Returns the planner, with what waits now at these origins, for lanes that another run had."""
+        """Returns the planner after it read the backlogs of these origins again, for lanes that another run had."""
         self.view = LaneView(me=journal.owner, lanes=lanes, frees=frees, follows=follows)
         self.every = tenure.busy / LOOKS
         self.next = self.clock.elapsed()
         self._met: frozenset[str] = frozenset()
-        """The owners when this run looked at what waits."""
+        """The owners that were present when this run last read the backlogs."""
         self._heard: dict[str, tuple[int, float]] = {}
         """The last entry of each other run, and when this run first saw it, by the clock."""
 
@@ -64,16 +64,16 @@ class LaneCoordination:
 
     @property
     def has_newcomers(self) -> bool:
-        """Whether another run joined since this run looked at what waits. It may have seen more rows."""
+        """Whether another run joined since this run last read the backlogs. It may have seen more rows."""
         return any(owner["owner"] not in self._met for owner in self.journal.state.owners)
 
     def note_survey(self) -> None:
-        """From now on all present runs have seen the same rows."""
+        """Note that all present runs have seen the same rows."""
         self._met = frozenset(owner["owner"] for owner in self.journal.state.owners)
 
     @property
     def left(self) -> OwnerBody | None:
-        """A silent owner that keeps its lanes all the same; None if there is none."""
+        """A silent owner that keeps its lanes nevertheless, or None."""
         state = self.journal.state
         kept = (state.find_owner(name) for name in self.view.silent if not self.view.frees and state.lanes_of(name))
         return next(kept, None)
@@ -86,7 +86,7 @@ class LaneCoordination:
 
     @property
     def may_open(self) -> bool:
-        """Whether this run may open the pipeline: the others did with the same definition, or this run came first."""
+        """Whether this run may open the pipeline: it came first, or another run opened it with the same definition."""
         owner = self.journal.state.owner or {}
         return owner.get("owner") == self.view.me or self.journal.state.opened.get("hash") == self.definition
 
@@ -115,13 +115,13 @@ class LaneCoordination:
         """Read the entries of the other runs. Raises `Fenced` if they ousted this run."""
         self.journal.refresh()
         now = self.clock.elapsed()
-        if now > self.next + LATE * self.every:  # who did not listen, asleep say, cannot tell who was silent
+        if now > self.next + LATE * self.every:  # a run that did not look for long cannot know which runs were silent
             self._heard.clear()
         self.next = now + self.every
         self._note_heard(now)
 
     def change_lanes(self, busy: Collection[str] = (), exhausted: Collection[str] = ()) -> Sequence[str]:
-        """Change lanes as `decide_change` says. Return the lanes that were taken."""
+        """Change lanes as `decide_change` decides. Return the lanes that were taken."""
         taken: list[str] = []
         while True:
             self._note_heard(self.clock.elapsed())
@@ -152,14 +152,14 @@ class LaneCoordination:
                 yield owner["owner"]
 
     def list_kept_lanes(self) -> Collection[str]:
-        """Return the lanes in which this run may plan a batch: its own, without lanes that other runs wait for."""
+        """Return the lanes in which this run may plan a batch: those that it holds and no other run waits for."""
         state = self.journal.state
         fair = divide_lanes(state, self.view)
         return {lane for lane in state.lanes_of(self.view.me) if fair.get(lane, self.view.me) == self.view.me}
 
     @property
     def unfinished(self) -> bool:
-        """Whether this run may still get lanes of the others."""
+        """Whether this run may still get lanes of other runs."""
         return has_unfinished(self.journal.state, self.view)
 
 
@@ -195,10 +195,10 @@ class LaneView:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneChange:
-    """What to record, in this order; nothing if all lanes are where they should be."""
+    """What to record, in this order. Empty if every lane has its right owner."""
 
     oust: tuple[str, ...] = ()
-    """The owners that lose everything."""
+    """The owners to oust."""
     done: tuple[str, ...] = ()
     """The lanes to give back because nothing is left in them."""
     give: tuple[str, ...] = ()
@@ -209,7 +209,7 @@ class LaneChange:
 
 
 def deal_lanes(lanes: Sequence[str], owners: Sequence[str]) -> Mapping[str, str]:
-    """Return the lanes, dealt to the owners like cards."""
+    """Deal the lanes to the owners in turn."""
     return {lane: owners[place % len(owners)] for place, lane in enumerate(lanes)} if owners else {}
 
 
@@ -220,7 +220,10 @@ def list_lanes(state: PipelineState, lanes: Sequence[str]) -> Sequence[str]:
 
 
 def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:
-    """Return the right owner of each lane, among the owners that are ready and not silent. Fixed lanes stay."""
+    """Return the right owner of each lane, among the owners that are ready and not silent.
+
+    Lanes that a silent owner keeps are left out.
+    """
     ready = [owner["owner"] for owner in state.owners if owner.get("ready") and owner["owner"] not in view.silent]
     kept = {lane for lane, held in state.held.items() if held.owner in view.silent and not view.frees}
     return deal_lanes([lane for lane in list_lanes(state, view.lanes) if lane not in kept], ready)
@@ -229,7 +232,7 @@ def divide_lanes(state: PipelineState, view: LaneView) -> Mapping[str, str]:
 def decide_change(state: PipelineState, view: LaneView) -> LaneChange:
     """Return what this run does next.
 
-    Lanes change hands only between batches, or when their owner is ousted. Any run may oust an owner that is silent
+    A lane changes its owner only between batches, or when its owner is ousted. Any run may oust an owner that is silent
     and has no lanes.
     """
     oust = tuple(name for name in view.silent if state.find_owner(name) and (view.frees or not state.lanes_of(name)))

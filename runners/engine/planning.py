@@ -18,11 +18,11 @@ from runners.model.planned_batch import PlannedBatch
 from runners.model.tasks import ShowEmptyBatch
 
 STALE = timedelta(seconds=10)
-"""A prediction that is older is planned again, because expressions may use its time."""
+"""A prediction that is older than this is planned again, because expressions may use its time."""
 
 
 class Planning:
-    """The batches to come, as one run knows them. Only the thread that owns progress uses it."""
+    """The next batches of one run. Only the thread that owns progress uses it."""
 
     def __init__(self, work: WorkInFlight, *, pace: BatchSizing, max_in_flight: int) -> None:
         self.work = work
@@ -89,12 +89,12 @@ class Planning:
         return predicted
 
     def confirm(self, batch: Batch) -> None:
-        """The plan is recorded: the lane stops waiting for more rows."""
+        """Note that the plan is recorded. The lane no longer waits for more rows."""
         if self.following is not None:
             self.following.note_planned(batch.lane)
 
     def give_up(self, batch: Batch) -> None:
-        """The plan could not be recorded: the batch was never begun."""
+        """Remove a batch whose plan could not be recorded. It was never begun."""
         self.work.remove(batch)
         self.begun = self.begun and not batch.first
 
@@ -117,7 +117,7 @@ class Planning:
         return self.company.unfinished
 
     def list_moments(self, now: float) -> Iterator[float]:
-        """Return in how many seconds a run that follows has something else to do than to wait for an outcome."""
+        """Yield in how many seconds a run that follows has something to do besides waiting for an outcome."""
         if self.following is not None:
             free = self._has_room(now, shared=False) and not (self.source and self._is_opening(self.source))
             yield self.following.compute_patience(self.source, now, busy=bool(self.work.working), free=free)
@@ -130,7 +130,10 @@ class Planning:
         self.exhausted.clear()
 
     def let_go(self, *, stopping: bool) -> None:
-        """Stop waiting for more rows in lanes of other runs, and after a stop in lanes that would need a new look."""
+        """Stop waiting for more rows in lanes of other runs.
+
+        After a stop, also stop in lanes that must be looked at again.
+        """
         if self.company is None or self.following is None:
             return
         mine, unseen = self.company.list_kept_lanes(), self._list_unseen() if stopping else ()
@@ -147,7 +150,7 @@ class Planning:
     def survey_taken(self, company: LaneCoordination, taken: Sequence[str], mine: Collection[str]) -> bool:
         """Look at what waits in lanes that this run took. Return whether it looked.
 
-        If another run joined that may have seen more, this run looks at all its lanes.
+        If another run joined that may have seen more, and this run does not follow, it looks at all its lanes.
         """
         self.unseen.update(taken)
         if company.has_newcomers:
@@ -208,8 +211,11 @@ class Planning:
             self.following.note_planned(lane)
 
     def _survey(self, company: LaneCoordination) -> bool:
-        """Look at what waits where it has to be looked at again, as soon as nothing of that origin is in flight here:
-        what is in flight stands in no ledger."""
+        """Look again at what waits at the origins that need it. Return whether it looked.
+
+        It looks at an origin only while no batch of that origin is in flight here, because the ledger has no offset of
+        such a batch yet.
+        """
         if self.source is None:
             return False
         flying = self.work.list_lanes()
@@ -222,7 +228,7 @@ class Planning:
         return bool(due)
 
     def _list_unseen(self) -> Collection[str]:
-        """The lanes of which nothing is planned before they were looked at again: all of an origin."""
+        """Return the lanes that may plan nothing before they are looked at again. These are all lanes of an origin."""
         return {lane for feed in self._list_unseen_feeds() for lane in feed.lanes}
 
     def _list_unseen_feeds(self) -> Sequence[OriginFeed]:
@@ -237,20 +243,20 @@ So looking costs at most 1 % of a core.
 """
 
 Again = Callable[["BatchPlanner | None", Mapping[str, Json]], "BatchPlanner | None"]
-"""Returns what a run can plan from now, after these offsets."""
+"""Returns the planner for the rows after these offsets, or None."""
 
 
 class Follower:
-    """When a run that follows looks again. All times are seconds of its own clock."""
+    """Decides when a run that follows looks for rows again. All times are seconds of the run's clock."""
 
     def __init__(self, *, every: float, again: Again, now: float) -> None:
         self.every = every
         self.again = again
         self.next = now + every
         self.gathering: dict[str, float] = {}
-        """When the first row was seen of each lane whose next batch waits for more."""
+        """The time of the first row of each lane whose next batch waits for more rows."""
         self.quiet = now
-        """Since when there was no batch, and no empty one."""
+        """Since when there has been no batch, not even an empty one."""
 
     def is_due(self, now: float) -> bool:
         return now >= self.next
@@ -263,23 +269,28 @@ class Follower:
         return planner
 
     def is_gathering(self, lane: str, span: Span, wait: float, now: float) -> bool:
-        """Whether the lane's next batch waits for more rows: no limit has closed it, and its first row was seen less
-        than `wait` ago."""
+        """Whether the lane's next batch waits for more rows.
+
+        It does if no limit has closed it, and its first row was seen less than `wait` seconds ago.
+        """
         return bool(wait) and not span.full and now - self.gathering.setdefault(lane, now) < wait
 
     def note_planned(self, lane: str) -> None:
-        """The lane's batch waits no longer."""
+        """Note that the lane's batch no longer waits."""
         self.gathering.pop(lane, None)
 
     def is_quiet(self, idle: float, now: float, *, busy: bool) -> bool:
-        """Whether there was nothing for as long as `idle`; then the time starts over."""
+        """Whether no batch came for `idle` seconds. If so, the time starts again."""
         quiet = bool(idle) and not busy and now - self.quiet >= idle
         if busy or quiet:
             self.quiet = now
         return quiet
 
     def compute_patience(self, source: BatchPlanner | None, now: float, *, busy: bool, free: bool) -> float:
-        """How long there is nothing to do but to wait for an outcome; `free` if another batch could be planned."""
+        """Return how long there is nothing to do except to wait for an outcome.
+
+        `free` is whether another batch could be planned.
+        """
         moments = [self.next]
         if source is not None:
             moments += [since + source.wait for since in self.gathering.values()] if free else []

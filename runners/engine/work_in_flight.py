@@ -1,5 +1,7 @@
-"""The batches on their way: what is known of each, which a runner has, which share one write, and which rest before
-they are tried again. Nothing waits here."""
+"""The batches in flight: their states, the runners that have them, the writes that they share, and their rests.
+
+Nothing here waits.
+"""
 
 from __future__ import annotations
 
@@ -39,17 +41,17 @@ class WorkInFlight:
         self.flights: dict[str, BatchInFlight] = {}
         """The batch in flight of each lane."""
         self.working: dict[str, Sequence[str]] = {}
-        """The lanes whose batches a runner processes, by the lane in whose name it does."""
+        """The lanes of each task that a runner has, by the task's first lane."""
         self.watches: dict[str, BatchTiming] = {}
-        """Where the time of each batch in flight goes, by its plan."""
+        """How the time of each batch in flight is spent, by its plan."""
         self.ticking: set[str] = set()
-        """The lanes that show an empty batch now."""
+        """The lanes that process an empty batch now."""
 
     def has_idle_runner(self) -> bool:
         return len(self.working) < self.crew.size
 
     def list_busy_lanes(self) -> set[str]:
-        """Return the lanes of which a runner has a task."""
+        """Return the lanes of the tasks that runners have."""
         return {lane for lanes in self.working.values() for lane in lanes}
 
     def list_lanes(self) -> set[str]:
@@ -90,7 +92,7 @@ class WorkInFlight:
         self.crew.start(lanes[0], join_tasks(tasks))
 
     def start_tick(self, lane: str, tick: ShowEmptyBatch) -> None:
-        """Start the task that shows an empty batch, in the name of this lane."""
+        """Start the task that shows an empty batch, under this lane."""
         self.ticking.add(lane)
         self.working[lane] = [lane]
         self.crew.start(lane, tick)
@@ -100,7 +102,7 @@ class WorkInFlight:
         return list(split_outcome(outcome, self.working.pop(first)))
 
     def end_tick(self, lane: str) -> bool:
-        """Whether the outcome of this lane belongs to an empty batch."""
+        """Return whether the lane's outcome belongs to an empty batch, and end that batch."""
         ticked = lane in self.ticking
         self.ticking.discard(lane)
         return ticked
@@ -119,7 +121,7 @@ def may_share(flight: BatchInFlight, source: BatchPlanner | None) -> bool:
 def group_flights(
     flights: Sequence[BatchInFlight], source: BatchPlanner | None, most: int
 ) -> Iterator[Sequence[BatchInFlight]]:
-    """Return the flights in their order. Flights that may share a write are together, up to this many."""
+    """Yield the flights in their order. Flights that may share a write are together, up to `most` of them."""
     sharing: dict[str, list[BatchInFlight]] = {}
     for flight in flights:
         if may_share(flight, source):
@@ -137,7 +139,7 @@ def join_tasks(tasks: Sequence[Task]) -> Task:
 
 
 def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
-    """Return the outcome of a task for each of its lanes."""
+    """Yield the outcome of a task for each of its lanes."""
     cannot_share = isinstance(outcome, Failed) or (isinstance(outcome, Declined) and outcome.way == GROUPED)
     for lane in lanes:
         if isinstance(outcome, GroupWritten):
@@ -149,11 +151,11 @@ def split_outcome(outcome: Outcome, lanes: Sequence[str]) -> Iterator[Finished]:
 
 
 LISTEN = 5.0
-"""How many seconds a stop through the ledger may go unheard while a batch rests."""
+"""How many seconds may pass until a run with a resting batch sees a stop in the ledger."""
 
 
 class BackOff:
-    """The batches of a run that wait before they are tried again. All times are seconds of its own clock."""
+    """The batches of a run that wait before they are retried. All times are seconds of the run's clock."""
 
     def __init__(self, retry: RetryPolicy, dice: random.Random, *, now: float) -> None:
         self.retry = retry
@@ -164,14 +166,14 @@ class BackOff:
         """The events of batches that begin to rest, by their plans. They are emitted once the rest is recorded."""
 
     def rest_or_fail(self, step: Transition, clock: Clock, *, stopping: bool) -> Transition:
-        """Return the transition, or a rest in the place of its error. A run that stops lets no batch rest."""
+        """Return the transition, with a rest in place of its error if possible. A run that stops lets no batch rest."""
         now = clock.elapsed()
         rest = step if stopping else self.postpone(step, now)
         if step.error is not None and rest.error is None:
             flight, batch = rest.flight, rest.flight.plan.batch
             seconds = (flight.until or now) - now
             self.begun[batch.plan] = BatchRests(batch=batch, error=step.error, tried=flight.tried, seconds=seconds)
-            # what the next run has to know if this one dies meanwhile
+            # The next run needs these facts if this run dies meanwhile.
             since = clock.now() - timedelta(seconds=now - (flight.since or 0.0))
             body = {"tried": flight.tried, "since": since.isoformat(timespec="milliseconds")}
             entry = Entry(kind="rest", lane=batch.lane, plan=batch.plan, body=body)
@@ -179,8 +181,7 @@ class BackOff:
         return self.watch_ledger(rest, now)
 
     def postpone(self, step: Transition, now: float) -> Transition:
-        """Return the transition without its error, if the error passes by itself and the batch is tried again after a
-        rest.
+        """Return the transition with a rest in place of its error, if the error passes by itself.
 
         If several destinations failed, all errors must pass. Otherwise the result has the error that does not pass.
         """
@@ -197,7 +198,7 @@ class BackOff:
         return replace(step, flight=rest_flight(flight, step.again, now=now, until=now + pause), error=None)
 
     def watch_ledger(self, step: Transition, now: float) -> Transition:
-        """Return the transition. If it asks for a failed write, look at the ledger first."""
+        """Return the transition. If its task asks about a failed write, the run reads the ledger first."""
         flight = step.flight
         if isinstance(flight.task, AskDestinations) and flight.until is None:
             return replace(step, flight=replace(flight, until=now))
@@ -224,7 +225,7 @@ class BackOff:
         return due
 
     def list_moments(self, idle: Sequence[BatchInFlight]) -> Iterator[float]:
-        """Return when there is something to do about batches that no runner has."""
+        """Yield when there is something to do about batches that no runner has."""
         for flight in idle:
             if flight.task is not None:
                 yield 0.0 if flight.until is None else self.limit_sleep(flight.until)

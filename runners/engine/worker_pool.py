@@ -11,7 +11,7 @@ from typing import TypeAlias
 from runners.model.tasks import Failed, Outcome, Task
 
 Finished = tuple[str, Outcome]
-"""A lane, and the outcome of the task that was started in its name."""
+"""A lane, and the outcome of the task that was started under it."""
 
 Process: TypeAlias = Callable[[Task], Outcome]
 """What a runner does with a task."""
@@ -28,7 +28,7 @@ class TaskWorkers(ABC):
 
     @abstractmethod
     def wait(self, seconds: float | None) -> Sequence[Finished]:
-        """Return what has finished. It waits for the first outcome, for `wake`, or for the time to pass."""
+        """Wait for the first outcome, for `wake`, or for the time to pass. Return what has finished."""
 
     @abstractmethod
     def wake(self) -> None:

@@ -1,1 +1,1 @@
-"""Values and pure rules of a pipeline; nothing here needs Spark."""
+"""The values and pure rules of a pipeline. Nothing here needs Spark."""

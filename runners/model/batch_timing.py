@@ -1,4 +1,4 @@
-"""Where a batch's time goes, from its plan until it is settled, and how large batches are made by that. Pure."""
+"""How a batch's time is spent until it is settled, and the size of later batches that follows from it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from origins.batch import Limits
 from runners.model.tasks import CountSpan, Deliver, Explain, Landed, Outcome, Prepare, Task
 
 PHASES = ("plan", "read", "write", "dlq", "ledger", "rest")
-"""What time is spent on. `read` is reading and stages, as far as they are apart from the write: a straight batch is
-read while it is written. `dlq` is what its write takes longer than those beside it, and `rest` the wait before a batch
-is tried again."""
+"""The phases of a batch's time.
+
+`read` is the time for reading and stages, as far as it is separate from the write: a straight batch is read while it is
+written. `dlq` is how much longer the DLQ's write takes than the parallel writes. `rest` is the wait before a retry.
+"""
 
 
 class BatchTiming:
-    """One batch's time; the time between two marks belongs to the phase of the later mark."""
+    """The time of one batch. The time between two marks belongs to the phase of the later mark."""
 
     def __init__(self, now: float) -> None:
         self.spent = dict.fromkeys(PHASES, 0.0)
         self._last = now
 
     def mark(self, phase: str, now: float) -> None:
-        """Until now it was this."""
+        """Count the time since the last mark for this phase."""
         self.spent[phase] += now - self._last
         self._last = now
 
     @property
     def work_seconds(self) -> float:
-        """All but the rests."""
+        """The time of all phases except `rest`."""
         return sum(self.spent.values()) - self.spent["rest"]
 
     def note_task(self, task: Task, outcome: Outcome, now: float) -> None:
-        """Until now a runner worked on the task, or had it waiting."""
+        """Count the time until now as a runner's work on the task, or as the task's wait for a runner."""
         if isinstance(outcome, Landed) and outcome.beside:
             self._last += min(outcome.beside, now - self._last)
         if isinstance(outcome, Landed) and outcome.described:
@@ -47,7 +49,7 @@ class BatchTiming:
 
 
 def add_times(totals: Mapping[str, float], spent: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    """The totals with the time since the batch's last report."""
+    """Return the totals with the time since the batch's last report added."""
     return {phase: totals[phase] + spent.get(phase, 0.0) - before.get(phase, 0.0) for phase in PHASES}
 
 
@@ -60,25 +62,25 @@ def _find_phase(task: Task) -> str:
 
 
 FIRST = 1 / 16
-"""The share of the limits that a lane's first batch is given: how long it will take nobody knows."""
+"""The share of the limits for a lane's first batch, since its duration is not known yet."""
 LEAST = 1 / 65_536
-"""The least share; of a limit there is always one."""
+"""The smallest share. Each limit stays at least 1."""
 NEAR = (0.7, 1.2)
-"""A batch that took this much of what was asked for is as large as it should be."""
+"""A batch has the right size if it took between these fractions of the target."""
 SHRINK, GROW = 1 / 8, 2.0
-"""How much smaller and larger than the last batch the next one may be."""
+"""The smallest and largest factor between a batch's share and that of the next batch."""
 
 
 class BatchSizing:
-    """The share of the limits that each lane's next batch is given; all of them where nothing was asked for."""
+    """The share of the limits that each lane's next batch gets. Without a target, it gets the whole limits."""
 
     def __init__(self, target: float = 0.0) -> None:
         self.target = target
-        """How many seconds a batch is to take; 0: as long as it does."""
+        """How many seconds a batch should take. 0 means that there is no target."""
         self.shares: dict[str, float] = {}
 
     def limit(self, lane: str, most: Limits) -> Limits:
-        """What the lane's next batch may hold."""
+        """Return the limits of the lane's next batch."""
         if not self.target:
             return most
         share = self.shares.get(lane, FIRST)
@@ -86,7 +88,7 @@ class BatchSizing:
         return replace(most, **{name: max(1, int(limit * share)) for name, limit in given.items()})
 
     def note_time(self, lane: str, seconds: float, *, full: bool) -> None:
-        """A batch took so long. One that was not full says nothing of how much larger the next one could be."""
+        """Record how long a batch took. A fast batch that was not full does not raise the share."""
         used = seconds / self.target if self.target else 1.0
         if NEAR[0] <= used <= NEAR[1] or (used < 1 and not full):
             return

@@ -1,4 +1,4 @@
-"""Why rows are refused: by code, stage, column and form of the value, with counts and examples."""
+"""The causes of refused rows: code, stage, column and form of the value, with counts and examples."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from origins.secret import cut_text
 from runners.model.text import escape_line, format_count
 
 MOST_CAUSES = 1_000
-"""So many causes have counts of their own. Rows with other causes are only counted."""
+"""How many causes are counted separately. Rows with further causes are counted together."""
 MOST_FILES = 1_000
-"""So many files of a cause are counted."""
+"""How many files of one cause are counted."""
 _OTHER = "other"
 _NAMED, _VALUE_SHOWN, _MESSAGE_SHOWN, _FORM = 3, 40, 200, 60
 _LINES, _FORMS_IN_LINE = 5, 3
 
 _COLUMN = re.compile(r"\bcolumn ([^:;]+): (NULL\b|'.*?'(?= is not |; |, |$)|[^';, ]*\*\*\*)", re.DOTALL)
-"""A column and its value, as stages and origins write it into the message of a refusal."""
+"""A column and its value, as stages and origins write them into the message of a refusal."""
 _KEY = re.compile(r"(?:(?<= has no row with )|(?<=, ))([^=,]+) = (.*?)(?=, [^=,]+ = |$)", re.DOTALL)
-"""The same, as `lookup` writes it."""
+"""A column and its value, as `lookup` writes them into the message of a refusal."""
 _LETTERS, _DIGITS = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
 _MIXED = re.compile(r"(?:a9a|9a9)[a9]*")
 _REPEATED = re.compile(r"(.{2,4}?)\1{2,}", re.DOTALL)
@@ -34,22 +34,22 @@ _SAME = re.compile(r"([^\w\s])\1+")
 
 @dataclass(frozen=True, kw_only=True)
 class ParsedMessage:
-    """The message of a refusal, taken apart."""
+    """The parts of a refusal's message."""
 
     columns: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
-    """What stood in each column: in quotes, or NULL."""
+    """The value of each column: in quotes, or NULL."""
     problem: str
-    """The message without the values. Of a message that names no column, its form."""
+    """The message without the values. If the message names no column, the message with each run of digits as 9."""
 
     @cached_property
     def form(self) -> str:
-        """The forms of the values."""
+        """The forms of the values, with commas between them."""
         return ", ".join(map(_find_form_shown, self.values))
 
 
 def _find_form_shown(value: str) -> str:
-    """The form of a value as a message shows it: in quotes, NULL, a key of `lookup`, or masked."""
+    """Return the form of a value as a message shows it: in quotes, NULL, a key of `lookup`, or masked."""
     if value.endswith(MASK):
         return MASK
     quoted = len(value) > 1 and value[0] == value[-1] == "'"
@@ -58,7 +58,7 @@ def _find_form_shown(value: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def parse_message(message: str) -> ParsedMessage:
-    """The columns, the values, and what is wrong with them."""
+    """Return the columns of a message, their values, and what is wrong with them."""
     pattern = _KEY if " has no row with " in message else _COLUMN
     pairs = pattern.findall(message)
     if not pairs:
@@ -68,9 +68,10 @@ def parse_message(message: str) -> ParsedMessage:
 
 
 def find_form(value: str) -> str:
-    """The form of a value: values of one form are probably wrong for the same reason.
+    """Return the form of a value. Values of the same form are probably wrong for the same reason.
 
-    Each run of digits is a 9, and each run of letters an a. What mixes them more than once is an x.
+    Each run of digits becomes a 9, and each run of letters an a. A mix that changes between both more than once becomes
+    an x.
     """
     form = _DIGITS.sub("9", _LETTERS.sub("a", value))
     form = _SAME.sub(r"\1", re.sub(r"\s+", " ", _MIXED.sub("x", form)))
@@ -92,7 +93,7 @@ class _CauseBody(TypedDict):
 
 
 class CauseBody(_CauseBody, total=False):
-    """A cause as `--json` prints it, and as the ledger keeps it."""
+    """A cause as `--json` prints it and as the ledger stores it."""
 
     waiting: int
 
@@ -105,32 +106,32 @@ class Cause:
     stage: str
     destination: str | None = None
     column: str = ""
-    """The column, or several with commas; empty where the message names none."""
+    """The column, or several with commas between them. Empty if the message names no column."""
     problem: str = ""
     """What is wrong, without the value."""
     form: str = ""
     """The form of the value."""
     rows: int = 0
     files: int = 0
-    """How many files have such rows, up to `MOST_FILES`."""
+    """How many files have such rows. Counting ends at `MOST_FILES`."""
     first_files: Sequence[str] = ()
     """Some of these files."""
     example: str = ""
-    """A value of such a row, as its message quotes it; the whole message where that names no column."""
+    """A value of such a row, as its message quotes it. If the message names no column, the whole message."""
     sample: str = ""
-    """The id of the row with this example, where it is known."""
+    """The id of the row with this example, if it is known."""
     waiting: int | None = None
-    """How many of the rows wait in the DLQ, where it is known."""
+    """How many of the rows wait in the DLQ, if that is known."""
 
     def put_message(self, message: str) -> Cause:
-        """The same cause with the column, the problem and the example from this message."""
+        """Return the cause with the column, the problem and the example of this message."""
         parsed = parse_message(message)
         shown = ", ".join(map(_cut_value, parsed.values)) if parsed.values else cut_text(message, _MESSAGE_SHOWN)
         column = ", ".join(parsed.columns)
         return replace(self, column=column, problem=parsed.problem, example=escape_line(shown))
 
     def json(self) -> CauseBody:
-        """As `--json` prints it."""
+        """Return the cause as `--json` prints it."""
         shown = {**vars(self), "first_files": list(self.first_files)}
         hidden = {"sample", *(["waiting"] if self.waiting is None else [])}
         return cast(CauseBody, {name: each for name, each in shown.items() if name not in hidden})
@@ -142,26 +143,26 @@ class Causes:
 
     found: tuple[Cause, ...] = ()
     others: int = 0
-    """How many rows have other causes, beyond the limit."""
+    """How many rows have causes beyond the limit."""
 
     def json(self) -> list[CauseBody]:
-        """As `--json` prints them; the rows of other causes are an entry with the code `other`."""
+        """Return the causes as `--json` prints them. Rows of other causes are an entry with the code `other`."""
         rest = [Cause(code=_OTHER, stage="", rows=self.others)] if self.others else []
         return [cause.json() for cause in (*self.found, *rest)]
 
     @staticmethod
     def of(printed: Iterable[CauseBody]) -> Causes:
-        """From what `json` gives."""
+        """Make the causes from what `json` returns."""
         causes = [replace(Cause(**body), first_files=tuple(body["first_files"])) for body in printed]
         found = tuple(cause for cause in causes if cause.code != _OTHER)
         return Causes(found=found, others=sum(cause.rows for cause in causes if cause.code == _OTHER))
 
     def keep_first(self, most: int) -> Causes:
-        """The same with so many causes at most. The rows of the others are only counted."""
+        """Return at most this many causes. The rows of the remaining causes are only counted."""
         return Causes(found=self.found[:most], others=self.others + sum(cause.rows for cause in self.found[most:]))
 
     def describe(self, *, placed: bool = True) -> list[str]:
-        """A line for each problem, for a person. With `placed` its code and its stage stand in front."""
+        """Return a line for each problem, for a person. With `placed`, the line begins with the code and the stage."""
         problems = [*self._list_problems()]
         lines = [f"{where}: {line}" if placed else line for where, line, _ in problems[:_LINES]]
         left = sum(rows for *_, rows in problems[_LINES:]) + self.others
@@ -179,12 +180,12 @@ class Causes:
 
 
 def _count_urgency(causes: Sequence[Cause]) -> tuple[int, int]:
-    """How many rows of the causes wait, and how many there are."""
+    """Return how many rows of the causes wait, and how many rows they have."""
     return sum(cause.waiting or 0 for cause in causes), sum(cause.rows for cause in causes)
 
 
 def _describe_alike(causes: Sequence[Cause]) -> str:
-    """One problem with the forms of values that have it."""
+    """Describe one problem with the forms of the values that have it."""
     causes = sorted(causes, key=lambda cause: _count_urgency([cause]), reverse=True)
     first = causes[0]
     if not first.column:
@@ -208,24 +209,24 @@ def _name_files(cause: Cause) -> str:
 
 
 def _tell_waiting(cause: Cause) -> str:
-    """How many of the rows wait, unless all of them do."""
+    """Return how many of the rows wait, or an empty text if all of them do or the number is not known."""
     if cause.waiting is None or cause.waiting == cause.rows:
         return ""
     return f" ({cause.waiting:,} {'waits' if cause.waiting == 1 else 'wait'})" if cause.waiting else " (none wait)"
 
 
 def find_file_name(part: str) -> str:
-    """The last piece of a file's path; of a partition also its topic."""
+    """Return the last segment of a file's path, or a whole partition with its topic."""
     return part if is_partition(part) else part.rstrip("/").rpartition("/")[2]
 
 
 def name_part(part: str) -> str:
-    """Where rows came from: `file orders.json`, or `partition orders/0`."""
+    """Return the name of the rows' source: `file orders.json`, or `partition orders/0`."""
     return f"{'partition' if is_partition(part) else 'file'} {find_file_name(part)}"
 
 
 def is_partition(part: str) -> bool:
-    """Whether rows came from a partition of a topic, as Kafka's are called: `orders/0`."""
+    """Whether the rows came from a partition of a topic. Kafka names it like `orders/0`."""
     return _PARTITION.fullmatch(part) is not None
 
 
@@ -255,10 +256,10 @@ class CauseCounter:
         waiting: int | None = None,
         rank: str = "",
     ) -> None:
-        """Count rows with this code, stage, destination and message, whose values are masked already.
+        """Count rows with this code, stage, destination and message. The values in the message are masked already.
 
-        A file in front of the message does not tell causes apart. The example of a cause is the message of the lowest
-        `rank`, and of the first of these.
+        Two messages that differ only in the file at the front have the same cause. The example of a cause is the
+        message with the lowest `rank`, and the first of these.
         """
         named = [file for file in files if file]
         message = drop_file(str(refusal["message"]), named)
@@ -277,9 +278,9 @@ class CauseCounter:
         group.add(rows, named, waiting)
 
     def put_messages(self, messages: Mapping[str, str]) -> None:
-        """Show these messages, by the ids of the samples, in the place of those that were counted.
+        """Replace the counted messages by these, which are given by the ids of the samples.
 
-        A cause whose sample has none here shows no message. Causes that are alike then become one.
+        A cause shows no message if its sample is not given here. Causes that are then alike become one cause.
         """
         groups, self._found = [*self._found.values()], {}
         for group in groups:
@@ -288,7 +289,10 @@ class CauseCounter:
             self._found.setdefault(key, _Group(cause)).add(group.rows, group.files, group.waiting)
 
     def count(self, *, of: int = 0) -> Causes:
-        """What was counted so far. With `of`, the number of all rows, what was not counted has other causes."""
+        """Return what was counted so far.
+
+        `of` is the number of all rows; rows that were not counted have other causes.
+        """
         counted = [
             replace(
                 group.cause,
@@ -304,7 +308,7 @@ class CauseCounter:
 
 
 def drop_file(message: str, files: Iterable[str]) -> str:
-    """The message without the file in front of it, or the partition and the offset, where an origin writes it."""
+    """Return the message without the file in front, or the partition and offset, where an origin wrote that."""
     places = (_OFFSET.match(message, len(file)) for file in files if message.startswith(file))
     return next((message[place.end() :] for place in places if place), message)
 

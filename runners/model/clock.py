@@ -1,4 +1,4 @@
-"""The clock for waits and deadlines; tests replace it and move it by hand."""
+"""The clock for waits and deadlines. Tests replace it and advance it by hand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 from datetime import datetime, timezone
 
 _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Continues while a laptop is closed, if the system has such a clock."""
+"""This clock continues while a laptop is closed, if the system has such a clock."""
 
 
 def convert_to_utc(moment: datetime) -> datetime:
-    """The moment in UTC. A time without a zone counts as UTC."""
+    """Convert a moment to UTC. A time without a zone counts as UTC."""
     return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
@@ -18,13 +18,16 @@ class Clock:
     """The time of this machine."""
 
     def now(self) -> datetime:
-        """The time of day, in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(timezone.utc)
 
     def elapsed(self) -> float:
-        """Seconds since some moment; never goes back, and does not stop while the machine sleeps."""
+        """Return the seconds since a fixed moment.
+
+        The value never decreases, and continues while the machine sleeps.
+        """
         return time.clock_gettime(_COUNTS_SLEEP)
 
     def wait(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Wait for so many seconds."""
         time.sleep(seconds)

@@ -1,5 +1,6 @@
-"""What the codes of errors and of refused rows mean, as CODES.md says it to people and `wherry explain` prints it; and
-what to type next after a run that failed with one.
+"""The meaning of the codes of errors and of refused rows, and the command to type after a run that failed with one.
+
+CODES.md has the text for people. `wherry explain` prints the same text.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from pathlib import Path
 DOCUMENT = Path(__file__).parents[1] / "CODES.md"
 _ENTRY = re.compile(r"^### `(?P<code>\w+)`\n(?P<text>.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 _SENTENCE = re.compile(r"(?P<sentence>(?:`[^`]*`|[^`])*?)[.:](?: |$)")
-"""A dot or a colon between backticks ends no sentence."""
+"""A sentence ends at a dot or a colon, but not at one between backticks."""
 
 
 @functools.cache
 def read_codes() -> Mapping[str, str]:
-    """What each code means and what to do, in the order of the document."""
+    """Return what each code means and what to do, in the order of the document."""
     document = DOCUMENT.read_text(encoding="utf-8")
     return {entry["code"]: entry["text"].strip() for entry in _ENTRY.finditer(document)}
 
 
 def summarise(code: str) -> str:
-    """What a code means, up to the first full stop or colon; one inside of a name or a command ends nothing."""
+    """Return what a code means, up to the first full stop or colon.
+
+    One between backticks or inside a word does not count.
+    """
     summary = " ".join(read_codes()[code].split("\n- ")[0].split())
     first = _SENTENCE.match(summary)
     assert first is not None, code
@@ -33,12 +37,12 @@ def summarise(code: str) -> str:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to type after a run has failed with a code."""
+    """The command to type after a run failed with a code."""
 
     command: str
-    """With `FILE` in the place of the definition."""
+    """The command. `FILE` stands for the definition."""
     first: str = ""
-    """What has to be changed before, in a sentence; without it the command shows more and changes nothing."""
+    """What a person must change before, in a sentence. If empty, the command only shows more and changes nothing."""
 
 
 _RUN, _PREVIEW, _VALIDATE = "wherry run FILE", "wherry preview FILE", "wherry validate FILE"
@@ -81,9 +85,12 @@ ADVICE: Mapping[str, Advice] = {
     "CONFLICT": Advice("wherry status FILE"),
     "RUN_FAILED": Advice("wherry status FILE"),
 }
-"""By the code of an error. To run again is advised only where something has to be changed first."""
+"""The advice for the code of an error. It is to run again only if something must be changed first."""
 
 
 def find_advice(code: str) -> Advice:
-    """What to type after an error with this code; a code of another version of Wherry is one without its own."""
+    """Return the advice for an error with this code.
+
+    A code without an entry, such as a later version's, gets that of FAILED.
+    """
     return ADVICE.get(code, ADVICE["FAILED"])

@@ -1,4 +1,4 @@
-"""What two definitions make of the same batches: in a comparison, and in a run with a canary."""
+"""What two definitions do with the same batches, in a comparison and in a run with a canary."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Fate = Literal["delivered", "filtered", "refused"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a definition makes of a row on its way to one destination."""
+    """What a definition does with a row on its way to one destination."""
 
     fate: Fate
     stage: str = ""
-    """The stage that filtered or refused it."""
+    """The stage that filtered or refused the row."""
     code: str | None = None
-    """Why it is refused."""
+    """Why the row is refused."""
 
     def __str__(self) -> str:
         by = f" by {self.stage}" if self.stage else ""
@@ -32,14 +32,14 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """Rows of which the two definitions make something else in the same way."""
+    """Rows that the two definitions treat differently, all in the same way."""
 
     rows: int
     old: Outcome | None
     new: Outcome | None
     """None for a row that only the other definition gives."""
     columns: Sequence[str] = ()
-    """The columns that differ in rows that both deliver."""
+    """The columns that differ, in rows that both definitions deliver."""
     example: Mapping[str, JSON] = field(default_factory=dict)
     """One of the rows, masked: `read`, `old` and `new` as delivered, and `why` it is refused."""
 
@@ -50,23 +50,23 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedDestination:
-    """What both definitions make of the rows of a batch for one destination."""
+    """What both definitions do with the rows of a batch for one destination."""
 
     name: str
     same: int
-    """How many rows become the same."""
+    """How many rows have the same result in both definitions."""
     differences: Sequence[Difference]
-    """The most frequent first."""
+    """The differences, the most frequent first."""
     changed_columns: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
-    """The columns that have another type, or that only one definition has: the old type and the new one."""
+    """Columns with different types, or that only one definition has: the old type and the new type."""
 
     @property
     def differing(self) -> int:
-        """How many rows become something else."""
+        """How many rows have a different result."""
         return sum(each.rows for each in self.differences)
 
     def add(self, other: ComparedDestination) -> ComparedDestination:
-        """The same of both batches together. Of each kind the first example stays."""
+        """Return the sum of both batches. Each kind of difference keeps its first example."""
         kinds: dict[tuple[Outcome | None, Outcome | None, tuple[str, ...]], Difference] = {}
         for each in (*self.differences, *other.differences):
             kind = (each.old, each.new, tuple(each.columns))
@@ -86,14 +86,14 @@ class ComparedDestination:
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedBatch:
-    """One batch, on which both definitions were tried."""
+    """One batch that both definitions were tried on."""
 
     origin: str
     lane: str
     number: int
     label: str
     by_row: bool
-    """Whether each row is compared with itself. Otherwise rows are counted by what they hold when they leave."""
+    """Whether each row is compared with itself. If not, rows are counted by their final content."""
     destinations: Sequence[ComparedDestination]
     only_old: Sequence[str] = ()
     only_new: Sequence[str] = ()
@@ -125,11 +125,11 @@ class Comparison:
 
     batches: Sequence[ComparedBatch]
     carried: bool = False
-    """Whether no batch waited, and these ones were carried before."""
+    """Whether no batch waited, so that batches of earlier runs were compared."""
 
     @property
     def is_same(self) -> bool:
-        """Whether both make the same of every row."""
+        """Whether both definitions give the same result for every row."""
         return all(each.is_same for each in self.batches)
 
     def json(self) -> dict[str, JSON]:
@@ -140,30 +140,30 @@ class Comparison:
 
 
 MOST_FAILED = 20
-"""So many batches that could not be tried are named."""
+"""How many batches that could not be tried are named."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowTable:
-    """Where the rows of one destination of the new definition are."""
+    """The table with the rows of one destination of the new definition."""
 
     place: str
     rows: int = 0
-    """The rows that the run wrote there."""
+    """The rows that the run wrote to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanaryReport:
-    """What a run found that tried another definition on a share of its batches."""
+    """What a run with a canary found. It tried another definition on a share of its batches."""
 
     share: float
-    """The share of the batches that was asked for, as a fraction."""
+    """The share of batches that was requested, as a fraction."""
     batches: int = 0
     """How many batches were tried."""
     rows: int = 0
     """The rows of these batches."""
     by_row: bool = True
-    """Whether each row is compared with itself. Otherwise rows are counted by what they hold when they leave."""
+    """Whether each row is compared with itself. If not, rows are counted by their final content."""
     destinations: Mapping[str, ComparedDestination] = field(default_factory=dict)
     """What differs, for each destination that both definitions have."""
     only_old: Sequence[str] = ()
@@ -177,18 +177,18 @@ class CanaryReport:
     failed: int = 0
     """How many batches could not be tried."""
     notices: Sequence[str] = ()
-    """Which batches these are, and why; the first twenty."""
+    """Which batches could not be tried, and why. Only the first twenty."""
 
     @property
     def is_same(self) -> bool:
-        """Whether both definitions made the same of every row that was tried."""
+        """Whether both definitions gave the same result for every row that was tried."""
         differ = any(each.differences or each.changed_columns for each in self.destinations.values())
         return not (differ or self.failed or self.only_old or self.only_new)
 
     def add(
         self, batch: ComparedBatch, *, rows: int, refused: Mapping[str, int], tables: Mapping[str, ShadowTable]
     ) -> CanaryReport:
-        """The same with one more batch."""
+        """Return the report with one more batch."""
         before, shadows = self.destinations, self.tables
         return replace(
             self,
@@ -215,7 +215,7 @@ class CanaryReport:
         )
 
     def add_failure(self, notice: str) -> CanaryReport:
-        """The same with one more batch that could not be tried."""
+        """Return the report with one more batch that could not be tried."""
         return replace(self, failed=self.failed + 1, notices=[*self.notices, notice][:MOST_FAILED])
 
     def json(self) -> dict[str, JSON]:
@@ -247,7 +247,7 @@ class CanaryReport:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """For each batch and destination how many rows are the same, and what differs in the others."""
+    """Describe for each batch and destination how many rows are the same, and how the others differ."""
     first = "No rows wait, so Wherry tried the newest batches of earlier runs.\n" if comparison.carried else ""
     return first + "\n\n".join("\n".join(_format_batch(batch)) for batch in comparison.batches)
 

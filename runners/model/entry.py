@@ -1,4 +1,4 @@
-"""What the ledger holds: entries that say what was planned, decided and settled, in one sequence."""
+"""The entries of the ledger. They record in one sequence what was planned, decided and settled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runners.model.nack_window import DlqSettings
 from runners.model.planned_batch import SettledCounts, SpanBody
 
 FORMAT = 5
-"""The format of entries and snapshots that this version writes, and the newest that it reads."""
+"""The format of entries and snapshots that this version writes. It is also the newest format that it reads."""
 
 KINDS = (
     "open",
@@ -45,7 +45,7 @@ KINDS = (
 
 
 class OriginBody(TypedDict, total=False):
-    """What an origin was when a run opened."""
+    """An origin at the time when a run opened."""
 
     lanes: Sequence[str]
     place: str
@@ -54,7 +54,7 @@ class OriginBody(TypedDict, total=False):
 
 
 class IdentityBody(TypedDict, total=False):
-    """By what a destination is asked whether it has a batch."""
+    """The facts by which a destination is asked whether it has a batch."""
 
     place: str
     id: str
@@ -62,17 +62,17 @@ class IdentityBody(TypedDict, total=False):
 
 
 class DestinationBody(IdentityBody, total=False):
-    """What a destination was when a run opened."""
+    """A destination at the time when a run opened."""
 
     kind: str
     given: Sequence[str]
     copy: IdentityBody | None
-    """The only copy of a DLQ, where an older version recorded it."""
+    """The only copy of a DLQ, if an older version recorded it."""
     copies: Mapping[str, IdentityBody]
 
 
 class OpenBody(TypedDict, total=False):
-    """Of `open`: the definition, the layout, what each destination was."""
+    """The body of `open`: the definition, the layout, and the facts about each destination."""
 
     pipeline: str
     run: str
@@ -92,14 +92,17 @@ class ProcessBody(TypedDict, total=False):
 
 
 class HostBody(ProcessBody, total=False):
-    """A process and where it is."""
+    """A process and the host on which it runs."""
 
     host: str
     boot: str
 
 
 class OwnerBody(HostBody, total=False):
-    """Of `acquire`: a run that has the pipeline. What follows `joins` is put in when the ledger is read."""
+    """The body of `acquire`: a run that owns the pipeline.
+
+    The fields after `joins` are added when the ledger is read.
+    """
 
     pipeline: str
     run: str
@@ -128,26 +131,26 @@ class _RenewBody(TypedDict):
 
 
 class RenewBody(_RenewBody, total=False):
-    """Of `renew`."""
+    """The body of `renew`."""
 
     ready: bool
 
 
 class TakeBody(TypedDict):
-    """Of `take`."""
+    """The body of `take`."""
 
     lanes: Sequence[str]
 
 
 class GiveBody(TypedDict):
-    """Of `give`."""
+    """The body of `give`."""
 
     lanes: Sequence[str]
     done: bool
 
 
 class OustBody(TypedDict):
-    """Of `oust`."""
+    """The body of `oust`."""
 
     owners: Sequence[str]
 
@@ -159,7 +162,7 @@ class ErrorBody(TypedDict, total=False):
 
 
 class EndedBody(TypedDict, total=False):
-    """Of `release`: the report of the run that ended, of which this is read again."""
+    """The body of `release`: the report of the run that ended. Only these fields are read again."""
 
     run: str
     status: str
@@ -169,21 +172,21 @@ class EndedBody(TypedDict, total=False):
 
 
 class RestBody(TypedDict):
-    """Of `rest`."""
+    """The body of `rest`."""
 
     tried: int
     since: str
 
 
 class WaiveBody(TypedDict, total=False):
-    """Of `waive`."""
+    """The body of `waive`."""
 
     forget: Sequence[str]
     reason: str
 
 
 class OffsetBody(TypedDict):
-    """Where a lane is put."""
+    """The offset that a lane is set to."""
 
     offset: Json
 
@@ -193,7 +196,7 @@ class _SetBody(TypedDict):
 
 
 class SetBody(_SetBody, total=False):
-    """Of `set`."""
+    """The body of `set`."""
 
     forgotten: Sequence[tuple[str, int, int]]
     who: str
@@ -206,7 +209,7 @@ class _BackfillBody(TypedDict):
 
 
 class BackfillBody(_BackfillBody, total=False):
-    """Of `backfill`."""
+    """The body of `backfill`."""
 
     again: bool
 
@@ -217,30 +220,30 @@ class _BegunBackfill(TypedDict):
 
 
 class BegunBackfill(_BegunBackfill, total=False):
-    """What the lanes of a backfill are called, when it began, and whether destinations get what they have already."""
+    """The name of a backfill's lanes, when it began, and whether destinations get rows that they already have."""
 
     again: bool
 
 
 class PinnedReplay(TypedDict):
-    """A replay with a fix that did not come to its end."""
+    """A replay with a fix that has not finished."""
 
     at: str
     """When it began."""
     body: Mapping[str, Json]
-    """Its rows and its fix, as `acquire` has them; none that was refused later than it began."""
+    """Its rows and its fix, as in `acquire`, without rows that were refused after it began."""
     decided: bool
     """Whether some of its rows have the fix."""
 
 
 class ConfigBody(TypedDict):
-    """Of `config`."""
+    """The body of `config`."""
 
     dlq: DlqSettings
 
 
 class StopBody(TypedDict, total=False):
-    """Of `stop`."""
+    """The body of `stop`."""
 
     reason: str
     force: bool
@@ -248,8 +251,10 @@ class StopBody(TypedDict, total=False):
 
 
 class PauseBody(TypedDict, total=False):
-    """Of `pause`: which batch exceeded which limit, and by how much. What follows `reason` is put in when the ledger is
-    read."""
+    """The body of `pause`: which batch exceeded which limit, and by how much.
+
+    The fields after `reason` are added when the ledger is read.
+    """
 
     number: int
     limit: str
@@ -259,29 +264,32 @@ class PauseBody(TypedDict, total=False):
 
 
 class MergeBody(TypedDict):
-    """Of `merge`: the batches whose refused rows came from the fallback into the DLQ, and how many rows that were."""
+    """The body of `merge`.
+
+    It lists the batches whose refused rows moved from the fallback to the DLQ, and counts the rows.
+    """
 
     plans: Sequence[str]
     rows: int
 
 
 class RepairBody(TypedDict):
-    """Of `repair`."""
+    """The body of `repair`."""
 
     accepted: Sequence[str]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the ledger. Its `seq` is its only order; `at` is for people."""
+    """One line of the ledger. Only `seq` orders entries; `at` is for people."""
 
     kind: str
     lane: str = ""
     plan: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """As it is stored. `check_shape` gives one that was read its type."""
+    """The body as it is stored. For a body that was read, `check_shape` gives the type."""
     seq: int = 0
-    """Given by `append`: one more than the entry before."""
+    """The entry's number, which `append` assigns: one more than that of the entry before."""
     epoch: int = 0
     owner: str = ""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -289,13 +297,13 @@ class Entry:
     format: int = FORMAT
 
     def text(self) -> str:
-        """The body as it is stored."""
+        """Return the body as it is stored."""
         return as_text(self.body)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settled:
-    """A batch that is settled, as it is kept when the entries about it are compacted away."""
+    """A settled batch, in the form that remains after its entries are compacted."""
 
     lane: str
     number: int
@@ -307,6 +315,9 @@ class Settled:
 
 
 def as_text(value: object) -> str:
-    """The value as JSON that any table can keep: half a surrogate pair, in a file's name say, is no UTF-8."""
+    """Return the value as JSON that any table can store.
+
+    Half of a surrogate pair is escaped, since it is not valid UTF-8. A file's name may contain one.
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return re.sub("[\ud800-\udfff]", lambda half: f"\\u{ord(half[0]):04x}", text)

@@ -1,4 +1,4 @@
-"""What an error means for the batch that met it. It is decided by types, conditions and SQLSTATEs, never by text."""
+"""What an error means for the batch in which it occurred. Types, conditions and SQLSTATEs decide this, never text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONDITIONS = {
     _GONE: ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
     _AWAY: ("SPARK_CONNECT_ILLEGAL_STATE.", *_FORGOTTEN),
 }
-"""How Spark's conditions begin for errors that pass by themselves."""
+"""The beginnings of Spark's conditions for errors that pass by themselves."""
 _NAMES = {
     _CONFLICT: (
         "ConcurrentAppendException",
@@ -75,17 +75,17 @@ _NAMES = {
         "NoHttpResponseException",
     ),
 }
-"""The types of such errors, in Python and Java, where Spark has no condition."""
+"""The types of such errors in Python and Java, for errors without a Spark condition."""
 _UNANSWERED = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 _BUSY = (*_UNANSWERED, "RESOURCE_EXHAUSTED")
 
 _DATA = ("22", "23")
-"""SQL's classes for a wrong value and for a constraint that is broken."""
+"""SQL's classes for a wrong value and for a violated constraint."""
 _BROKEN = "DeltaInvariantViolationException"
 _WRAPPING = ("TASK_WRITE_FAILED", "_LEGACY_", "PYTHON_EXCEPTION")
-"""Conditions that say nothing of the cause."""
+"""Conditions that do not name the cause."""
 _NO_ROWS_FAULT = ("FAILED_READ_FILE", "DELTA_", "UNABLE_TO_ACQUIRE_MEMORY")
-"""Conditions for files that cannot be read, for what a table says of itself, and for memory that is full."""
+"""Conditions for files that cannot be read, for errors of a table itself, and for full memory."""
 _NO_ROWS_FAULT_BY_NAME = (
     "FileNotFoundException",
     "NoSuchFileException",
@@ -109,11 +109,13 @@ _NO_ROWS_FAULT_BY_NAME = (
     "InvalidClassException",
     "CompileException",
 )
-"""The types of the same errors, of interrupted work, and of code that is missing or does not fit. They count where
-Spark has no condition."""
+"""The types of the same errors, of interrupted work, and of code that is missing or does not fit.
+
+They count only for errors without a Spark condition.
+"""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NO_ROOM_IN_WORDS = tuple(os.strerror(number) for number in _NO_ROOM)
-"""How a full disk is named where an error has no number: Java, Rust and Arrow give the system's words alone."""
+"""The system's words for a full disk. Java, Rust and Arrow report only these words, and no number."""
 _OF_FILES = (
     "IOException",
     "FileSystemException",
@@ -122,7 +124,7 @@ _OF_FILES = (
     "DeltaError",
     "CommitFailedError",
 )
-"""The types of errors whose words are the system's."""
+"""The types of errors that may carry the system's words."""
 _NO_ROWS_FAULT_IN_PYTHON = ("FunctionCannotRun", "ImportError", "ModuleNotFoundError", "MemoryError")
 
 _LACKING = (
@@ -136,42 +138,47 @@ _LACKING = (
     "UnsupportedClassVersionError",
     "ModuleNotFoundError",
 )
-"""The types of errors of a JAR or a package that is missing, or has another version. A task without a JAR may only find
-that it cannot assign a lambda to a field."""
+"""The types of errors for a missing JAR or package, or another version of it.
+
+A task without a JAR may only report that it cannot assign a lambda to a field.
+"""
 _OTHER_CLASS = "InvalidClassException"
-"""The type of the error where the driver and an executor have different versions of a class."""
+"""The type of the error if the driver and an executor have different versions of a class."""
 _OTHER_PYTHON = "[PYTHON_VERSION_MISMATCH]"
 """Spark's condition, as its worker prints it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorKind:
-    """What an error means. Several may hold: a lost session is transient, and leaves the outcome unknown."""
+    """The meaning of an error. Several fields may hold: a lost session is transient, and leaves the outcome unknown."""
 
     transient: str = ""
-    """Why the error passes by itself, in words; empty if a person has to act."""
+    """Why the error passes by itself, in words. Empty if a person has to act."""
     is_conflict: bool = False
-    """A table took another commit than this one, such as a fence."""
+    """Whether a table took another commit instead of this one, such as a fence."""
     is_file_gone: bool = False
-    """The rows to read were removed; what is there now can be read."""
+    """Whether the rows to read were removed. The rows that the source has now can be read."""
     is_cancelled: bool = False
-    """Spark's work was cancelled."""
+    """Whether Spark's work was cancelled."""
     is_outcome_unknown: bool = False
-    """A connection broke, and the work that was asked for may still go on."""
+    """Whether a connection broke, so that the requested work may still continue."""
     is_session_lost: bool = False
-    """The Spark Connect server no longer knows the session, or what was asked in it."""
+    """Whether the Spark Connect server no longer knows the session, or a request in it."""
     is_value: bool = False
-    """Spark or Delta says that a value is wrong, or breaks a constraint."""
+    """Whether Spark or Delta reports that a value is wrong, or violates a constraint."""
     is_row: bool = False
-    """A row may be to blame. Errs towards yes: the caller then looks for the row where nothing is delivered."""
+    """Whether a row may have caused the error.
+
+    If in doubt, it is true: the caller then looks for the row without delivering.
+    """
     is_refusal: bool = False
-    """A stage refused a row of a straight batch."""
+    """Whether a stage refused a row of a straight batch."""
 
 
 def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
-    """The kind of the error, by itself and by the errors that it was raised from.
+    """Return the kind of the error, from the error itself and from the errors that caused it.
 
-    `also` are words of errors that pass by themselves, or codes of Wherry's errors, as the definition names them.
+    `also` are the words that the definition adds: parts of errors that pass by themselves, or codes of Wherry's errors.
     """
     errors = [each for each in list_errors(error) if not isinstance(each, CarryFailed)]
     causes = [list_causes(each) for each in errors]
@@ -206,14 +213,16 @@ def classify(error: BaseException, also: Sequence[str] = ()) -> ErrorKind:
 
 
 def blames_dlq(error: BaseException) -> bool:
-    """Whether an error that the DLQ met may be its own fault: the run owns the pipeline, and nobody cancelled its
-    work."""
+    """Whether the DLQ itself may have caused an error that occurred while it was written.
+
+    It did not if the run had lost the pipeline, or if the work was cancelled.
+    """
     late = any(isinstance(each, Late) for each in list_errors(error))
     return not late and not classify(error).is_cancelled
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether a disk was full, or a quota used up."""
+    """Whether a disk was full, or a quota was used up."""
     for each in list_errors(error):
         if isinstance(each, OSError) and each.errno in _NO_ROOM:
             return True
@@ -230,12 +239,12 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def is_large(error: BaseException) -> bool:
-    """Whether a batch met a large value, or a reference to one, and has to begin again with `Rows.claims`."""
+    """Whether a batch contains a large value, or a reference to one, and must start again with `Rows.claims`."""
     return get_raised_words(error) == LARGE
 
 
 def is_executor_unfit(error: BaseException) -> bool:
-    """Whether a task lacked a JAR or a package, or met another version of one, or of Python."""
+    """Whether a task lacked a JAR or a package, or found another version of one or of Python."""
     causes = [cause for each in list_errors(error) for cause in list_causes(each)]
     return any(
         cause.name == _OTHER_CLASS
@@ -246,9 +255,9 @@ def is_executor_unfit(error: BaseException) -> bool:
 
 
 def explain_row_error(error: BaseException) -> tuple[str, str]:
-    """The code under which a row with this error is refused, and the cause's own words.
+    """Return the code under which a row with this error is refused, and the cause's message.
 
-    The words are empty where the error itself says it best.
+    The message is empty if the error itself describes the cause best.
     """
     causes = list_causes(error)
     spark = next((each for each in causes if _says_the_cause(each)), None)
@@ -267,7 +276,7 @@ def _transient_reason(cause: ErrorCause) -> str:
 
 
 def _find_named(errors: Sequence[BaseException], also: Sequence[str]) -> str:
-    """The first of the words that stands in one of the errors; a definition says that it may stand anywhere."""
+    """Return the first of the words that any of the errors contains. It may be anywhere in the error."""
     if not also:
         return ""
     texts = [f"{getattr(each, 'code', '')} {type(each).__name__}: {each}" for each in errors]
@@ -279,7 +288,7 @@ def _says_the_cause(cause: ErrorCause) -> bool:
 
 
 def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
-    """Whether the error comes from evaluating rows, and from nothing that concerns all of them alike."""
+    """Whether the error comes from evaluating rows, and not from a problem that concerns all rows alike."""
     raised = [cause.message for cause in causes if cause.condition == RAISED]
     if not (raised or any(cause.in_task or cause.in_python for cause in causes)):
         return False
@@ -289,7 +298,7 @@ def _is_of_a_row(causes: Sequence[ErrorCause]) -> bool:
 
 
 def _concerns_all(causes: Sequence[ErrorCause]) -> Iterator[bool]:
-    """For each cause whether it is no row's fault. Spark's first condition decides, where it has one."""
+    """Yield for each cause whether it cannot come from a row. Spark's first condition decides, if the error has one."""
     conditions = [cause.condition for cause in causes if _says_the_cause(cause)]
     yield from (condition.startswith(_NO_ROWS_FAULT) for condition in conditions[:1])
     if not conditions:
@@ -298,9 +307,9 @@ def _concerns_all(causes: Sequence[ErrorCause]) -> Iterator[bool]:
 
 
 def _is_our_own_jvm(error: BaseException) -> bool:
-    """Whether it was raised by the bridge to the JVM of this process, which nobody starts again."""
+    """Whether the bridge to this process's JVM raised the error. Wherry cannot start that JVM again."""
     if type(error).__name__ in ("Py4JNetworkError", "Py4JJavaError"):
-        return type(error).__name__ == "Py4JNetworkError"  # the other one is the JVM's own answer, so it is there
+        return type(error).__name__ == "Py4JNetworkError"  # a Py4JJavaError is an answer of the JVM, so it still runs
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -1,4 +1,4 @@
-"""How a run can fail, in words for the person on duty."""
+"""The errors with which a run can fail, in words for the person on duty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runners.model.text import escape_line, format_count
 
 
 class WindowTripped(WherryError):
-    """There were too many nacks in the last rows of a lane. The batch that tripped it delivered nothing."""
+    """Too many of the last rows of a lane were refused. The batch that exceeded the window was not delivered."""
 
     code = "WINDOW"
     batch: Batch
@@ -44,20 +44,22 @@ class WindowTripped(WherryError):
         self.batch = batch
         self.stage = nacks[0]["stage"] if nacks else None
         self.rows = [nack["row"] for nack in nacks]
-        """The refused rows, the one that tripped it first."""
+        """The refused rows. The first is the row that exceeded the window."""
         self.causes = causes
 
 
 def _widen_window(window: int, threshold: int, nacked: int) -> str:
-    """A window that a batch with so many nacks does not trip, where this one tripped. It is as long, unless that was
-    the first nack at once."""
+    """Return a window that a batch with so many nacks does not trip.
+
+    It has the same length, except where the first nack tripped the old one.
+    """
     rows = max(window, 1_000) if window == 1 else window
     nacks = max(2 * threshold, threshold + nacked, 50 if window == 1 else 0)
     return f"{{window: {rows}, threshold: {nacks}}}" if nacks <= min(rows, MOST_NACKS) else "{window: 0}"
 
 
 class StageStopped(WherryError):
-    """A stage refused a row, and its `on_error` is stop. The batch delivered nothing."""
+    """A stage with `on_error: stop` refused a row. The batch was not delivered."""
 
     code = "STAGE_STOP"
 
@@ -73,7 +75,7 @@ class StageStopped(WherryError):
 
 
 class LimitTripped(WherryError):
-    """More of a batch was refused than a limit allows. The batch delivered nothing."""
+    """More of a batch was refused than a limit allows. The batch was not delivered."""
 
     code = "LIMIT"
 
@@ -102,11 +104,11 @@ class LimitTripped(WherryError):
 
 
 RESUME = 'go on        wherry resume FILE --reason "…"'
-"""What lifts a pause."""
+"""The hint with the command that ends a pause."""
 
 
 class Paused(WherryError):
-    """A limit paused the pipeline, and no person has resumed it."""
+    """A limit paused the pipeline, and no person has resumed it yet."""
 
     code = "PAUSED"
 
@@ -119,7 +121,7 @@ class Paused(WherryError):
 
 
 class RefusedLate(WherryError):
-    """A destination refuses rows of a batch that others have got already."""
+    """A destination refuses rows of a batch that other destinations already have."""
 
     code = "REFUSED_LATE"
 
@@ -142,7 +144,7 @@ class RefusedLate(WherryError):
 def _describe_refusal(
     batch: Batch, what: str, row: str, counts: Sequence[str], nacks: Sequence[Mapping[str, Json]], causes: Causes
 ) -> str:
-    """What happened to a batch whose refused rows stop the run, with some of these rows."""
+    """Describe a batch whose refused rows stop the run, with some of these rows."""
     place, label = f"batch {batch.number} of lane {batch.lane}", escape_line(batch.span.label)
     lines = [f"lane {batch.lane}, batch {batch.number}{row}{f': {label}' if label else ''}", *counts]
     for nack in nacks[:3]:
@@ -155,13 +157,13 @@ def _describe_refusal(
 
 
 class Unbalanced(WherryError):
-    """A batch was delivered, and its counts do not add up."""
+    """A batch was delivered, but its counts do not add up."""
 
     code = "UNBALANCED"
 
 
 class Fenced(WherryError):
-    """Another process owns the pipeline now; this one stops without touching anything."""
+    """Another process owns the pipeline now. This process stops without any change."""
 
     code = "FENCED"
 
@@ -173,36 +175,36 @@ class Owned(WherryError):
 
 
 class Refusal(WherryError):
-    """The state and the definition do not go together, and a person must say what is meant."""
+    """The state and the definition do not fit together, and a person must decide what is meant."""
 
     code = "REFUSED"
 
 
 class StageError(WherryError):
-    """A stage cannot be applied to the rows that reach it: an unknown column, a type, a syntax error."""
+    """A stage cannot be applied to its rows, because of an unknown column, a type or a syntax error."""
 
     code = "STAGE"
 
 
 class SplitAggregate(WherryError):
-    """A stage sees one batch at a time, and a destination that is replaced would get its results of several."""
+    """A stage sees one batch at a time, but a destination that is replaced would get its results for several."""
 
     code = "AGGREGATE"
 
 
 class CarryFailed(WherryError):
-    """A batch could not be carried; what it was, where, and in whose words."""
+    """A batch could not be carried. The message describes the batch, the place and the cause."""
 
     code = "CARRY"
 
 
 class BudgetExceeded(WherryError):
-    """More refused rows wait than `dlq.budget` allows. Nothing is lost, and no further batch was planned."""
+    """More refused rows wait than `dlq.budget` allows. No row is lost, and no further batch was planned."""
 
     code = "BUDGET"
 
     def __init__(self, waiting: int, limit: int, size: str = "") -> None:
-        """`size` is the limit as the definition has it, where both numbers are bytes."""
+        """Describe the exceeded budget. `size` is the limit as the definition writes it, if both numbers are bytes."""
         rows = f"{format_count(waiting, 'refused row waits', 'refused rows wait')} in the DLQ"
         held = f"The refused rows that wait in the DLQ hold {waiting:,} bytes"
         allowed, more = f"{size} ({limit:,} bytes)" if size else f"{limit:,}", f"{-(-waiting >> 19)}MiB"
@@ -238,7 +240,7 @@ class Inaccessible(WherryError):
 
 
 def wrap_file_error(error: Exception) -> WherryError | None:
-    """The message for a person, if the system refused access to a file; None for other errors."""
+    """Return the error for a person if the system refused access to a file, and None for other errors."""
     if not isinstance(error, OSError) or error.filename is None or error.errno not in (*_NO_RIGHT, *_NO_ROOM):
         return None
     right = f"Run as another user, or change the owner or the mode:  ls -ld {error.filename}"
@@ -251,24 +253,24 @@ def wrap_file_error(error: Exception) -> WherryError | None:
 
 
 def tell_full_disk(hint: str, places: Mapping[str, str]) -> str:
-    """The hint of an error with the full disk in it. A hint that says so already stays."""
+    """Return an error's hint with the full disk added. A hint that already mentions it stays the same."""
     if MAKE_ROOM in hint:
         return hint
     return " ".join(part for part in (describe_full_disks(places), MAKE_ROOM, hint) if part)
 
 
 MAKE_ROOM = "Free disk space, then run again."
-"""What to do about a disk that is full."""
+"""What to do about a full disk."""
 _NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class WorkCancelled(Exception):
-    """The run was stopped before the Spark was up that its work needs."""
+    """The run was stopped before the Spark session that its work needs had started."""
 
 
 _LITTLE = 0.02
-"""A disk with a smaller share of room is taken for full: what failed to be written may be gone meanwhile."""
+"""A disk with a smaller free share counts as full. The data that failed to be written may already be removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,11 +282,11 @@ class Disk:
     """How many bytes this user may still write."""
     size: int
     files: bool = True
-    """Whether it takes another file at all."""
+    """Whether the disk has room for another file (a free inode)."""
 
     @staticmethod
     def of(place: str) -> Disk | None:
-        """The disk of this path, or of the nearest folder above that exists; None for what is elsewhere."""
+        """Return the disk of this path, or of its nearest existing parent folder. None for a place elsewhere."""
         local = place.removeprefix("file:")
         if SCHEME.match(local):
             return None
@@ -306,7 +308,7 @@ class Disk:
 
     @property
     def is_full(self) -> bool:
-        """Whether next to nothing can be written there."""
+        """Whether almost nothing can be written to the disk."""
         return self.free < _LITTLE * self.size or not self.files
 
     def __str__(self) -> str:
@@ -315,8 +317,10 @@ class Disk:
 
 
 def describe_full_disks(places: Mapping[str, str]) -> str:
-    """Name the full disk, its free space, and what is on it. `places` are paths by what is there; those
-    that have room are named only where none is full."""
+    """Name the full disk, its free space, and what is stored on it.
+
+    `places` maps what is stored to its path. Disks with free space are named only if none is full.
+    """
     disks: dict[str, tuple[Disk, list[str]]] = {}
     for what, place in places.items():
         disk = Disk.of(place)
@@ -330,7 +334,7 @@ def describe_full_disks(places: Mapping[str, str]) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """A number of bytes, as a person reads it."""
+    """Format a number of bytes for a person."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:

@@ -1,4 +1,4 @@
-"""What listeners hear: every change of a batch's state, after it is recorded."""
+"""The events that listeners receive: every change of a batch's state, after it is recorded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class RunStarted:
     run: str
     """The run's id."""
     waiting: Mapping[str, int] = field(default_factory=dict)
-    """How many batches wait in each lane, where the origin knows that at once."""
+    """How many batches wait in each lane, if the origin knows that at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlanned:
-    """A batch is planned; it is open now."""
+    """A batch is planned and now open."""
 
     batch: Batch
     """The batch."""
@@ -66,20 +66,20 @@ class BatchDecided:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitExceeded:
-    """A batch exceeds a limit of the DLQ that says `notify`. It is delivered all the same."""
+    """A batch exceeds a limit of the DLQ with the action `notify`. It is delivered nevertheless."""
 
     batch: Batch
     """The batch."""
     limit: str
     """The name of the limit: `rows`, `weight`, or a code."""
     allowed: str
-    """The share that the limit allows, as it is written in the definition."""
+    """The share that the limit allows, as the definition writes it."""
     share: float
     """The share of the batch that is refused, from 0 to 1."""
     rows: int
     """How many rows the limit counts."""
     message: str
-    """All this in a sentence."""
+    """All these facts in a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,9 +105,9 @@ class BatchSettled:
     owed: tuple[str, ...] = ()
     """The destinations that do not have the batch yet."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Where its time went since it was planned or resumed: `plan`, `read`, `write`, `dlq`, `ledger`, `rest`."""
+    """The time since the batch was planned or resumed, by phase: `plan`, `read`, `write`, `dlq`, `ledger`, `rest`."""
     way: str = ""
-    """Which way it took (`runners.ways.choose`). Empty where an earlier run began to deliver it."""
+    """The way that the batch took (`runners.ways.choose`). Empty if an earlier run began to deliver it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 def describe_warning(event: Event) -> str:
-    """The sentence that a person reads at once of an event that they may have to act on; nothing of another event."""
+    """Return the sentence to show at once for an event that may need a person's action. Empty for any other event."""
     if not isinstance(event, BatchRests | LimitExceeded | DlqFellBack):
         return ""
     which = f"batch {event.batch.number} of lane {event.batch.lane}"

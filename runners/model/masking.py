@@ -1,4 +1,4 @@
-"""Secrets never leave: what is shown or stored has their references in the place of them."""
+"""Masking of secrets: what Wherry shows or stores contains their references instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ E = TypeVar("E", bound="Origin | Destination")
 
 @contextlib.contextmanager
 def hide_in_errors(secrets: Mapping[str, str]) -> Iterator[None]:
-    """Our errors that leave here say no secret."""
+    """Replace secrets in Wherry's errors that leave this block."""
     try:
         yield
     except WherryError as error:
@@ -28,8 +28,10 @@ def hide_in_errors(secrets: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hide_in_logs(secrets: Mapping[str, str]) -> Iterator[None]:
-    """Log lines that are written meanwhile say no secret. Those that bring facts are masked by who made them, for they
-    have names in them."""
+    """Replace secrets in the log lines that are written during this block.
+
+    Lines with `facts` are not changed: their facts include names, so the code that logs them masks them.
+    """
 
     def discreetly(record: logging.LogRecord) -> bool:
         if not hasattr(record, "facts"):
@@ -45,9 +47,10 @@ def hide_in_logs(secrets: Mapping[str, str]) -> Iterator[None]:
 
 
 def without(secrets: Mapping[str, str], value: Any) -> Any:
-    """What is shown of a value that is free text, or has free text inside: every secret is replaced by its reference.
+    """Return the value with every secret in its texts replaced by the secret's reference.
 
-    Names, ids, keys, paths and states are not free text, and are never given to this.
+    The value is free text or contains some. Names, ids, keys, paths and states are not free text, and are not passed
+    here.
     """
     return _without(make_mask(secrets), value) if secrets else value
 
@@ -63,7 +66,7 @@ def _without(mask: Callable[[str], str], value: Any) -> Any:
 
 
 def warn_of_short_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
-    """What a person should know of secrets that are too short to be hidden well; a sentence each."""
+    """Yield a sentence for a person about each secret that is too short to be hidden well."""
     for reference in sorted({reference for secret, reference in secrets.items() if len(secret) < SHORT}):
         yield (
             f"The secret {reference} has fewer than {SHORT} characters: Wherry hides it in texts only as a whole "
@@ -72,7 +75,10 @@ def warn_of_short_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
 
 
 def hide_secrets(end: E) -> E:
-    """An origin or a destination to be shown and stored: references stand in its texts. Nothing is carried by it."""
+    """Return a copy of an origin or a destination to show and store, with references in its texts.
+
+    It cannot carry rows.
+    """
     copied = copy.copy(end)
     for name, value in vars(end).items():
         texts = value if isinstance(value, list | tuple) else (value,)

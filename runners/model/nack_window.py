@@ -1,4 +1,4 @@
-"""When too many rows were refused: the window over a lane's last rows, and the limits on one batch."""
+"""When too many rows were refused: the window over a lane's last rows, and the limits of one batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from origins.quick_dataclass import dataclass
 
 
 class DlqSettings(TypedDict, total=False):
-    """The settings of the DLQ that can be changed while a run is under way."""
+    """The settings of the DLQ that can be changed during a run."""
 
     window: int
     threshold: int
@@ -20,7 +20,7 @@ class DlqSettings(TypedDict, total=False):
 
 
 class WindowBody(TypedDict):
-    """A window as the ledger keeps it."""
+    """A window as the ledger stores it."""
 
     rows: int
     nacks: Sequence[int]
@@ -28,15 +28,20 @@ class WindowBody(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class NackWindow:
-    """How many rows a lane has read, and where its latest nacks stood. A value: a batch gives the next one."""
+    """How many rows a lane has read, and the places of its latest nacks.
+
+    The window is immutable: each batch gives a new one.
+    """
 
     rows: int = 0
     nacks: tuple[int, ...] = ()
-    """The places of the latest nacks among all rows of the lane, counted from 1; fewer than `threshold`."""
+    """The places of the latest nacks among all rows of the lane, counted from 1. They are fewer than `threshold`."""
 
     def advance(self, rows: int, nacks: Sequence[int], dlq: Dlq) -> tuple[NackWindow, int | None]:
-        """The window after a batch of `rows` rows whose nacks stood at `nacks` (from 1, ascending), and the
-        place in the batch of the row that trips it; None if none does."""
+        """Return the window after a batch, and the place in the batch of the row that trips it, or None.
+
+        The batch has `rows` rows. `nacks` are the places of its refused rows, ascending from 1.
+        """
         end = self.rows + rows
         if dlq.window == 0:
             return NackWindow(rows=end), None
@@ -50,21 +55,21 @@ class NackWindow:
         return NackWindow(rows=end, nacks=tuple(kept[max(0, len(kept) - dlq.threshold + 1) :])), tripped
 
     def json(self) -> WindowBody:
-        """As the ledger keeps it."""
+        """Return the window as the ledger stores it."""
         return {"rows": self.rows, "nacks": list(self.nacks)}
 
     @staticmethod
     def of(value: WindowBody | None) -> NackWindow:
-        """From the ledger."""
+        """Make a window from what the ledger stores."""
         return NackWindow(rows=value["rows"], nacks=tuple(value["nacks"])) if value else NackWindow()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrippedLimit:
-    """What a batch exceeded: one limit, or the window where `limit` is None."""
+    """The limit that a batch exceeded, or the window if `limit` is None."""
 
     place: int
-    """The place in the batch of the row that was one too many."""
+    """The place in the batch of the first row beyond the limit."""
     limit: Limit | None = None
     rows: int = 0
     """How many rows of the batch the limit counts."""
@@ -74,20 +79,23 @@ class TrippedLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class RowWeights:
-    """The weight of a batch and of its refused rows, by the rows that have a number."""
+    """The weight of a batch and of its refused rows, from the rows that have a number."""
 
     weighed: int
     """How many rows of the batch have a number."""
     total: float
-    """The sum of these numbers, without their signs."""
+    """The sum of the absolute values of these numbers."""
     refused_weighed: int
     """How many of the refused rows have a number."""
     refused: float
-    """The sum of these."""
+    """The sum of the absolute values of these numbers."""
 
     def compute_share(self, *, read: int, nacked: int) -> float:
-        """The part of the batch's weight that its refused rows have. A row without a number weighs as much as the
-        average row with one. Where no row weighs anything, all weigh the same."""
+        """Return the refused rows' share of the batch's weight.
+
+        A row without a number weighs as much as the average row with a number. If no row weighs anything, all weigh the
+        same.
+        """
         average = self.total / self.weighed if self.weighed else 0.0
         whole = self.total + average * max(0, read - self.weighed)
         part = self.refused + average * max(0, nacked - self.refused_weighed)
@@ -98,14 +106,14 @@ class RowWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """What becomes of a batch with refused rows."""
+    """The verdict on a batch with refused rows."""
 
     window: NackWindow
     """The window after the batch."""
     tripped: TrippedLimit | None = None
-    """Why the batch is not delivered; None if it is."""
+    """Why the batch is not delivered, or None if it is delivered."""
     exceeded: Sequence[TrippedLimit] = ()
-    """The limits of which the run only tells."""
+    """The exceeded limits that the run only reports."""
 
 
 def judge_limits(
@@ -116,11 +124,11 @@ def judge_limits(
     codes: Sequence[tuple[int, str]] = (),
     weights: RowWeights | None = None,
 ) -> Judgement:
-    """Judge a batch of `read` rows whose nacks stood at `nacks`.
+    """Judge a batch of `read` rows whose refused rows are at the places `nacks`.
 
-    `codes` says why each of them was refused, where a code has a limit: such a row is not counted in the window.
-    `weights` is there where rows are weighed. What stops the run goes before what pauses it, then the earliest row
-    first. A batch that is not delivered exceeds nothing else.
+    `codes` gives the codes of the refused rows whose codes have a limit. The window does not count rows whose code is
+    counted apart. `weights` is given where rows are weighed. An excess that stops the run takes precedence over one
+    that pauses it, then the earliest row decides. A batch that is not delivered has no other exceeded limits.
     """
     by_code: dict[str, list[int]] = {}
     for place, code in sorted(codes):
@@ -149,11 +157,11 @@ def judge_limits(
 
 
 _ROUNDING = 1e-9
-"""By how much a product of shares and rows may be off."""
+"""The rounding error that a product of a share and a number of rows may have."""
 
 
 def get_action(tripped: TrippedLimit) -> LimitAction:
-    """What happens because of it; the window always stops the run."""
+    """Return what happens because of the excess. The window always stops the run."""
     return tripped.limit.action if tripped.limit is not None else "stop"
 
 
@@ -162,7 +170,7 @@ def _get_share(tripped: TrippedLimit) -> float:
 
 
 def describe_limit(tripped: TrippedLimit, read: int, weigh: str | None) -> str:
-    """How much was refused, and the limit."""
+    """Describe how much was refused, and the limit."""
     assert tripped.limit is not None
     limit = tripped.limit
     if limit.of == WEIGHT:
@@ -174,10 +182,10 @@ def describe_limit(tripped: TrippedLimit, read: int, weigh: str | None) -> str:
 
 
 def format_share(share: float) -> str:
-    """As a percentage. A share above zero never looks like zero."""
+    """Format a share as a percentage. A share above zero never appears as zero."""
     return f"{100 * share:.1f}%" if share >= 0.001 or not share else "less than 0.1%"
 
 
 def apply_config(dlq: Dlq, config: DlqSettings) -> Dlq:
-    """The settings with the changes for the run that is under way."""
+    """Return the settings with the changes for the current run."""
     return replace(dlq, **config) if config else dlq

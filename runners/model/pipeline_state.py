@@ -1,4 +1,4 @@
-"""The pipeline as its ledger knows it: who has it, and how far each lane is."""
+"""The state of a pipeline as recorded in its ledger: its owners, and the progress of each lane."""
 
 from __future__ import annotations
 
@@ -26,49 +26,51 @@ from runners.model.nack_window import DlqSettings, NackWindow, WindowBody
 from runners.model.planned_batch import PlanBody, PlannedBatch, pick_fields
 
 BACKFILL = "backfill-"
-"""How the names of lanes begin in which the past is carried again."""
+"""The prefix of the names of lanes in which a backfill carries earlier batches again."""
 REPLAY = "dlq/"
-"""How the names of lanes begin in which rows of the DLQ are carried again; an origin's name follows."""
+"""The prefix of the names of lanes in which rows of the DLQ are carried again. An origin's name follows."""
 CLEAN = 10
-"""How many clean batches in a row bring a lane back to the straight way."""
+"""After how many clean batches in a row a lane takes the straight way again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneState:
-    """How far one lane is."""
+    """The progress of one lane."""
 
     offset: Json = None
-    """The end of its last committed batch, inclusive; None at its beginning."""
+    """The end of the last committed batch, inclusive. None if the lane has no committed batch."""
     number: int = 0
-    """The highest number that a batch of it ever had."""
+    """The highest number that a batch of the lane ever had."""
     committed: int = 0
     """The number of the last batch whose offset was committed."""
     committed_at: str = ""
     window: NackWindow = NackWindow()
     clean: int = CLEAN
-    """How many batches in a row had no nack, up to `CLEAN`."""
+    """How many batches in a row had no nack. Counting ends at `CLEAN`."""
     open: PlannedBatch | None = None
     told: PlannedBatch | None = None
-    """The last settled batch; the origin hears of it again on opening."""
+    """The last settled batch. Wherry reports it to the origin again when the origin opens."""
     tried: int = 0
-    """How often its next batch was tried again, by however many runs; a batch that is settled, and a run that gives
-    up, begin the count anew."""
+    """How often the next batch was retried, by all runs together.
+
+    The count returns to zero when a batch is settled or a run gives up.
+    """
     since: str = ""
-    """When that batch could not be carried for the first time."""
+    """When that batch failed for the first time."""
 
     @property
     def careful(self) -> bool:
-        """Whether its batches are decided before they are written, since one had nacks not long ago."""
+        """Whether batches are decided before they are written, because a recent batch had nacks."""
         return self.clean < CLEAN
 
     def json(self) -> LaneBody:
-        """As a `snapshot` has it."""
+        """Return the lane as a `snapshot` stores it."""
         plans = {"open": self.open and self.open.json(), "told": self.told and self.told.json()}
         return cast(LaneBody, {**vars(self), "window": self.window.json(), **plans})
 
     @staticmethod
     def of(pipeline: str, value: LaneBody) -> LaneState:
-        """From a `snapshot`."""
+        """Make a lane from what a `snapshot` stores."""
         plans = [value["open"], value["told"]]
         opened, told = (plan and PlannedBatch.of(pipeline, plan) for plan in plans)
         made = {"window": NackWindow.of(value["window"]), "open": opened, "told": told}
@@ -77,11 +79,11 @@ class LaneState:
 
 @dataclass(frozen=True, kw_only=True)
 class LaneHolder:
-    """The owner of a lane, where several runs share a pipeline."""
+    """The owner of a lane, if several runs share a pipeline."""
 
     owner: str
     epoch: int
-    """The number under which it was taken; a later owner has a higher one."""
+    """The number under which the owner took the lane. A later owner has a higher number."""
 
 
 class _Lane(TypedDict):
@@ -96,7 +98,7 @@ class _Lane(TypedDict):
 
 
 class LaneBody(_Lane, total=False):
-    """A lane, in a `snapshot`."""
+    """A lane in a `snapshot`."""
 
     tried: int
     since: str
@@ -118,7 +120,7 @@ class _Snapshot(TypedDict):
 
 
 class SnapshotBody(_Snapshot, total=False):
-    """Of `snapshot`: the whole state."""
+    """The body of `snapshot`: the whole state."""
 
     config: DlqSettings
     jumps: Sequence[tuple[str, int]]
@@ -130,48 +132,57 @@ class SnapshotBody(_Snapshot, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineState:
-    """The pipeline as its ledger knows it."""
+    """The state of a pipeline as recorded in its ledger."""
 
     seq: int = 0
     epoch: int = 0
     pipeline: str = ""
     opened: OpenBody = field(default_factory=OpenBody)
-    """The body of the last `open`: definition, layout, what each destination was."""
+    """The body of the last `open`: the definition, the layout, and the facts about each destination."""
     owners: tuple[OwnerBody, ...] = ()
-    """The runs that have it, in the order in which they came: one, or several that share its lanes. Each is the body of
-    its `acquire`, with its name as `owner` and the lease that it took last; `heard` and `heard_at` are the number of
-    its last entry, for each one renews its lease, and when that was by its own clock: for people, and never to take
-    anything by. `ready` are those who share and want lanes."""
+    """The runs that own the pipeline, in the order in which they came: one, or several that share its lanes.
+
+    Each is the body of the run's `acquire`, with the owner's name as `owner` and the lease that it took last. `heard`
+    is the number of its last entry, since every entry renews the lease. `heard_at` is the time of that entry by the
+    owner's clock. It is for people only, and never decides a takeover. `ready` marks an owner that shares the lanes and
+    wants some.
+    """
     held: Mapping[str, LaneHolder] = field(default_factory=dict)
-    """The owners of shared lanes; a lane without an owner may be taken."""
+    """The owners of shared lanes. Another run may take a lane without an owner."""
     done: frozenset[str] = frozenset()
-    """The shared lanes that are delivered up to where they ended when their processes started."""
+    """The shared lanes that are delivered up to the end that they had when their processes started."""
     ended: EndedBody | None = None
     """The body of the last `release`."""
     stopping: str = ""
     """Why the owner was asked to stop."""
     lanes: Mapping[str, LaneState] = field(default_factory=dict)
     forgotten: tuple[tuple[str, int, int], ...] = ()
-    """Lane, first and last number of batches that were rewound: they do not count as carried any more."""
+    """The lane, first and last number of batches that were rewound. These batches no longer count as carried."""
     midway: bool = False
-    """Whether batches were carried since a run last carried all that it found: what comes next goes on with these."""
+    """Whether batches were carried since a run last carried all rows that it found.
+
+    The next batch then continues these.
+    """
     config: DlqSettings = field(default_factory=DlqSettings)
-    """The DLQ's settings that were changed for the run that is under way."""
+    """The settings of the DLQ that were changed for the current run."""
     backfills: Mapping[str, BegunBackfill] = field(default_factory=dict)
-    """For each backfill, by what it holds, what its lanes are called and when it began."""
+    """The name and the start of each backfill, by its key."""
     jumps: tuple[tuple[str, int], ...] = ()
-    """Lane and number: behind this batch somebody set the lane's offset, so that the next need not go on from it."""
+    """A lane and a number: after this batch a person set the lane's offset.
+
+    The next batch need not start where that batch ended.
+    """
     accepted: frozenset[str] = frozenset()
-    """The findings of an audit that were accepted."""
+    """The findings of an audit that a person accepted."""
     paused: PauseBody | None = None
-    """Why no run may begin until a person resumes the pipeline; None if one may."""
+    """Why no run may begin until a person resumes the pipeline. None if a run may begin."""
     replay: PinnedReplay | None = None
     """The last replay with a fix, until it succeeds."""
     fallen: Mapping[str, int] = field(default_factory=dict)
-    """The batches whose refused rows wait in the fallback, by plan, with the number of these rows."""
+    """The batches whose refused rows wait in the fallback: the plan, and the number of these rows."""
 
     def get_lane(self, name: str) -> LaneState:
-        """The lane, or one at its beginning."""
+        """Return the lane, or a lane at its beginning if the name is unknown."""
         return self.lanes.get(name, LaneState())
 
     @property
@@ -180,16 +191,16 @@ class PipelineState:
         return self.owners[0] if self.owners else None
 
     def find_owner(self, name: str) -> OwnerBody | None:
-        """The owner of this name; None if it has the pipeline no more."""
+        """Return the owner with this name, or None if it no longer owns the pipeline."""
         return next((owner for owner in self.owners if owner["owner"] == name), None)
 
     def lanes_of(self, name: str) -> tuple[str, ...]:
-        """The shared lanes that this owner has."""
+        """Return the shared lanes that this owner holds."""
         return tuple(lane for lane, held in self.held.items() if held.owner == name)
 
     @property
     def identities(self) -> Mapping[str, Identity]:
-        """What each destination was when the last run opened, by which it is asked now."""
+        """The identity of each destination when the last run opened. A destination is now asked by this identity."""
         return {
             name: replace(
                 _read_identity(each), copies={copy: _read_identity(own) for copy, own in _list_copies(each).items()}
@@ -199,7 +210,7 @@ class PipelineState:
 
     @property
     def open_plans(self) -> tuple[PlannedBatch, ...]:
-        """The batches that are planned and not settled, in the order of the lanes."""
+        """The batches that are planned but not settled, in the order of the lanes."""
         return tuple(lane.open for lane in self.lanes.values() if lane.open)
 
     def is_carried(self, settled: Settled) -> bool:
@@ -207,7 +218,7 @@ class PipelineState:
         return not any(lane == settled.lane and first <= settled.number <= last for lane, first, last in self.forgotten)
 
     def json(self) -> SnapshotBody:
-        """As the body of a `snapshot` entry."""
+        """Return the state as the body of a `snapshot` entry."""
         made = {
             "owners": list(self.owners),
             "held": {lane: (held.owner, held.epoch) for lane, held in self.held.items()},
@@ -223,7 +234,7 @@ class PipelineState:
 
     @classmethod
     def of(cls, body: SnapshotBody) -> PipelineState:
-        """From such a body."""
+        """Make the state from the body of a `snapshot` entry."""
 
         pipeline = body["pipeline"]
         made = {
@@ -239,24 +250,24 @@ class PipelineState:
 
 
 def is_replay(lane: str) -> bool:
-    """Whether rows of the DLQ are carried in this lane."""
+    """Whether the lane carries rows of the DLQ again."""
     return lane.startswith(REPLAY)
 
 
 def is_aside(lane: str) -> bool:
-    """Whether this is no lane of an origin, but one in which something is carried again beside them."""
+    """Whether the lane is a backfill or a replay, and not a lane of an origin."""
     return lane.startswith((BACKFILL, REPLAY))
 
 
 def make_rows_key(settled: Settled) -> str:
-    """What the batch is read from, so that a backfill of it has the same."""
+    """Return a key for the source of the batch's rows. A backfill of the batch has the same key."""
     lane = settled.lane.partition("/")[2] if settled.lane.startswith(BACKFILL) else settled.lane
     span = settled.span
     return json.dumps([lane, span["start"], span["end"], span["parts"]], sort_keys=True)
 
 
 def list_meant(settled: Settled) -> list[str]:
-    """The destinations that the batch was for, by the names that they had then."""
+    """Return the destinations that the batch was meant for, by the names that they had then."""
     return [*(settled.counts.get("delivered") or ()), *settled.counts.get("owed", ())]
 
 

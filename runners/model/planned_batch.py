@@ -1,6 +1,6 @@
-"""A batch that is planned: what it is, what was decided of its rows, and their counts.
+"""Planned batches: what they are, what was decided about their rows, and the counts of these rows.
 
-The counts are an equation: for every destination, read + changed = delivered + filtered + nacked.
+The counts satisfy an equation. For every destination: read + changed = delivered + filtered + nacked.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from runners.model.nack_window import NackWindow, WindowBody
 
 
 def pick_fields(cls: type, body: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a stored body is a field of the class: a newer version may have stored more, and an older one less."""
+    """Return the entries of a stored body that are fields of the class.
+
+    A newer version may have stored more names, and an older version fewer.
+    """
     return {each.name: body[each.name] for each in fields(cls) if each.name in body}
 
 
 StageCountBody = TypedDict("StageCountBody", {"stage": str, "in": int, "out": int, "filtered": int, "nacked": int})
-"""What one stage did to a batch, as reports and the ledger name it."""
+"""What one stage did to a batch, with the names of reports and the ledger."""
 
 
 class BranchBody(TypedDict):
-    """One destination's side of the equation, as the ledger keeps it."""
+    """One destination's side of the equation, as the ledger stores it."""
 
     expected: int
     filtered: int
@@ -40,13 +43,13 @@ class _DecidedCounts(TypedDict):
 
 
 class CountsBody(_DecidedCounts, total=False):
-    """What was decided about a batch's rows, as the ledger keeps it."""
+    """What was decided about a batch's rows, as the ledger stores it."""
 
     findings: Mapping[str, Json]
 
 
 class SettledCounts(TypedDict, total=False):
-    """What became of a batch's rows, as the ledger keeps it. Versions that wrote it before may have left names out."""
+    """What happened to a batch's rows, as the ledger stores it. Earlier versions may have left names out."""
 
     read: int
     nacked: int
@@ -54,19 +57,19 @@ class SettledCounts(TypedDict, total=False):
     stages: Sequence[StageCountBody]
     findings: Mapping[str, Json]
     delivered: Mapping[str, int | None]
-    """The rows that each destination took; None where that is not known."""
+    """The rows that each destination took. None if the number is not known."""
     discarded: int
     discards: Mapping[str, str]
-    """Of rows of the DLQ that were thrown away: why, and on whose word."""
+    """For discarded rows of the DLQ: the reason, and the person who discarded them."""
     dlq_bytes: int | None
     fallback: int
-    """The refused rows that went to the fallback, since the DLQ could not take them."""
+    """The refused rows that went to the fallback because the DLQ failed."""
     balanced: bool | str
     """True, False, or `unknown`."""
     owed: Sequence[str]
-    """The destinations that had not confirmed."""
+    """The destinations that had not confirmed the batch."""
     way: str
-    """Which way the batch took."""
+    """The way that the batch took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +83,13 @@ class StageCount:
     nacked: int = 0
 
     def json(self) -> StageCountBody:
-        """As reports and the ledger name it."""
+        """Return the count with the names of reports and the ledger."""
         body = {"in": self.entered, "out": self.left, **vars(self)}
         return cast(StageCountBody, {name: body[name] for name in StageCountBody.__annotations__})
 
     @staticmethod
     def of(value: StageCountBody) -> StageCount:
-        """From the ledger."""
+        """Make the count from what the ledger stores."""
         return StageCount(entered=value["in"], left=value["out"], **pick_fields(StageCount, value))
 
 
@@ -95,25 +98,25 @@ class BranchCounts:
     """One destination's side of the equation."""
 
     expected: int
-    """The rows that were decided for it."""
+    """The rows that were decided for the destination."""
     filtered: int = 0
     changed: int = 0
-    """The rows that stages added, or took away below zero, by giving other rows than they got."""
+    """By how many rows stages changed the number, other than by filtering. Negative if stages returned fewer rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What was decided about a batch's rows, before any of it was delivered."""
+    """What was decided about a batch's rows, before any row was delivered."""
 
     read: int
     nacked: int = 0
     branches: Mapping[str, BranchCounts] = field(default_factory=dict)
     stages: Sequence[StageCount] = ()
     findings: Mapping[str, Json] = field(default_factory=dict)
-    """What stages found out about the batch, by their names; in the words of each."""
+    """What stages found out about the batch, by stage. Each stage defines the form of its findings."""
 
     def is_balanced(self, delivered: Mapping[str, int]) -> bool:
-        """Whether every row is accounted for at each of these destinations, by the destination's own count."""
+        """Whether every row is accounted for at each of these destinations, by the destination's reported count."""
         return all(
             self.read + branch.changed == delivered[name] + branch.filtered + self.nacked
             for name, branch in self.branches.items()
@@ -126,7 +129,7 @@ class Counts:
         return next((branch.filtered for branch in self.branches.values()), 0)
 
     def json(self) -> CountsBody:
-        """As the ledger keeps it."""
+        """Return the counts as the ledger stores them."""
         branches = {name: cast(BranchBody, vars(branch).copy()) for name, branch in self.branches.items()}
         stages = [stage.json() for stage in self.stages]
         body: CountsBody = {"read": self.read, "nacked": self.nacked, "branches": branches, "stages": stages}
@@ -134,7 +137,7 @@ class Counts:
 
     @staticmethod
     def of(value: CountsBody) -> Counts:
-        """From the ledger."""
+        """Make the counts from what the ledger stores."""
         branches = {name: BranchCounts(**branch) for name, branch in value["branches"].items()}
         stages = tuple(map(StageCount.of, value["stages"]))
         return Counts(**{**pick_fields(Counts, value), "branches": branches, "stages": stages})
@@ -158,7 +161,7 @@ class _Decision(TypedDict):
 
 
 class DecisionBody(_Decision, total=False):
-    """Of `prepared`: a decided batch, as the ledger keeps it."""
+    """The body of `prepared`: a decided batch, as the ledger stores it."""
 
     again: bool
     way: str
@@ -182,7 +185,7 @@ class _Plan(TypedDict):
 
 
 class PlanBody(_Plan, total=False):
-    """Of `plan`: a planned batch, as the ledger keeps it."""
+    """The body of `plan`: a planned batch, as the ledger stores it."""
 
     decision: DecisionBody | None
     published: bool
@@ -198,67 +201,67 @@ class _Settle(TypedDict):
 
 
 class SettleBody(_Settle, total=False):
-    """Of `settle`."""
+    """The body of `settle`."""
 
     way: str
-    """Which way the batch took; not there where an earlier run wrote it straight and died before it settled it."""
+    """The way that the batch took. Absent if an earlier run wrote it straight and ended before settling it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecidedBatch:
-    """A prepared batch: where its rows lie, and what was decided about them."""
+    """A prepared batch: where its rows are stored, and what was decided about them."""
 
     path: str
     counts: Counts
     window: NackWindow
     sections: int = 1
-    """How many frames of it are there: one, and one more behind each stage that changes rows."""
+    """How many frames are stored: one, and one more after each stage that changes rows."""
     bases: Mapping[str, int] = field(default_factory=dict)
-    """For each group of rows in which one was refused, what to add to a row's number to get its place."""
+    """For each group of rows with a refused row: the number to add to a row's number to get its place."""
     again: bool = False
-    """Whether it was decided before, so that the DLQ may have some of its refused rows already."""
+    """Whether the batch was decided before. The DLQ may then have some of its refused rows."""
     way: str = ""
-    """Which way decided it; nothing where the version that did so kept no way."""
+    """The way that decided the batch. Empty if an older version decided it without recording the way."""
     keeps_filtered: bool = False
-    """Whether its path has the filtered rows as well."""
+    """Whether the path also stores the filtered rows."""
 
     @property
     def filtered(self) -> int:
-        """How many filtered rows are to be stored: one that several destinations filtered counts for each."""
+        """How many filtered rows are stored. A row that several destinations filtered counts once for each."""
         return sum(stage.filtered for stage in self.counts.stages) if self.keeps_filtered else 0
 
     def json(self) -> DecisionBody:
-        """As the ledger keeps it."""
+        """Return the decision as the ledger stores it."""
         made = {"counts": self.counts.json(), "window": self.window.json(), "bases": dict(self.bases)}
         left_out = [name for name in ("again", "way", "keeps_filtered") if not getattr(self, name)]
         return cast(DecisionBody, {name: each for name, each in {**vars(self), **made}.items() if name not in left_out})
 
     @staticmethod
     def of(value: DecisionBody) -> DecidedBatch:
-        """From the ledger."""
+        """Make the decision from what the ledger stores."""
         made = {"counts": Counts.of(value["counts"]), "window": NackWindow.of(value["window"])}
         return DecidedBatch(**{**pick_fields(DecidedBatch, value), **made})
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBatch:
-    """A batch that was planned, and what is known of it."""
+    """A batch that was planned, and what is known about it."""
 
     batch: Batch
     destinations: tuple[str, ...]
     straight: bool
     pins: Mapping[str, Json] = field(default_factory=dict)
-    """What its stages must find the same whenever it is computed."""
+    """Facts that its stages must find the same in every computation."""
     decision: DecidedBatch | None = None
     published: bool = False
-    """Whether its offset is committed already while some destinations still owe it."""
+    """Whether the offset is already committed while some destinations still owe the batch."""
 
     def is_same_batch(self, other: PlannedBatch) -> bool:
-        """Whether both plan the same batch; the id of a plan and the moment of planning are its own."""
+        """Whether both plan the same batch. The plan's id and the time of planning are ignored."""
         return replace(self, batch=replace(self.batch, plan=other.batch.plan, time=other.batch.time)) == other
 
     def json(self) -> PlanBody:
-        """As the ledger keeps it."""
+        """Return the plan as the ledger stores it."""
         batch, span = self.batch, self.batch.span
         body: PlanBody = {
             "origin": batch.origin,
@@ -283,7 +286,7 @@ class PlannedBatch:
 
     @staticmethod
     def of(pipeline: str, value: PlanBody) -> PlannedBatch:
-        """From the ledger."""
+        """Make the plan from what the ledger stores."""
         span, decision = value["span"], value.get("decision")
         made = {
             "pipeline": pipeline,

@@ -1,7 +1,7 @@
-"""The values of a row as its JSON in the DLQ has them, and as a cell of a spreadsheet shows them.
+"""The values of a row, in the DLQ's JSON and in the cells of a spreadsheet.
 
-`origins.nack` writes and reads that JSON with Spark. Here a person's change of it is checked, without Spark. A kind is
-the type of a column as Spark's JSON describes it.
+`origins.nack` writes and reads that JSON with Spark. This module checks a person's changes without Spark. A kind is the
+type of a column, as Spark's JSON describes it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from origins.batch import Json
 
 _NUL = "\0"
 _BYTES = "base64:"
-"""How a cell begins whose text has characters that a spreadsheet cannot hold."""
+"""The prefix of a cell whose text has characters that a spreadsheet cannot hold."""
 _UNSAFE = re.compile(r"""'*(?:[=+\-@\t\r\n＝＋－＠]|base64:|""$)""")  # noqa: RUF001 -- a spreadsheet takes them for the others
-"""What a spreadsheet may take for a formula, and what means something else in a cell. An apostrophe goes before it."""
+"""What a spreadsheet may take for a formula, or what has another meaning in a cell. An apostrophe is put before it."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _BITS = {"byte": 7, "short": 15, "integer": 31, "long": 63}
 _NAMES = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
@@ -37,20 +37,20 @@ _SHOWN = 60
 
 
 class Number(str):
-    """A number, with the digits that JSON has."""
+    """A number that keeps the digits of the JSON."""
 
 
 class BadValue(ValueError):
-    """A value that does not suit its column; the message says what came and what was expected."""
+    """A value that does not fit its column. The message names the value and what was expected."""
 
 
 def parse_row(text: str) -> Any:
-    """What the DLQ's JSON says, with all digits of its numbers."""
+    """Parse the DLQ's JSON, and keep all digits of its numbers."""
     return json.loads(text, parse_int=Number, parse_float=Number)
 
 
 def parse_edited(text: str) -> Any:
-    """What a person's JSON says. Raises `BadValue`, also where an object has a name twice."""
+    """Parse a person's JSON. Raise `BadValue` if it is invalid, or if an object has a name twice."""
     try:
         return make_decoder().decode(text)
     except json.JSONDecodeError as error:
@@ -60,7 +60,7 @@ def parse_edited(text: str) -> Any:
 
 
 def make_decoder() -> json.JSONDecoder:
-    """What reads a person's JSON."""
+    """Return the decoder for a person's JSON."""
     return json.JSONDecoder(
         parse_int=Number, parse_float=Number, parse_constant=_refuse_constant, object_pairs_hook=_pair_names
     )
@@ -80,7 +80,7 @@ def _pair_names(pairs: Sequence[tuple[str, Json]]) -> Mapping[str, Json]:
 
 
 def write_json(value: Json, *, indent: int | None = None, _level: int = 0) -> str:
-    """The value as JSON, with the digits of its numbers; with `indent` over several lines."""
+    """Return the value as JSON with the original digits of its numbers. With `indent`, it has several lines."""
     if isinstance(value, Number):
         return str(value)
     if not isinstance(value, list | tuple | Mapping):
@@ -97,15 +97,14 @@ def write_json(value: Json, *, indent: int | None = None, _level: int = 0) -> st
 
 
 def show_kind(kind: Json) -> str:
-    """The type in the words of Spark's SQL."""
+    """Return the type with the name that Spark's SQL uses."""
     if isinstance(kind, Mapping):
         return {"array": "list", "udt": "value of this type"}.get(str(kind["type"]), str(kind["type"]))
     return _NAMES.get(str(kind), str(kind))
 
 
 def check_value(value: Json, kind: Json) -> Json:
-    """The value as the DLQ writes it, the same for each way to write it. Raises `BadValue` for one that is not of this
-    kind."""
+    """Return the value in the DLQ's normal form. Raise `BadValue` if it is not of this kind."""
     if value is None:
         return None
     if isinstance(kind, Mapping):
@@ -310,7 +309,7 @@ _NESTED: Mapping[str, Callable[[Json, Any], Json]] = {
 
 
 def match_name(name: str, names: Sequence[str]) -> str | None:
-    """Which of the names is meant: the same one, or else the only one in another case of letters."""
+    """Return the name that is meant, or None: the same name, or else the only one in another case of letters."""
     if name in names:
         return name
     alike = [each for each in names if each.lower() == name.lower()]
@@ -318,7 +317,7 @@ def match_name(name: str, names: Sequence[str]) -> str | None:
 
 
 def keep_if_same(value: Json, original: Json, kind: Json) -> Json:
-    """The value as the DLQ writes it; the original itself where both mean the same. Raises `BadValue`."""
+    """Return the value in the DLQ's normal form, or the original itself if both mean the same. May raise `BadValue`."""
     if _is_same(value, original):
         return original
     checked = check_value(value, kind)
@@ -338,7 +337,7 @@ def is_text(kind: Json) -> bool:
 
 
 def show_cell(value: Json, kind: Json) -> str:
-    """The value as a cell of a spreadsheet. An empty cell is NULL."""
+    """Return the value as a cell of a spreadsheet. NULL is an empty cell."""
     if value is None:
         return ""
     if isinstance(kind, Mapping) or kind == "variant":
@@ -351,7 +350,7 @@ def show_cell(value: Json, kind: Json) -> str:
 
 
 def show_text(text: str) -> str:
-    """Text as a cell that no spreadsheet takes for a formula, and that is not empty."""
+    """Return the text as a cell that is not empty and that no spreadsheet takes for a formula."""
     if text == "":
         return '""'
     if _CONTROL.search(text):
@@ -360,7 +359,7 @@ def show_text(text: str) -> str:
 
 
 def parse_text(cell: str) -> str:
-    """The text that a cell shows. Raises `BadValue`."""
+    """Return the text that a cell shows. May raise `BadValue`."""
     if cell == '""':
         return ""
     if cell.startswith(_BYTES):
@@ -379,7 +378,7 @@ def parse_text(cell: str) -> str:
 
 
 def parse_cell(cell: str, kind: Json) -> Json:
-    """The value that a cell shows; `check_value` comes next. Raises `BadValue` for a cell that cannot be read."""
+    """Return the value that a cell shows, before `check_value`. Raise `BadValue` if the cell cannot be read."""
     if cell == "":
         return None
     if is_text(kind):

@@ -1,4 +1,4 @@
-"""What a run carried, and what suites of expectations found out: the same names in Python and in JSON."""
+"""The report of a run and of its suites of expectations, with the same names in Python and in JSON."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from stages.expect.expectation_results import make_validation_result
 
 MOST_NOTICES = 100
 MOST_REPORTED = 20
-"""So many causes of refused rows a report has, for the ledger keeps it."""
+"""How many causes of refused rows a report has. It is limited because the ledger stores the report."""
 
 
 class LaneReport(TypedDict):
-    """How far a lane came in a run, and by how many batches."""
+    """How far a lane came in a run, and with how many batches."""
 
     offset: Json
     batches: int
@@ -85,9 +85,9 @@ class RunError:
         later: Sequence[Exception] = (),
         places: Mapping[str, str] = {},
     ) -> RunError:
-        """Make it from an exception, without secrets; a foreign error becomes one line.
+        """Make the error from an exception, without secrets. An exception of another library becomes one line.
 
-        `places` are the paths where the run writes, by what is there: they show which disk is full.
+        `places` maps what the run writes to its path. The paths show which disk is full.
         """
         batch: Batch | None = getattr(error, "batch", None)
         full = is_disk_full(error)
@@ -113,13 +113,13 @@ class RunError:
         return "\n".join(part for part in parts if part)
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry run --json` prints it."""
+        """Return the error as `wherry run --json` prints it."""
         shown = {"class": self.cls, **vars(self), "later": list(self.later), "causes": self.causes.json()}
         del shown["cls"]
         return shown
 
     def mask(self, secrets: Mapping[str, str]) -> RunError:
-        """The same, and no secret in its words."""
+        """Return the error without secrets in its texts."""
         message, hint, later = without(secrets, [self.message, self.hint, self.later])
         return replace(self, message=message, hint=hint, later=later)
 
@@ -192,7 +192,7 @@ class Report:
         return {name: destination.delivered for name, destination in self.destinations.items()}
 
     def mask(self, secrets: Mapping[str, str]) -> Report:
-        """The same, and no secret in its free texts; names, ids, states and figures are what they are."""
+        """Return the report without secrets in its free texts. Names, ids, states and numbers do not change."""
         kept = self.snapshot
         return replace(
             self,
@@ -203,7 +203,7 @@ class Report:
         )
 
     def json(self) -> dict[str, JSON]:
-        """As `wherry run --json` prints it."""
+        """Return the report as `wherry run --json` prints it."""
         shown = {name: each for name, each in vars(self).items() if name not in ("html", "timeline")}
         return {
             **shown,
@@ -235,7 +235,7 @@ class Report:
 
 
 class PipelineFailed(WherryError):
-    """A run failed. `report` says how far it came."""
+    """A run failed. `report` shows how far it came."""
 
     code = "RUN_FAILED"
 
@@ -254,7 +254,7 @@ class RunReportBuilder:
         self, destinations: tuple[str, ...], resolved: Mapping[str, str] | None = None, suites: Suites | None = None
     ) -> None:
         self.resolved = resolved or {}
-        """The names of destinations by those that they had when a batch was planned."""
+        """The present names of destinations, by the names that they had when a batch was planned."""
         self.settled: dict[str, BatchSettled] = {}
         self.totals: dict[str, Any] = {
             "batches": 0,
@@ -300,7 +300,7 @@ class RunReportBuilder:
                 self.totals["changed"] += branch["changed"]
             for name in counts["branches"]:
                 if name not in counts["delivered"] and not (name in event.owed and self._is_known(name)):
-                    continue  # a backfill passes it over, or a person has said that it may lack the batch
+                    continue  # A backfill skips the destination, or a person allowed it to lack the batch.
                 totals = self._branch_totals(name)
                 totals["read"] += counts["read"]
                 totals["nacked"] += counts["nacked"]
@@ -332,7 +332,7 @@ class RunReportBuilder:
         return self.resolved.get(name, name) in self.branches
 
     def _branch_totals(self, name: str) -> dict[str, int]:
-        """What is added up for the destination that had this name when the batch was planned."""
+        """Return the totals of the destination that had this name when the batch was planned."""
         return self.branches.setdefault(self.resolved.get(name, name), dict(_NOTHING))
 
     def build_report(  # noqa: PLR0913 -- each is a part of the report
@@ -347,7 +347,7 @@ class RunReportBuilder:
         snapshot: Mapping[str, JSON] | None = None,
         timeline: Mapping[str, Sequence[Mapping[str, object]]] | None = None,
     ) -> Report:
-        """The report of the run as far as it came."""
+        """Build the report of the run as far as it came."""
         return Report(
             pipeline=pipeline,
             run=run,
@@ -383,13 +383,13 @@ def _add_counts(first: StageCountBody, second: StageCountBody) -> StageCountBody
 
 
 MOST_VALIDATIONS = 20
-"""Of so many of the last batches a report has the whole validation result; of all of them it has the figures."""
+"""For how many of the last batches a report has the whole validation result. The figures cover all batches."""
 Suites: TypeAlias = Mapping[str, Mapping[str, Sequence[Expectation]]]
-"""By origin and by the name of a stage what is expected there."""
+"""The expectations, by origin and by the name of a stage."""
 
 
 class _Finding(TypedDict, total=False):
-    """What a stage found of one expectation in a batch."""
+    """What a stage found for one expectation in a batch."""
 
     success: bool
     element_count: int
@@ -399,7 +399,7 @@ class _Finding(TypedDict, total=False):
 
 @dataclass
 class _ExpectationFigures:
-    """One expectation over a run."""
+    """The figures of one expectation over a run."""
 
     rule: Expectation
     batches: int = 0
@@ -415,7 +415,7 @@ class _ExpectationFigures:
 
     @property
     def share(self) -> float | None:
-        """The share of rows, or of batches where rows are not asked, that was as expected."""
+        """The share of rows that was as expected, or of batches if the expectation is not about rows."""
         if not self.rule.known.of_rows:
             return 1 - self.failed / self.batches
         return 1 - self.unexpected / self.rows if self.rows else None
@@ -434,7 +434,7 @@ class _ExpectationFigures:
 
 
 class Quality:
-    """Adds up what the batches of a run were found to be."""
+    """Adds up what expectations found in the batches of a run."""
 
     def __init__(self, suites: Suites) -> None:
         self.suites = suites
@@ -443,7 +443,7 @@ class Quality:
         """The validation results of the last batches."""
 
     def add(self, batch: Batch, findings: Mapping[str, Json]) -> None:
-        """A batch is settled. What a stage found that the definition has no more is left out."""
+        """Add a settled batch. Findings of a stage that the definition no longer has are left out."""
         for stage, results in findings.items():
             rules = self.suites.get(batch.origin, {}).get(stage, ())
             if not isinstance(results, list | tuple) or len(rules) != len(results):
@@ -456,13 +456,15 @@ class Quality:
             self.validations.append(result)
 
     def json(self) -> list[dict[str, JSON]]:
-        """For each expectation how it fared."""
+        """Return the figures of each expectation."""
         return [figures.json(stage) for stage, all_of in self._figures.items() for figures in all_of]
 
 
 def compute_trends(runs: Sequence[Mapping[str, JSON]]) -> list[dict[str, JSON]]:
-    """From runs as the history has them, the newest first: for each rule how it fared in each that asked it, the oldest
-    first."""
+    """Return for each rule its figures in each run that checked it, the oldest run first.
+
+    `runs` are runs of the history, the newest first.
+    """
     trends: dict[tuple[str, str], list[dict[str, JSON]]] = {}
     for run in reversed(runs):
         for rule in (run.get("report") or {}).get("quality", ()):

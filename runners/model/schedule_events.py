@@ -1,4 +1,4 @@
-"""What listeners to a scheduler hear, after it happened."""
+"""The events that listeners to a scheduler receive, after they happened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runners.model.run_report import Report
 
 @dataclass(frozen=True, kw_only=True)
 class Scheduled:
-    """A pipeline is scheduled from now on. It is new, or its definition changed, or somebody resumed it."""
+    """A pipeline is scheduled from now on. It is new, its definition changed, or a person resumed it."""
 
     name: str
     """The pipeline's name."""

@@ -1,5 +1,4 @@
-"""A pipeline as a value: what is carried from where through what to where, the options of its runs, and when they
-try again."""
+"""A pipeline as a value: its origins, stages and destinations, the options of its runs, and its retries."""
 
 from __future__ import annotations
 
@@ -140,13 +139,13 @@ class SparkOptions:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """All of it but the JARs, as Spark's configuration."""
+        """All settings except the JARs, as Spark's configuration."""
         return {**({MASTER: self.master} if self.master is not None else {}), **self.conf}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchemaState:
-    """The state as tables of a catalog's schema: `<name>_ledger`, `<name>_dlq`."""
+    """A state in tables of a catalog's schema: `<name>_ledger`, `<name>_dlq`."""
 
     schema: str
     """The schema's name, for example `main.wherry`."""
@@ -204,27 +203,31 @@ class PipelineSpec:
 
     @cached_property
     def every_origin(self) -> Sequence[Origin]:
-        """The origins as they are read: one of several tables is an origin for each; among several origins its name
-        begins with that of the one that it is of."""
+        """The origins as they are read. An origin of several tables becomes one origin for each table.
+
+        If there are several origins, the name of each such table begins with the name of its origin.
+        """
         if self.origin is not None:
             return self.origin.each()
         return [each for given in self.origins for each in given.each(f"{given.name}/")]
 
     @cached_property
     def origins_by_name(self) -> Mapping[str, Origin]:
-        """Every origin by its name; a single one may have none, and is called `origin`."""
+        """Every origin by its name. A single origin without a name is called `origin`."""
         return {origin.name or "origin": origin for origin in self.every_origin}
 
     @cached_property
     def every_destination(self) -> Sequence[Destination]:
-        """The destinations as they are written: one with `{lane}` in its place is a destination for each lane that is
-        a table."""
+        """The destinations as they are written.
+
+        A destination with `{lane}` in its place becomes one destination for each lane that is a table.
+        """
         lanes = [origin.name or "" for origin in self.every_origin if origin.only_lane]
         given = [(each, lanes if each.by_lane else ("",)) for each in self.destinations]
         return [each.of_lane(lane) if lane else each for each, own in given for lane in own]
 
     def lanes_of(self, origin: Origin) -> Mapping[str, str]:
-        """The origin's own names of its lanes, by the names that they have in the pipeline."""
+        """Return the names that the origin gives its lanes, by the names that these have in the pipeline."""
         if origin.only_lane:
             return {origin.name or origin.only_lane: origin.only_lane}
         prefix = "" if self.origin is not None else f"{origin.name}/"
@@ -242,23 +245,24 @@ FOR_EVER = -1
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """What the definition says about trying again; all times in seconds."""
+    """The definition's rules for retries. All times are in seconds."""
 
     attempts: int = 7
-    """How often the same batch is tried again; -1 is for ever, 0 never."""
+    """How often the same batch is retried. -1 is without end, and 0 is never."""
     wait: float = 1.0
-    """How long the first wait is; each later one is twice as long."""
+    """How long the first wait is. Each later wait is twice as long."""
     most: float = 300.0
     """How long a wait is at most."""
     within: float = 3_600.0
-    """After how long since the first error nothing is tried any more."""
+    """How long after the first error Wherry still retries."""
     also: Sequence[str] = ()
-    """Words in an error that mean that it passes by itself, beside those that are known."""
+    """More words of errors that may pass by themselves."""
 
     def pause(self, error: Exception, *, tried: int, since: float, dice: random.Random) -> float | None:
-        """How long to wait before the batch is tried again, which was so often, since so long; None if it is not.
+        """Return how long to wait before the next retry, or None if there is none.
 
-        Up to a fifth of the wait is left to chance, so that many pipelines do not come back at the same moment.
+        `tried` is the number of retries so far, and `since` the time since the first error. Up to a fifth of the wait
+        is random, so that many pipelines do not retry at the same moment.
         """
         if (tried >= self.attempts and self.attempts != FOR_EVER) or not classify(error, self.also).transient:
             return None
@@ -271,16 +275,16 @@ NEVER = RetryPolicy(attempts=0)
 
 
 def make_policy(options: RetryOptions) -> RetryPolicy:
-    """As the definition has it."""
+    """Return the retry policy of the definition's options."""
     times = {name: parse_seconds(getattr(options, name)) for name in ("wait", "most", "within")}
     return RetryPolicy(attempts=options.attempts, also=options.also, **times)
 
 
 Moment = Literal["start", "success", "failure", "stop", "refused", "limit"]
 MOMENTS: Mapping[str, str] = {"succeeded": "success", "failed": "failure", "stopped": "stop"}
-"""The moment at which a run ends, by how it does."""
+"""The moment at which a run ends, by its status."""
 REFUSED, LIMIT = "refused", "limit"
-"""The end of a run that refused rows, however it ended; and a batch that exceeds a limit of the DLQ with `notify`."""
+"""The moments beside the end itself: a run that refused rows ended, or a batch exceeds a DLQ limit with `notify`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,37 +334,37 @@ class Hook:
 
     @property
     def _is_address(self) -> bool:
-        """Whether it can be one; a secret that only stands there by name, for what only looks at a state, may be."""
+        """Whether the text can be an address. A secret that is given only by its name counts as one."""
         parts = urlsplit(self.webhook or "")
         return (parts.scheme in ("http", "https") and bool(parts.hostname)) or "${secret:" in (self.webhook or "")
 
     @property
     def moments(self) -> Sequence[str]:
-        """The moments at which it is called."""
+        """The moments at which the hook is called."""
         return (self.on,) if isinstance(self.on, str) else tuple(self.on)
 
     def wants(self, facts: Mapping[str, JSON]) -> bool:
-        """Whether it is called with these facts."""
+        """Whether the hook is called with these facts."""
         return facts["event"] in self.moments or (REFUSED in self.moments and bool(facts.get("nacked")))
 
     @property
     def words(self) -> Sequence[str]:
-        """The words of its command."""
+        """The words of the hook's command."""
         return shlex.split(self.command) if isinstance(self.command, str) else tuple(self.command or ())
 
     @property
     def kind(self) -> str:
-        """What it is."""
+        """The kind of hook: `command`, `webhook` or `python`."""
         return next(name for name in ("command", "webhook", "python") if getattr(self, name))
 
 
 def make_start_facts(pipeline: str, run: str, at: str) -> dict[str, JSON]:
-    """The facts when a run begins."""
+    """Return the facts at the beginning of a run."""
     return {"event": "start", "pipeline": pipeline, "run": run, "at": at, "status": "running"}
 
 
 def make_limit_facts(event: LimitExceeded, at: str) -> dict[str, JSON]:
-    """The facts when a batch exceeds a limit."""
+    """Return the facts when a batch exceeds a limit."""
     batch = event.batch
     named = {name: getattr(event, name) for name in ("limit", "allowed", "share", "rows", "message")}
     run = {"event": LIMIT, "pipeline": batch.pipeline, "run": batch.run, "at": at, "status": "running"}
@@ -368,7 +372,7 @@ def make_limit_facts(event: LimitExceeded, at: str) -> dict[str, JSON]:
 
 
 def make_end_facts(report: Mapping[str, JSON], at: str) -> dict[str, JSON]:
-    """The facts of a run that has ended: its report but for what only programs of ours read."""
+    """Return the facts of a run that has ended: its report without the parts that only Wherry's programs read."""
     left_out = ("lanes", "stages", "spent", "snapshot")
     kept = {name: value for name, value in report.items() if name not in left_out}
     return {"event": MOMENTS[report["status"]], "at": at, **kept}

@@ -1,4 +1,4 @@
-"""What the dispatcher gives a runner to do, and what comes back."""
+"""The tasks that the dispatcher gives a runner, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from runners.model.planned_batch import Counts, DecidedBatch, PlannedBatch
 
 @dataclass(frozen=True, kw_only=True)
 class WriteStraight:
-    """Take the batch straight to its only destination."""
+    """Write the batch straight to its only destination."""
 
     plan: PlannedBatch
     following: PlannedBatch | None = None
-    """What its lane most likely carries next, to be described while this batch is written."""
+    """What the lane most likely carries next. It is described while this batch is written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WriteGroup:
-    """Take the batches of several lanes straight to their only destination, in one write."""
+    """Write the batches of several lanes straight to their only destination, in one write."""
 
     carries: Sequence[WriteStraight]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prepare:
-    """Decide the batch: write what every destination and the DLQ will get under the state."""
+    """Decide the batch: store under the state what every destination and the DLQ will get."""
 
     plan: PlannedBatch
     codes: bool = False
-    """Whether it has to be known why each row was refused, since some reasons have limits of their own."""
+    """Whether the code of each refused row must be recorded, since some codes have separate limits."""
     weigh: str = ""
-    """The column by which refused rows are compared with the batch; nothing where no limit needs that."""
+    """The column by which refused rows are compared with the batch. Empty if no limit needs it."""
     following: PlannedBatch | None = None
-    """What its lane most likely carries next, to be described while this batch is decided."""
+    """What the lane most likely carries next. It is described while this batch is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deliver:
-    """Write what was decided for these destinations, side by side; the DLQ is one of them where rows were refused."""
+    """Write the decided rows to these destinations in parallel. The DLQ is among them if rows were refused."""
 
     plan: PlannedBatch
     decision: DecidedBatch
@@ -59,16 +59,16 @@ class AskDestinations:
     plan: PlannedBatch
     names: Sequence[str]
     identities: Mapping[str, Identity]
-    """What each of them was when the run opened."""
+    """The identity of each destination when the run opened."""
     ours: bool = False
-    """Whether it was this run that wrote."""
+    """Whether this run made the write."""
     ended: bool = False
-    """Whether it has seen its write end, so that none is under way."""
+    """Whether this run has seen its write end, so that no write is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountSpan:
-    """Count the rows of a span that was delivered by a process that is gone."""
+    """Count the rows of a span that a process delivered before it ended."""
 
     plan: PlannedBatch
     written: Written
@@ -82,14 +82,14 @@ class Explain:
     decision: DecidedBatch
     place: int
     stages: Sequence[str] = ()
-    """The stages of which a refused row stops the run, if it is for that."""
+    """The stages whose refused row stops the run, if a stage is the reason."""
     tripped: TrippedLimit | None = None
-    """What stops or pauses the run, where it is no stage."""
+    """The limit that stops or pauses the run, if a stage is not the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckRefusals:
-    """Check decided rows against the present constraints of a destination."""
+    """Check the decided rows against the present constraints of a destination."""
 
     plan: PlannedBatch
     decision: DecidedBatch
@@ -97,7 +97,7 @@ class CheckRefusals:
 
 @dataclass(frozen=True, kw_only=True)
 class ShowEmptyBatch:
-    """Show stages and destinations an empty batch, which is never planned or settled."""
+    """Give stages and destinations an empty batch, which is never planned or settled."""
 
     batch: Batch
 
@@ -109,7 +109,7 @@ Task: TypeAlias = (
 
 
 def list_batches(task: Task) -> Sequence[Batch]:
-    """The batches that a task is about."""
+    """Return the batches that a task is about."""
     if isinstance(task, ShowEmptyBatch):
         return [task.batch]
     return [each.plan.batch for each in (task.carries if isinstance(task, WriteGroup) else [task])]
@@ -117,42 +117,42 @@ def list_batches(task: Task) -> Sequence[Batch]:
 
 @dataclass(frozen=True, kw_only=True)
 class Landed:
-    """Writes that are known to have landed, by destination; of a straight batch, with its counts."""
+    """Writes that are known to have succeeded, by destination. For a straight batch, with its counts."""
 
     written: Mapping[str, Written]
     counts: Counts | None = None
     failed: Mapping[str, Exception] = field(default_factory=dict)
-    """Writes that ended with an error; whether they landed is not known."""
+    """Writes that ended with an error. It is not known whether they succeeded."""
     described: float = 0.0
     """How many seconds passed before the write of a straight batch began."""
     outlasted: float = 0.0
-    """How many seconds the DLQ's write went on when all others had ended."""
+    """How many seconds the DLQ's write continued after all other writes had ended."""
     way: str = ""
-    """Which way a straight batch took."""
+    """The way that a straight batch took."""
     beside: float = 0.0
-    """How many seconds passed behind the writes for something that is not the batch's."""
+    """How many seconds after the writes were spent on work that does not belong to the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupWritten:
-    """A write of several lanes' batches has landed: what it was for each, by lane."""
+    """A write of several lanes' batches succeeded. `landed` gives its result for each lane."""
 
     landed: Mapping[str, Landed]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Declined:
-    """A way could not carry a batch, or several together. Nothing of it is left; the batch takes the next way."""
+    """A way could not carry a batch, or several together. It left nothing behind, and the batch takes the next way."""
 
     reason: str
     way: str = ""
-    """Which way declined."""
+    """The way that declined."""
     remember: bool = False
-    """Whether the next batches of the lane need not try this way."""
+    """Whether the lane's next batches skip this way."""
     until_clean: bool = False
-    """Whether that ends with the first of them that has no refused row."""
+    """Whether skipping ends with the first of these batches that has no refused row."""
     error: Exception | None = None
-    """How a write ended of which it is not known whether it landed; None if nothing was written."""
+    """The error of a write that may or may not have succeeded. None if nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,17 +162,17 @@ class Prepared:
     path: str
     counts: Counts
     sections: int = 1
-    """How many frames of it are there."""
+    """How many frames are stored."""
     nacks: Sequence[int] = ()
     bases: Mapping[str, int] = field(default_factory=dict)
     stops: Sequence[str] = ()
     """The stages that refused a row and whose `on_error` is stop."""
     codes: Sequence[tuple[int, str]] = ()
-    """The places once more, each with the code; where that was asked for."""
+    """The places with a code each, if the task asked for codes."""
     weights: RowWeights | None = None
-    """How much the rows weigh; where that was asked for and a row was refused."""
+    """The weights of the rows, if the task asked for them and a row was refused."""
     way: str = ""
-    """Which way it took."""
+    """The way that the batch took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,47 +181,47 @@ class Answers:
 
     found: Mapping[str, Written]
     failed: Mapping[str, Exception] = field(default_factory=dict)
-    """The DLQ, where it could not be asked and there is a fallback for it."""
+    """The error of the DLQ, if it could not be asked and has a fallback."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Counted:
-    """How many rows a span has; None if that cannot be had any more."""
+    """How many rows a span has, or None if that can no longer be found out."""
 
     read: int | None
     left: int | None = None
-    """How many of them stand behind all stages, where the destination does not say how many it got."""
+    """How many of them remain after all stages, if the destination does not report how many it got."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """Refused rows, the decisive row first, as `dlq show` would show them."""
+    """Refused rows as `dlq show` would show them. The decisive row is first."""
 
     nacks: Sequence[Mapping[str, Json]]
     causes: Causes = Causes()
-    """Why the rows of the batch were refused, where there are more than these."""
+    """Why the rows of the batch were refused, if there are more than these."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """The task ended with an error. If it was a write, it is not known whether it landed."""
+    """The task ended with an error. If the task was a write, it is not known whether it succeeded."""
 
     error: Exception
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What a destination thinks of a decided batch now."""
+    """Whether a destination would accept a decided batch now."""
 
     refusing: str = ""
-    """The first that would refuse a row; nothing if all take all."""
+    """The first destination that would refuse a row. Empty if none would."""
     same: bool = False
-    """Whether the batch, decided once more, would have the same rows and refuse those again that it has refused."""
+    """Whether the batch, if decided again, would have the same rows and the same refused rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmptyBatchShown:
-    """Everybody has seen the empty batch."""
+    """All stages and destinations have received the empty batch."""
 
 
 Outcome: TypeAlias = (

@@ -1,4 +1,4 @@
-"""Words, numbers, tables and errors as a person reads them, on a terminal or in a notebook."""
+"""Words, numbers, tables and errors for people, on a terminal or in a notebook."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _WIDEST = 110
 _KEPT = "\0"
 _COMMAND = re.compile(r"(?P<command>\bwherry(?: [a-z]+)+) FILE\b")
 _DETOUR = re.compile(r"(?<=/)(?!\.\./)[^/\n]+/\.\./")
-"""A folder of a path, and the way out of it again."""
+"""A folder of a path that is followed by `..`."""
 _COLORS = {"refused": "#b00020", "filtered": "#777777", "failed": "#b00020"}
 
 
 def format_count(number: int, one: str = "row", many: str = "rows") -> str:
-    """So many of something: `1 row`, `1,234 rows`."""
+    """Return a number with its noun: `1 row`, `1,234 rows`."""
     return f"{number:,} {one if number == 1 else many}"
 
 
 def format_batches(number: int) -> str:
-    """So many batches."""
+    """Return a number of batches with its noun."""
     return format_count(number, "batch", "batches")
 
 
 def format_percent(fared: Mapping[str, JSON]) -> str:
-    """The share as a person reads it; never 100% unless it is all."""
+    """Format the share as a percentage. It is 100% only if the share is exactly 1."""
     share = fared["share"]
     if share is None:
         return "-"
@@ -50,12 +50,12 @@ def format_percent(fared: Mapping[str, JSON]) -> str:
 
 
 def show_moment(at: object) -> str:
-    """A time in UTC to the second; nothing for none."""
+    """Format a time in UTC to the second. Empty if no time is given."""
     return str(at or "")[:19].replace("T", " ")
 
 
 def show_offset(offset: Json) -> str:
-    """Where a lane is: the last file that was read, or the version of a table; another offset as it is stored."""
+    """Describe an offset: the last file that was read, the version of a table, or else the offset as it is stored."""
     if offset is None:
         return "the beginning"
     keys = set(offset) if isinstance(offset, Mapping) else set()
@@ -68,12 +68,12 @@ def show_offset(offset: Json) -> str:
 
 
 def name_batch(number: int, lane: str, lanes: Collection[str]) -> str:
-    """A batch; with its lane, unless that is the only one."""
+    """Name a batch. Its lane is included unless that is the only lane."""
     return f"batch {number}" if set(lanes) <= {lane} else f"batch {number} of lane {lane}"
 
 
 def show_open_batch(plan: Mapping[str, JSON], lanes: Collection[str], *, under_way: bool = False) -> str:
-    """What becomes of a batch that is not settled; with `under_way` a run is at work."""
+    """Describe the future of a batch that is not settled. With `under_way`, a run is working."""
     label = f" ({plan['label']})" if plan["label"] else ""
     how = "is being processed" if under_way else "is open; the next run finishes it first"
     if plan.get("owed"):
@@ -82,7 +82,7 @@ def show_open_batch(plan: Mapping[str, JSON], lanes: Collection[str], *, under_w
 
 
 def describe_thread(thread: Mapping[str, JSON]) -> str:
-    """What a thread of a run is doing, as its activity has it."""
+    """Describe what a thread of a run is doing, from the run's activity."""
     batches = ", ".join(f"batch {each['number']} of lane {each['lane']}" for each in thread["batches"][:3])
     more = f" and {len(thread['batches']) - 3} more" if len(thread["batches"]) > 3 else ""
     rows = f", {format_count(thread['rows'])}" if thread["rows"] is not None else ""
@@ -91,23 +91,23 @@ def describe_thread(thread: Mapping[str, JSON]) -> str:
 
 
 def describe_work(work: Mapping[str, JSON]) -> str:
-    """What Spark has to do for a run."""
+    """Describe the work that Spark has for a run."""
     jobs, tasks = format_count(work["jobs"], "job", "jobs"), format_count(work["tasks"], "task", "tasks")
     return f"Spark has {jobs} and {tasks} active; {work['done']:,} tasks are done, {work['left']:,} wait"
 
 
 def format_repr(kind: str, name: str, *facts: str) -> str:
-    """What Python shows of a value with many facts: one line, such as `<Report orders: succeeded, 3 batches>`."""
+    """Return the `repr` of a value with many facts in one line, such as `<Report orders: succeeded, 3 batches>`."""
     return escape_line(f"<{kind} {name}: {', '.join(facts)}>")
 
 
 def shorten(text: str) -> str:
-    """What was given, as it is quoted in a message: on one line, and not for ever."""
+    """Quote a given text for a message: on one line, and at most 60 characters."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
 def shorten_paths(text: str) -> str:
-    """The text with paths beneath the current directory as they would be typed."""
+    """Return the text with paths below the current directory made relative to it."""
     here = os.getcwd().rstrip(os.sep) + os.sep
     while (shorter := _DETOUR.sub("", text, count=1)) != text:
         text = shorter
@@ -115,12 +115,12 @@ def shorten_paths(text: str) -> str:
 
 
 def with_file(text: str, file: object) -> str:
-    """The text with the definition's file in each command that has `FILE` there, as a shell takes it."""
+    """Return the text with the definition's file, quoted for a shell, in each command that has `FILE`."""
     return _COMMAND.sub(lambda match: f"{match['command']} {shlex.quote(str(file))}", text)
 
 
 def format_sections(named: Iterable[tuple[str, Sequence[str]]], *, least: int = 0) -> str:
-    """Headings in a column of their own, at least so wide, with sentences beside them."""
+    """Format headings in a column with sentences beside them. The headings' column is at least `least` wide."""
     rows = [
         (heading if at == 0 else "", sentence) for heading, sentences in named for at, sentence in enumerate(sentences)
     ]
@@ -132,7 +132,7 @@ def format_sections(named: Iterable[tuple[str, Sequence[str]]], *, least: int = 
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table with a heading; the last column may be long."""
+    """Format a table with a heading. The last column may be long."""
     rows = [[escape_line(cell) for cell in row] for row in rows]
     columns = [pad_column(column) for column in zip(*([head, *rows]), strict=True)]
     indent = " " * sum(measure_width(column[0]) + 2 for column in columns[:-1])
@@ -146,13 +146,16 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def pad_column(cells: Sequence[str]) -> list[str]:
-    """The cells with blanks behind them, all equally wide."""
+    """Return the cells padded with blanks to the same width."""
     widths = [measure_width(cell) for cell in cells]
     return [cell + " " * (max(widths) - width) for cell, width in zip(cells, widths, strict=True)]
 
 
 def measure_width(text: str) -> int:
-    """How many columns of a terminal the text takes: two for a wide letter, none for a mark on the one before."""
+    """Return how many columns of a terminal the text takes.
+
+    A wide letter takes two, and a combining mark takes none.
+    """
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -161,7 +164,7 @@ def measure_width(text: str) -> int:
 
 
 def fit_text(text: str, width: int) -> str:
-    """The text in so many columns of a terminal; a longer text ends with `…`."""
+    """Return the text cut to so many columns of a terminal. A longer text ends with `…`."""
     if measure_width(text) <= width:
         return text
     from rich.cells import chop_cells
@@ -170,7 +173,7 @@ def fit_text(text: str, width: int) -> str:
 
 
 def _wrap_text(text: str, first: str, indent: str) -> str:
-    """The text in lines of the terminal's width; a command behind a colon and two spaces stays in one line."""
+    """Wrap the text at the terminal's width. A command after a colon and two spaces stays in one line."""
     width = min(shutil.get_terminal_size((100, 24)).columns, _WIDEST)
     room = max(width - len(indent), 30)
     words, colon, command = escape_controls(text).partition(":  ")
@@ -180,7 +183,7 @@ def _wrap_text(text: str, first: str, indent: str) -> str:
 
 
 def render_html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in plain HTML that any notebook takes; what became of a row has its colour in the first column."""
+    """Render a table in plain HTML for any notebook. In the first column, what happened to a row has its colour."""
     titles = "".join(f"<th>{escape_html(title)}</th>" for title in head)
     cells = [[_color(cell) if at == 0 else escape_html(cell) for at, cell in enumerate(row)] for row in rows]
     lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells)
@@ -193,7 +196,7 @@ def _color(word: str) -> str:
 
 
 def escape_html(value: str) -> str:
-    """The text as HTML, with special characters escaped."""
+    """Return the text as HTML, with special characters escaped."""
     return html.escape(escape_controls(value))
 
 
@@ -202,13 +205,15 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape_controls(text: str) -> str:
-    """The text with escapes in the place of what moves a cursor, changes colours or turns the direction of writing.
-    Line breaks and tabs stay. JSON stays the same JSON."""
+    """Escape characters that move a cursor, change colours or change the direction of writing.
+
+    Line breaks and tabs stay. JSON remains equivalent JSON.
+    """
     return _CONTROLS.sub(lambda match: match.group() if match.group() in "\n\t" else _escape(match.group()), text)
 
 
 def escape_line(text: str) -> str:
-    """The same, and no line break and no tab either, so that no line can be forged."""
+    """Escape the same characters, and also line breaks and tabs, so that no line can be forged."""
     return _CONTROLS.sub(lambda match: _escape(match.group()), text)
 
 
@@ -217,13 +222,16 @@ def _escape(control: str) -> str:
 
 
 _WORKER = "An exception was thrown from the Python worker"
-"""How Spark begins to tell of an error in a Python function; what the function raised stands at the end."""
+"""The beginning of Spark's report of an error in a Python function.
+
+The error that the function raised is at the end.
+"""
 _AWAY = re.compile(r'^\s*status = StatusCode\.(?P<status>\w+)\n\s*details = "(?P<details>[^"\n]+)"', re.MULTILINE)
-"""How a Connect client tells that its server does not answer: among other lines."""
+"""The lines in which a Connect client reports that its server does not answer. Other lines surround them."""
 
 
 def summarise_error(error: BaseException) -> str:
-    """An error in one line, in the words of its cause, without Java's stack."""
+    """Summarise an error in one line, in the words of its cause, without Java's stack."""
     from stages.bisection import FAILS
 
     if isinstance(error, (ArithmeticError, AttributeError, LookupError, TypeError)):
@@ -251,7 +259,7 @@ _LOOKS = {
     **dict.fromkeys(("refused", "stopped", "skipped"), "yellow"),
     "filtered": "dim",
 }
-"""The words that say how something went."""
+"""The colours of words that report a result."""
 _colored = [False]
 
 
@@ -259,8 +267,8 @@ _colored = [False]
 def choose_colors(words: Sequence[str]) -> Iterator[None]:
     """Colour what the command of these words prints on a terminal, unless colours are unwanted.
 
-    `NO_COLOR`, a terminal without colours and an option for JSON say that they are. A stream that is no terminal gets
-    none: `click.echo` strips them.
+    They are unwanted with `NO_COLOR`, on a terminal without colours, and with an option for JSON. A stream that is not
+    a terminal gets none, because `click.echo` strips them.
     """
     watched = any(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
     unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or _asks_for_json(words)
@@ -276,51 +284,51 @@ def _asks_for_json(words: Sequence[str]) -> bool:
 
 
 def paint(text: str, look: str) -> str:
-    """The text in bold, dim, red, green or yellow; as it is where there are no colours."""
+    """Return the text in bold, dim, red, green or yellow. Return it unchanged if colours are off."""
     return f"\x1b[{_CODES[look]}m{text}\x1b[0m" if _colored[0] and text and look else text
 
 
 def paint_word(word: str) -> str:
-    """The text in the colour of what its first word says; any other text as it is."""
+    """Return the text in the colour of its first word. A first word without a colour leaves it unchanged."""
     return paint(word, _LOOKS.get(word.partition(" ")[0], ""))
 
 
 def paint_hint(line: str) -> str:
-    """A line that says what to type: its words recede, and its command stands out."""
+    """Format a line with something to type: its words are dim, and its command is not."""
     words, colon, typed = line.partition(":  ")
     return paint(words + colon, "dim") + typed
 
 
 def paint_error(message: str, *, refusal: bool = False) -> str:
-    """An error of which the first words, up to a colon, have its colour."""
+    """Colour the first words of an error, up to a colon."""
     first, line_break, rest = message.partition("\n")
     words, colon, more = first.partition(": ")
     return paint(words, "yellow" if refusal else "red") + colon + more + line_break + rest
 
 
 _NARROWEST = 12
-"""A value is not cut below so many columns of the terminal; before that, the last columns of the table are hidden."""
+"""The fewest columns of the terminal that a value is cut to. Before that, the table's last columns are hidden."""
 _GAP = "  "
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownRow:
-    """A row of data, and what stands beside it."""
+    """A row of data with the texts around it."""
 
     row: JSON
     lead: str = ""
-    """What stands in front of it: what became of it."""
+    """The text in front of the row: what happened to it."""
     note: str = ""
-    """What stands below it: why it is shown."""
+    """The text below the row: why it is shown."""
     source: str = ""
-    """Where it comes from."""
+    """Where the row comes from."""
 
 
 def format_rows(rows: Sequence[ShownRow], *, wide: bool = False) -> list[str]:
-    """The lines of a table of the rows, with columns in the order in which they are first seen.
+    """Return the lines of a table of the rows, with columns in the order in which they first occur.
 
-    Long values are cut, and columns for which there is no room are counted in the heading. With `wide` nothing is cut
-    and no column is hidden.
+    Long values are cut. Columns without room are hidden, and the heading counts them. With `wide`, nothing is cut or
+    hidden.
     """
     if not rows:
         return []
@@ -350,7 +358,7 @@ def format_rows(rows: Sequence[ShownRow], *, wide: bool = False) -> list[str]:
 
 
 def _fit_widths(natural: Sequence[int], room: int) -> list[int]:
-    """The widths of the first columns, as many as fit into the room. The widest are cut first, all equally."""
+    """Return the widths of the first columns, as many as fit. The widest columns are cut first, to the same width."""
     shown = len(natural)
     while shown > 1 and _sum_widths([min(width, _NARROWEST) for width in natural[:shown]], shown < len(natural)) > room:
         shown -= 1
@@ -366,7 +374,7 @@ def _sum_widths(widths: Sequence[int], hides: bool) -> int:
 
 
 def _format_cell(row: Mapping[str, JSON], name: str) -> str:
-    """The value as it is read best: a text that would be mistaken for something else stands in quotes."""
+    """Format a value for reading. A text that could be mistaken for another value is put in quotes."""
     if name not in row:
         return ""
     value = row[name]
@@ -375,7 +383,7 @@ def _format_cell(row: Mapping[str, JSON], name: str) -> str:
 
 
 def find_version() -> str:
-    """The installed version, or that of the source tree we run from."""
+    """Return the installed version, or the version of the source tree that runs."""
     import importlib.metadata
 
     try:

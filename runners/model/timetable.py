@@ -1,4 +1,4 @@
-"""When a schedule is due, as moments in UTC, by intervals or by a line of crontab. Pure: no clock is read here."""
+"""When a schedule is due, as moments in UTC, by intervals or by a line of crontab. No function here reads a clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DAY = timedelta(days=1)
 _FAR = 366 * 9
-"""The days in which every line fires that ever does: a 29th of February may be eight years away."""
+"""How many days to search for the next time. A 29th of February may be eight years away."""
 
 
 class Timetable(ABC):
@@ -30,17 +30,20 @@ class Timetable(ABC):
 
     @abstractmethod
     def find_next(self, moment: datetime) -> datetime | None:
-        """The first that is later than this one."""
+        """Return the first due moment after this one, or None."""
 
     def list_following(self, moment: datetime, count: int) -> Sequence[datetime]:
-        """The next so many that are later than this one."""
+        """Return the next `count` due moments after this one."""
         moments: list[datetime] = []
         while len(moments) < count and (due := self.find_next(moments[-1] if moments else moment)) is not None:
             moments.append(due)
         return moments
 
     def list_between(self, start: datetime, end: datetime, most: int) -> Sequence[datetime]:
-        """Those later than `start` up to and including `end`; of many the last so many."""
+        """Return the due moments after `start`, up to and including `end`.
+
+        If there are more, return the last `most`.
+        """
         moments: deque[datetime] = deque(maxlen=most)
         due = self.find_next(start)
         while due is not None and due <= end:
@@ -49,7 +52,7 @@ class Timetable(ABC):
         return moments
 
     def find_last(self, start: datetime, end: datetime) -> datetime | None:
-        """The last time after `start`, up to and including `end`."""
+        """Return the last due moment after `start`, up to and including `end`, or None."""
         reach = timedelta(hours=1)
         while True:
             behind = max(start, end - reach)
@@ -61,7 +64,7 @@ class Timetable(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Every(Timetable):
-    """Always after the same time, counted from the beginning of 1970 in UTC, so that a restart changes nothing."""
+    """A constant interval, counted from the beginning of 1970 in UTC, so that a restart changes nothing."""
 
     step: timedelta
 
@@ -76,9 +79,9 @@ class Every(Timetable):
 class CronTimes(Timetable):
     """A line of crontab in a time zone.
 
-    Where clocks go forward, what is due in the hour that is left out is due at its end; where they go back, what is
-    due in the hour that comes twice is due the first time. A line for every hour goes by the hours that there are:
-    none of them is left out, and both of the two that are called alike have theirs.
+    When clocks go forward, a time in the skipped hour is due at its end. When clocks go back, a time in the repeated
+    hour is due only the first time. A line for every hour is different: it follows the real hours. A skipped hour gives
+    no time, and a repeated hour is due both times.
     """
 
     line: Cron
@@ -87,7 +90,7 @@ class CronTimes(Timetable):
     def find_next(self, moment: datetime) -> datetime | None:
         day = moment.astimezone(self.zone).date()
         for _ in range(_FAR):
-            # What is called today may come before what is called yesterday, where clocks go back at midnight.
+            # A time on one date may come before a time on the date before, where clocks go back at midnight.
             near = [_list_due_on(self.line, self.zone, day + near * _DAY) for near in (-1, 0, 1)]
             later = [due[at] for due in near if (at := bisect.bisect_right(due, moment)) < len(due)]
             if later:
@@ -97,9 +100,9 @@ class CronTimes(Timetable):
 
 
 def make_timetable(options: ScheduleOptions) -> Timetable | None:
-    """When the schedule is due; None if it waits for another pipeline.
+    """Return the timetable of the schedule, or None if it waits for another pipeline.
 
-    Raises ValueError, with the option before a colon, for one that says no time.
+    Raise ValueError for a schedule without a valid time. The message begins with the option and a colon.
     """
     if options.every is not None:
         return Every(step=_prefix_error("every", _parse_step, options.every))
@@ -110,7 +113,7 @@ def make_timetable(options: ScheduleOptions) -> Timetable | None:
 
 
 def find_zone(name: str) -> tzinfo:
-    """The time zone. Raises ValueError for a name that this machine does not know."""
+    """Return the time zone. Raise ValueError for a name that this machine does not know."""
     if name == "UTC":
         return timezone.utc
     try:
@@ -135,7 +138,7 @@ def _prefix_error(option: str, read: Callable[[str], T], text: str) -> T:
 
 @functools.lru_cache(maxsize=512)
 def _list_due_on(line: Cron, zone: tzinfo, day: date) -> Sequence[datetime]:
-    """When it is due on the day that is called so, in UTC and in order."""
+    """Return when the line is due on this local date, in UTC and in order."""
     if not line.fits(day):
         return ()
     moments = (
@@ -148,7 +151,10 @@ def _list_due_on(line: Cron, zone: tzinfo, day: date) -> Sequence[datetime]:
 
 
 def _find_moments(wall: datetime, zone: tzinfo, *, each: bool) -> Iterator[datetime]:
-    """When the clocks of a zone show this; `each` time, or else once, also where they leave it out."""
+    """Yield when the clocks of a zone show this time.
+
+    With `each`, yield every such moment. Else yield one moment, even for a time that the clocks skip.
+    """
     first = wall.replace(tzinfo=zone).astimezone(timezone.utc)
     second = wall.replace(tzinfo=zone, fold=1).astimezone(timezone.utc)
     if first == second:
@@ -162,7 +168,7 @@ def _find_moments(wall: datetime, zone: tzinfo, *, each: bool) -> Iterator[datet
 
 
 def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> datetime:
-    """The moment between these two at which the zone's clocks are moved, to the second."""
+    """Return the moment between these two at which the zone's clocks change, to the second."""
     old = before.astimezone(zone).utcoffset()
     while behind - before > timedelta(seconds=1):
         middle = before + timedelta(seconds=(behind - before) // timedelta(seconds=2))
@@ -174,7 +180,7 @@ def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> date
 
 
 def describe_schedule(options: ScheduleOptions) -> str:
-    """When it runs, and what becomes of what it misses."""
+    """Describe when the pipeline runs, and what happens to runs that it misses."""
     overlap = {"skip": "is left out", "queue": "waits for it"}[options.on_overlap]
     missed = {"none": "are left out", "once": "become one run", "all": "all run"}[options.catch_up]
     return (
@@ -184,7 +190,7 @@ def describe_schedule(options: ScheduleOptions) -> str:
 
 
 def describe_times(options: ScheduleOptions) -> str:
-    """When it runs, as `every 5m`."""
+    """Describe when the pipeline runs, for example `every 5m`."""
     at = f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"
     if options.after is not None:
         at = f"after each run of {options.after} that succeeded"
@@ -192,13 +198,13 @@ def describe_times(options: ScheduleOptions) -> str:
 
 
 def format_due_times(options: ScheduleOptions, due: Sequence[datetime]) -> Sequence[str]:
-    """The next times, as the clocks of its zone show them."""
+    """Format the next times as the clocks of the schedule's zone show them."""
     shown = [moment.astimezone(find_zone(options.time_zone)).strftime("%a %Y-%m-%d %H:%M:%S %z") for moment in due]
     return [f"Next: {', '.join(shown)}"] if shown else []
 
 
 def list_due_times(options: ScheduleOptions, moment: datetime, count: int) -> Sequence[datetime]:
-    """The next so many times; none for a pipeline that waits for another."""
+    """Return the next `count` due times. Empty for a pipeline that waits for another."""
     timetable = make_timetable(options)
     return [] if timetable is None else timetable.list_following(moment, count)
 
@@ -220,24 +226,24 @@ _EXPECTED = 'expected a line of crontab such as "30 2 * * *" or "@daily"'
 
 @dataclass(frozen=True, kw_only=True)
 class Cron:
-    """The minutes that a line names, in any time zone."""
+    """The minutes that a line of crontab names, in any time zone."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]
-    """From 0, which is Sunday."""
+    """The weekdays from 0, which is Sunday."""
     either: bool
-    """Whether one of `days` and `weekdays` is enough, as it is where neither of them begins with `*`."""
+    """Whether a day matches if it is in `days` or in `weekdays`. This holds if neither field begins with `*`."""
 
     @property
     def every_hour(self) -> bool:
-        """Whether all hours of a day are named."""
+        """Whether the line names all hours of a day."""
         return len(self.hours) == 24
 
     def fits(self, day: date) -> bool:
-        """Whether it fires on this day."""
+        """Whether the line is due on this day."""
         if day.month not in self.months:
             return False
         by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -245,12 +251,12 @@ class Cron:
 
     @property
     def fires(self) -> bool:
-        """Whether there is any day on which it fires; there is no 30th of February."""
+        """Whether the line is ever due. For example, February never has a 30th."""
         return self.either or any(min(self.days) <= _MOST_DAYS.get(month, 31) for month in self.months)
 
 
 def parse(line: str) -> Cron:
-    """The line, read. Raises ValueError that says how to write one."""
+    """Parse the line. Raise ValueError if it is invalid; the message explains how to write a line."""
     text = _SHORT.get(line.strip().lower(), line.strip())
     if text.startswith("@"):
         boot = "; Wherry cannot wait for a boot" if text.lower() == "@reboot" else ""
@@ -280,7 +286,7 @@ def _parse_numbers(field: str, text: str, low: int, high: int, names: Sequence[s
 
 
 def _parse_part(field: str, text: str, low: int, high: int, names: Sequence[str]) -> range:
-    """`*`, `7`, `mon-fri` or `8-18/2`, as numbers."""
+    """Return the numbers of a part such as `*`, `7`, `mon-fri` or `8-18/2`."""
     match = re.fullmatch(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d{1,4}))?", text, re.ASCII)
     if match is None:
         raise ValueError(f"{field}: expected *, {low}-{high} or a list of these, got {text!r}")
