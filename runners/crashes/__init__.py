@@ -1,1 +1,1 @@
-"""A crash at a point by name, for tests."""
+"""A crash at a named point, for tests."""

@@ -1,6 +1,6 @@
-"""A user's pipeline, crashed and continued, with a state, a DLQ and destinations of its own.
+"""A user's pipeline that is crashed and continued, with a separate state, DLQ and destinations.
 
-`python -m runners.crashes.crash_trial FILE FOLDER POINT PLAN` is the process that dies.
+`python -m runners.crashes.crash_trial FILE FOLDER POINT PLAN` is the process that is killed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 SOON = 0.15
-"""How many seconds after Spark was given a write it is in the midst of it."""
+"""How many seconds after Spark gets a write it is in the middle of it."""
 ENOUGH = 60.0
-"""After so many seconds one destination waits no more for another."""
+"""How many seconds one destination waits for another at most."""
 EVENTS = {RunStopping: "draining", BatchRests: "resting"}
-"""The points that are heard as events."""
+"""The points that are received as events."""
 
 
 class CrashRaised(Exception):
-    """What is raised at a point, in the place of a death."""
+    """The error that is raised at a point instead of killing the process."""
 
 
 def die() -> NoReturn:
@@ -61,13 +61,16 @@ def die() -> NoReturn:
 
 @dataclass
 class CrashInjector:
-    """Watches the points, and ends what is being done at one of them; is a listener too."""
+    """Watches the points, and ends the work at one of them. It is also a listener."""
 
     point: str
     end: Callable[[], NoReturn] | None = die
-    """What ends the process; None raises."""
+    """Ends the process. If it is None, an error is raised."""
     plan: int = 1
-    """It happens to the how-manieth batch that this process plans, or later; 0: to what an earlier one left open."""
+    """From which batch on it happens, counted among the batches that this process plans.
+
+    0 means a batch that an earlier process left open.
+    """
     steal: Callable[[], None] = lambda: None
     """Takes the pipeline as another owner would."""
     happened: bool = False
@@ -79,11 +82,11 @@ class CrashInjector:
     _pending: bool = False
 
     def hear(self, event: Event) -> None:
-        """As a listener."""
+        """Handle an event, as a listener."""
         self(EVENTS.get(type(event), ""), "", None)
 
     def __call__(self, point: str, of: str, rows: Any) -> Any:
-        """As a watcher of the points."""
+        """Handle a point, as a watcher of the points."""
         self._plans += point == "after-plan"
         if self._plans < self.plan - (self.point == "before-plan"):
             return rows
@@ -154,7 +157,7 @@ class CrashInjector:
 
 
 def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
-    """Record another owner, as one would that took the pipeline over and then died."""
+    """Record another owner, as if a process had taken the pipeline over and then died."""
     place = StateLocation.of(pipeline)
     journal = Journal(place.open_ledger(spark if place.needs_spark else None))
     body = {**identify_host(), "pipeline": pipeline.name, "run": "another", "jvm": None, "ownership": "on"}
@@ -164,38 +167,40 @@ def take_by_another(pipeline: Pipeline, spark: SparkSession | None) -> None:
         try:
             journal.ledger.append([taken], after=journal.state.seq)
             return
-        except Conflict:  # a batch of another lane went on meanwhile
+        except Conflict:  # a batch of another lane was recorded meanwhile
             journal.catch_up()
 
 
 BATCHES = 3
-"""After so many batches a run stops: what comes later is carried no differently."""
+"""After how many batches a run stops. Later batches are carried in the same way."""
 LATER = {"after-fence": "after-writes", "after-ask": "after-writes", "after-claim": "before-write"}
-"""The points that only a run reaches which comes behind a crash, and where that happens."""
+"""The points that only a run after a crash reaches, each with the point of that crash."""
 KILLED = -9
 
 
 @dataclass(frozen=True)
 class CrashTrial:
-    """A definition, and an empty folder for all that is written."""
+    """A definition, and an empty folder for everything that is written."""
 
     file: Path
     folder: Path
 
     def make_pipeline(self) -> Pipeline:
-        """The pipeline, which writes into the folder alone."""
+        """Return the pipeline, which writes only into the folder."""
         return redirect_pipeline(Pipeline.load(self.file), self.folder)
 
     def crash(self, point: str) -> bool:
-        """Carry in a process of its own, which dies at the point; whether it came there. Raises `Refusal` when it
-        cannot be carried."""
-        self.make_pipeline()  # a definition that is wrong says so here
+        """Carry the pipeline in a separate process that dies at the point. Return whether it reached the point.
+
+        Raise `Refusal` if the pipeline cannot be carried.
+        """
+        self.make_pipeline()  # raises if the definition is wrong
         if point in LATER and not self._run_until_death(LATER[point], plan=1):
             return False
         return self._run_until_death(point, plan=0 if point in LATER else 1)
 
     def finish(self) -> tuple[Report, Audit]:
-        """Go on where it died, and look."""
+        """Continue after the crash, and audit the result."""
         pipeline = self.make_pipeline()
         return run(pipeline, None), pipeline.audit()
 
@@ -219,7 +224,7 @@ class CrashTrial:
 
 
 def redirect_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """The same pipeline, but it writes into the folder only, and calls no hooks."""
+    """Return the same pipeline, but it writes only into the folder, and calls no hooks."""
     given = name_destinations(pipeline.destinations)
     destinations = [_redirect_destination(each, folder / name) for name, each in given.items()]
     dead = pipeline.dlq.destination
@@ -243,8 +248,10 @@ def redirect_pipeline(pipeline: Pipeline, folder: Path) -> Pipeline:
 
 
 def _redirect_destination(destination: Destination, place: Path) -> Destination:
-    """One of the same kind in this place; a table to which rows are added, where the kind is not one of tables or
-    folders."""
+    """Return a destination of the same kind in this place.
+
+    For a kind without tables or folders, return a table to which rows are added.
+    """
     place = place / LANE if destination.by_lane and LANE not in place.name else place
     if isinstance(destination, Delta):
         return replace(destination, path=str(place), table=None, was=None)
@@ -254,7 +261,10 @@ def _redirect_destination(destination: Destination, place: Path) -> Destination:
 
 
 def _silence_origin(origin: Origin) -> Origin:
-    """One that is not told what was carried, and so keeps it."""
+    """Return an origin that keeps its rows, because it gets no report of what was carried.
+
+    Raise `Refusal` if the origin cannot do without this report.
+    """
     if isinstance(origin, FilesRead):
         return replace(origin, after="keep", move_to=None)
     if origin.listens:
@@ -279,7 +289,7 @@ def run(pipeline: Pipeline, crash: CrashInjector | None) -> Report:
 
 
 def main(words: Sequence[str]) -> None:
-    """Carry, and die at the point."""
+    """Carry the pipeline, and die at the point."""
     file, folder, point, plan = words
     pipeline = CrashTrial(Path(file), Path(folder)).make_pipeline()
     crash = CrashInjector(point, plan=int(plan), steal=lambda: take_by_another(pipeline, None))

@@ -11,7 +11,7 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which definitions."""
+    """Add the option that names the definitions."""
     parser.getgroup("wherry").addoption(
         "--wherry-crash",
         action="append",
@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The definitions are what is tested, in the place of what would be found by itself."""
+    """Collect the named definitions instead of the tests that pytest would find."""
     files = [str(Path(file).absolute()) for file in config.getoption("--wherry-crash")]
     if files:
         named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A definition that was named."""
+    """Return a collector for a named definition."""
     files = [Path(file).absolute() for file in parent.config.getoption("--wherry-crash")]
     return DefinitionFile.from_parent(parent, path=file_path) if file_path in files else None
 
@@ -40,7 +40,7 @@ class DefinitionFile(pytest.File):
     """A definition, and the points at which its runs die."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for each of them."""
+        """Yield a test for each of these points."""
         from origins.crash_points import POINTS
 
         for point in POINTS:
@@ -48,10 +48,10 @@ class DefinitionFile(pytest.File):
 
 
 class CrashPoint(pytest.Item):
-    """A run is killed there, and another one goes on."""
+    """A run is killed at a point, and another run continues."""
 
     def runtest(self) -> None:
-        """Nothing is lost, and nothing is twice."""
+        """Check that no row is lost and that no row is delivered twice."""
         from origins.crash_points import POINTS
         from runners.crashes.crash_trial import CrashTrial
 
@@ -65,7 +65,7 @@ class CrashPoint(pytest.Item):
         assert audit.problems == []
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """What Wherry says of it is enough."""
+        """Show only the message for an error of Wherry."""
         from origins.errors import WherryError
 
         if isinstance(excinfo.value, WherryError):
@@ -73,7 +73,7 @@ class CrashPoint(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """As it stands in the list of failures."""
+        """Return the test's name in the list of failures."""
         from origins.crash_points import POINTS
 
         return self.path, None, f"{self.path.name}, killed {POINTS[self.name]}"

@@ -1,1 +1,1 @@
-"""A pipeline as it is written in a file: how it is read, checked and shown."""
+"""Definitions: pipelines in files, and how they are read, checked and shown."""

@@ -1,4 +1,4 @@
-"""What must hold for a pipeline as a whole, in YAML and in Python alike: names that differ, settings that can work."""
+"""Checks of a pipeline as a whole, in YAML and in Python: names must differ, and settings must be able to work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ C = TypeVar("C", Origin, Stage)
 D = TypeVar("D")
 
 MOST_KEPT = 20
-"""The rows of a snapshot."""
+"""How many rows a snapshot has at most."""
 _NAME = re.compile(r"\w[\w-]{0,99}")
 _TABLE_NAME = re.compile(r"\w{1,100}", re.ASCII)
 _SCHEMA = re.compile(r"(?:\w+|`[^`]+`)(?:\.(?:\w+|`[^`]+`))?", re.ASCII)
@@ -40,9 +40,9 @@ _TIME_OFFSET = re.compile(r"Z|(?:UTC|GMT|UT)?[+-]\d{1,2}(?::\d{2})?", re.ASCII)
 
 
 def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> PipelineSpec:
-    """The pipeline with a name for every component that has none: its kind, or a destination's last part of place.
+    """Return the pipeline with a name for every component that has none.
 
-    A place that holds a secret names nothing.
+    The name is the component's kind, or the last part of a destination's place. A place with a secret gives no name.
     """
 
     def name_component(component: C) -> C:
@@ -81,7 +81,10 @@ def complete_pipeline(pipeline: PipelineSpec, kinds: Kinds | None = None) -> Pip
 
 
 def copy_with(component: D, **changes: object) -> D:
-    """A copy that shares what the component keeps to itself, as rows in memory; `dataclasses.replace` would not."""
+    """Return a copy that shares private data of the component, such as rows in memory.
+
+    `dataclasses.replace` does not.
+    """
     copied = copy.copy(component)
     for name, value in changes.items():
         object.__setattr__(copied, name, value)
@@ -89,7 +92,7 @@ def copy_with(component: D, **changes: object) -> D:
 
 
 def list_problems(pipeline: PipelineSpec) -> Iterator[Problem]:
-    """What is wrong with a completed pipeline as a whole."""
+    """Yield what is wrong with a completed pipeline as a whole."""
     checks = (
         _check_secret_names,
         _check_names,
@@ -115,7 +118,7 @@ Found: TypeAlias = tuple[str, str]
 
 
 def _check_secret_names(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Names that would keep a secret in the ledger and show it in every report."""
+    """Yield names with a secret, which the ledger would store and every report would show."""
     given: list[tuple[str, str | None]] = [("name", pipeline.name)]
     for path, component in _list_components(pipeline):
         given.append((f"{path}.name", component.name))
@@ -158,7 +161,7 @@ def _check_names(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_copies(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Copies of the DLQ of which the ledger could not tell one from another."""
+    """Yield copies of the DLQ that the ledger could not distinguish."""
     copies: dict[str, str] = {}
     for at, copy_ in enumerate(pipeline.dlq.copies):
         path, name = f"dlq.copy[{at}]", (copy_.name or "").lower()
@@ -167,7 +170,7 @@ def _check_copies(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
-    """A fallback that keeps masks in the place of protected values, which no merge could bring back."""
+    """Yield a fallback that stores masks instead of protected values, because no merge could restore the values."""
     fallback, protection = pipeline.dlq.fallback, pipeline.protection
     if fallback is not None and protection and fallback.discreet(protection) is not fallback:
         kind = fallback.describe()["kind"]
@@ -176,7 +179,7 @@ def _check_fallback(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Lanes that are tables, and destinations of which each of them has one of its own."""
+    """Yield problems of lanes that are tables, and of destinations with a separate table for each lane."""
     tables = [origin for origin in pipeline.every_origin if origin.only_lane]
     for origin in tables:
         for message in _check_lane_name(origin):
@@ -202,7 +205,7 @@ def _check_lane_tables(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_lane_name(origin: Origin) -> Iterator[str]:
-    """Why the name of a table cannot be that of a lane."""
+    """Yield why the name of a table cannot be the name of a lane."""
     name, lane = origin.name or "", origin.only_lane
     if not lane.isprintable() or not lane.strip() or len(lane) > 100 or lane in (".", "..") or set(lane) & set("/\\#`"):
         yield f"expected a table's name of at most 100 characters without / \\ # and `, got {shorten(lane)}"
@@ -213,7 +216,7 @@ def _check_lane_name(origin: Origin) -> Iterator[str]:
 
 
 def _list_components(pipeline: PipelineSpec) -> list[tuple[str, Origin | Stage | Destination]]:
-    """The origins, stages and destinations, each with its path in the definition."""
+    """Return the origins, stages and destinations, each with its path in the definition."""
     named: list[tuple[str, Origin | Stage | Destination]] = []
     for at, origin in enumerate(pipeline.given_origins):
         path = "origin" if pipeline.origin is not None else f"origins[{at}]"
@@ -257,7 +260,7 @@ def _check_state(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_read_dlqs(pipeline: PipelineSpec) -> Iterator[Found]:
-    """An origin that would read what this pipeline refuses, again and again."""
+    """Yield an origin that would read the rows that this pipeline refuses, again and again."""
     for path, component in _list_components(pipeline):
         if isinstance(component, DlqEntries) and component.place == _find_dlq_place(pipeline):
             option = "table" if component.table else "path"
@@ -275,14 +278,14 @@ def _find_dlq_place(pipeline: PipelineSpec) -> str:
 
 
 def _check_retention(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Periods of the DLQ that are none."""
+    """Yield periods of the DLQ that are invalid."""
     for code, period in pipeline.dlq.periods.items():
         path = "dlq.retain" if isinstance(pipeline.dlq.retain, str) else f"dlq.retain.{code}"
         yield from _check_quantity(path, period, parse_seconds)
 
 
 def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Settings with which nothing could ever be carried, and quantities that are none."""
+    """Yield settings with which no row could ever be carried, and invalid quantities."""
     run, batch = pipeline.run_options, pipeline.run_options.batch
     counts = {
         "run.runners": run.runners,
@@ -321,7 +324,7 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
-    """What several runs at once would take from each other."""
+    """Yield settings with which parallel runs would disturb each other."""
     run = pipeline.run_options
     if run.assignment == "single":
         return
@@ -347,12 +350,12 @@ def _check_assignment(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _commits_by_itself(delta: Delta) -> bool:
-    """Whether Wherry commits to the table by a condition of the store, and Spark never does."""
+    """Whether only Wherry commits to the table, by a conditional write at the store, and Spark never does."""
     return delta.mode == "append" and not delta.has_layout and delta.optimize is None
 
 
 def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
-    """The paths of the Delta tables to which Spark may commit in every run, and where they stand in the definition."""
+    """Yield the paths of Delta tables to which Spark may commit in every run, each after its place in the definition."""
     for at, destination in enumerate(pipeline.destinations):
         if isinstance(destination, Delta) and destination.path and not _commits_by_itself(destination):
             yield f"destinations[{at}].path", destination.path
@@ -364,7 +367,7 @@ def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
 
 
 def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:
-    """Hooks by which a secret would leave."""
+    """Yield hooks that would show a secret to other processes."""
     for at, hook in enumerate(pipeline.hooks):
         if any(isinstance(word, SecretText) for word in (hook.command, *(hook.command or ()))):
             message = "expected a command without a secret, since the list of processes shows it; use the environment"
@@ -372,7 +375,7 @@ def _check_hooks(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_schedule(pipeline: PipelineSpec) -> Iterator[Found]:
-    """A schedule that says no time, or two."""
+    """Yield problems of a schedule, such as no time, or two."""
     options = pipeline.schedule
     if options is None:
         return
@@ -394,7 +397,7 @@ def _check_schedule(pipeline: PipelineSpec) -> Iterator[Found]:
 
 
 def _check_order(pipeline: PipelineSpec) -> Iterator[Found]:
-    """What must come in one order cannot come in several lanes."""
+    """Yield destinations that need one common order of rows, if there are several lanes."""
     lanes = sum(len(origin.lane_names()) for origin in pipeline.every_origin)
     for at, destination in enumerate(pipeline.destinations):
         if destination.ordered and lanes > 1 and not destination.by_lane:

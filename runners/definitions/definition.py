@@ -1,4 +1,7 @@
-"""A definition: a pipeline as a file, or a folder of files, holds it; resolved whole, and written back."""
+"""Definitions: pipelines as a file or a folder of files contains them.
+
+They are resolved completely, and written back.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +42,15 @@ __all__ = ["Definition", "DefinitionError", "Problem", "definition_of", "load"]
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """A pipeline that can be carried out, and its text."""
+    """A pipeline that can be carried, and its text."""
 
     pipeline: PipelineSpec
     path: Path | None
-    """The file; None for a pipeline made in Python."""
+    """The file. None for a pipeline made in Python."""
     text: str
-    """The resolved definition as JSON, as the ledger keeps it: secrets stand in it as their references."""
+    """The resolved definition as JSON, as the ledger stores it. It has references instead of secrets."""
     hash: str
-    """Tells two definitions apart; the same for the same text."""
+    """The hash of the text, which tells two definitions apart."""
 
 
 def load(  # noqa: PLR0913 -- each is an option of the commands
@@ -61,13 +64,13 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
     kinds: Kinds | None = None,
     tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Definition:
-    """The definition in a file. Raises DefinitionError with all that is wrong with it.
+    """Load the definition in a file. Raise `DefinitionError` with everything that is wrong with it.
 
-    `variables` are put in for `${NAME}` and win over the `environment` (default: the process's). `${secret:NAME}` is
-    looked for in `secrets` and then in the environment, `${secret:scope/key}` in `secrets` and then on Databricks, and
-    nowhere else. `overrides` are values by their paths, such as `dlq.window`. What only looks at a state needs no
-    secrets: with `needs_secrets=False` those that are missing stay references. `tell_secrets` gets the secrets with
-    their references before anything is made of them.
+    `variables` replace `${NAME}` and take precedence over the `environment` (default: that of the process).
+    `${secret:NAME}` is looked up in `secrets` and then in the environment. `${secret:scope/key}` is looked up in
+    `secrets` and then on Databricks, and nowhere else. `overrides` are values by their paths, such as `dlq.window`.
+    Commands that only look at a state need no secrets: with `needs_secrets=False`, missing secrets stay references.
+    `tell_secrets` gets the secrets with their references before anything is made from them.
     """
     file = Path(path)
     node = parse(_read_text(file), file.name)
@@ -105,7 +108,10 @@ def load(  # noqa: PLR0913 -- each is an option of the commands
 def definition_of(
     pipeline: PipelineSpec, *, directory: str | Path | None = None, kinds: Kinds | None = None
 ) -> Definition:
-    """The definition of a pipeline made in Python; its state is below `directory` (default: this one)."""
+    """Return the definition of a pipeline made in Python.
+
+    Its state is below `directory` (default: the current directory).
+    """
     pipeline = complete_pipeline(pipeline, kinds)
     pipeline = dataclasses.replace(pipeline, secrets=list_secrets(pipeline))
     problems = [_mask_problem(problem, pipeline.secrets) for problem in list_problems(pipeline)]
@@ -115,8 +121,11 @@ def definition_of(
 
 
 def list_secrets(pipeline: PipelineSpec) -> Mapping[str, str]:
-    """The secrets that a pipeline has, each with its reference: those that its definition took from outside, and, in
-    one that was made in Python, the values of options that are secret."""
+    """Return the secrets of a pipeline, each with its reference.
+
+    They are the secrets that its definition took from outside and, in a pipeline made in Python, the values of secret
+    options.
+    """
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     ends += pipeline.dlq.given_destinations
     components: list[Origin | Destination | Stage | Hook] = [*ends, *pipeline.stages, *pipeline.hooks]
@@ -140,8 +149,10 @@ def _make_definition(pipeline: PipelineSpec, path: Path | None, directory: Path,
 
 
 def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
-    """The pipeline whose settings of Spark keep the secrets of stores to themselves, and whose places in stores know
-    them. Each of these has its one URL."""
+    """Return the pipeline with access to its stores.
+
+    Secrets of stores in Spark's settings are hidden. Each place in a store becomes a URL that has these settings.
+    """
     plain = {
         key: SecretText(value, f"${{secret:{key}}}")
         for key, value in pipeline.spark.conf.items()
@@ -157,7 +168,7 @@ def _give_access(pipeline: PipelineSpec) -> PipelineSpec:
 
 
 def _list_places(holder: Any, conf: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a dataclass with URLs of stores in them, as they are with these settings."""
+    """Return the fields of a dataclass that contain URLs of stores, with these settings in the URLs."""
     fields = [field for field in dataclasses.fields(holder) if field.init]
     found = {each.name: (getattr(holder, each.name), bool(each.metadata.get("path"))) for each in fields}
     made = {name: _find_place(value, conf, is_path=is_path) for name, (value, is_path) in found.items()}
@@ -165,7 +176,7 @@ def _list_places(holder: Any, conf: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _find_place(value: Any, conf: Mapping[str, str], *, is_path: bool) -> Any:
-    """The value of a field; the same object where there is no URL of a store in it."""
+    """Return the value of a field, with these settings in its URLs. Without a URL of a store, it is the same object."""
     if isinstance(value, str):
         return StoreUrl(value, conf) if is_path and is_store_url(value) else value
     if isinstance(value, list | tuple):
@@ -193,7 +204,7 @@ def _read_text(file: Path) -> str:
 
 
 def _suggest_file(folder: Path, name: str) -> str:
-    """Which definition of the folder may be meant by the name."""
+    """Return a hint about the definition of the folder that the name may mean."""
     there = folder.iterdir() if folder.is_dir() else ()
     known = sorted(each.name for each in there if each.suffix in (".yaml", ".yml"))
     near = difflib.get_close_matches(name, known, n=1) or known[:1]
@@ -201,7 +212,7 @@ def _suggest_file(folder: Path, name: str) -> str:
 
 
 def _locate_problem(problem: Problem, places: Mapping[str, Node]) -> Problem:
-    """The problem with the line of the nearest thing that stands in the document."""
+    """Return the problem with the line of the nearest element that the document contains."""
     path = problem.path
     while path not in places and path:
         path = path.rpartition("." if path.rfind(".") > path.rfind("[") else "[")[0]
@@ -214,8 +225,10 @@ def _mask_problem(problem: Problem, secrets: Mapping[str, str]) -> Problem:
 
 
 def to_definition(value: Any, kinds: Kinds | None = None) -> JSON:
-    """The value as a definition has it, without what is as it is by default; a function as `module:name`, a secret as
-    its reference, and a path as it was given."""
+    """Return the value as a definition writes it, without defaults.
+
+    A function becomes `module:name`, a secret becomes its reference, and a path keeps the form in which it was given.
+    """
     if isinstance(value, SECRET):
         return value.reference
     if isinstance(value, GivenPath):
@@ -260,24 +273,26 @@ def _name_of(value: object) -> str:
 
 
 Found = Mapping[str, "Definition | str"]
-"""The definitions by the names of their files; in place of a broken one what is wrong with it."""
+"""The definitions by the names of their files. Instead of a broken definition, it has what is wrong with it."""
 Stamp = tuple[int, int, int]
 _UNSEEN: Stamp = (0, 0, 0)
-"""Of a file that is there and cannot be looked at; to read it says why."""
+"""The stamp of a file that exists and cannot be examined. Reading the file shows the reason."""
 
 _PART = re.compile(rb"^[\"']?(?:origins?|destinations)[\"']?[ \t]*:", re.MULTILINE)
 """The keys at the top of a definition that no other YAML file beside it has."""
 
 
 def list_definitions(folder: Path) -> Sequence[Path]:
-    """The files of a folder that are definitions, broken ones included, by their names. Variables, secrets and bundles
-    are none. Raises `Refusal` where the folder cannot be listed."""
+    """Return the files of a folder that are definitions, including broken ones, by their names.
+
+    Files with variables, secrets or bundles are not definitions. Raise `Refusal` if the folder cannot be listed.
+    """
     with _refuse_unreadable(folder):
         return [file for file in _list_files(folder) if _is_definition(file)]
 
 
 CASES = ".test.yaml"
-"""How the names of files with cases end. Those of `orders.yaml` stand in `orders.test.yaml`."""
+"""The ending of the names of files with cases. `orders.test.yaml` has the cases of `orders.yaml`."""
 
 
 def _list_files(folder: Path) -> Sequence[Path]:
@@ -287,7 +302,7 @@ def _list_files(folder: Path) -> Sequence[Path]:
 
 @contextlib.contextmanager
 def _refuse_unreadable(folder: Path) -> Iterator[None]:
-    """Raises `Refusal` where the folder is not there, or cannot be listed."""
+    """Raise `Refusal` if the folder does not exist, or cannot be listed."""
     if folder.is_file():
         raise Refusal(f"{folder} is a file, and its folder was expected.", hint=f"Name the folder: {folder.parent}")
     if not folder.is_dir():
@@ -304,22 +319,22 @@ def _is_definition(file: Path) -> bool:
     try:
         return file.is_file() and _PART.search(file.read_bytes()) is not None
     except OSError:
-        return True  # to read it says why it cannot be read
+        return True  # reading it later shows the reason
 
 
 @dataclass(kw_only=True)
 class DefinitionsFolder:
-    """The definitions of a directory as they are now. A file that is still being written is waited for."""
+    """The present definitions of a directory. A file that is still being written is read only when it is complete."""
 
     path: Path
     load: Callable[[Path], Definition]
     _stamps: dict[str, Stamp] = field(default_factory=dict)
-    """Size and time of each file as it was read."""
+    """The time, the size and the number of each file when it was read."""
     _found: dict[str, Definition | str] = field(default_factory=dict)
     _unsettled: dict[str, Stamp] = field(default_factory=dict)
 
     def open(self) -> Found:
-        """The definitions in the folder. Raises `Refusal` where the folder cannot be read."""
+        """Return the definitions in the folder. Raise `Refusal` if the folder cannot be read."""
         with _refuse_unreadable(self.path):
             self._unsettled = self._list_stamps()
         self.find_changes()
@@ -346,7 +361,10 @@ class DefinitionsFolder:
         return dict(self._found) if new or gone else None
 
     def read(self, file: str) -> Definition | str:
-        """The definition in a file as it is now, or what is wrong with it. To open a named pipe may take for ever."""
+        """Return the present definition in a file, or what is wrong with it.
+
+        Only a regular file is read, because opening a named pipe may never end.
+        """
         try:
             if (self.path / file).exists() and not (self.path / file).is_file():
                 return f"{file}: expected a regular file; rename or move what has this name"
@@ -378,7 +396,7 @@ def folder_of(
     needs_secrets: bool = True,
     tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> DefinitionsFolder:
-    """The definitions of a directory, with these values put in for `${NAME}` and `${secret:NAME}`."""
+    """Return the definitions of a directory, with these values for `${NAME}` and `${secret:NAME}`."""
 
     def read(file: Path) -> Definition:
         return load(file, variables=variables, secrets=secrets, needs_secrets=needs_secrets, tell_secrets=tell_secrets)

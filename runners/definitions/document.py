@@ -1,7 +1,7 @@
-"""A YAML 1.2 document as a tree in which everything knows its line.
+"""A YAML 1.2 document as a tree in which every node knows its line.
 
-Text is text unless YAML 1.2 itself says otherwise: `no`, `off` and dates are text. Tags, duplicate keys, and
-aliases that expand without end are refused; nothing in a document can make an object.
+Text is text unless YAML 1.2 gives it another type: `no`, `off` and dates are text. Tags, duplicate keys, and aliases
+that expand without end are refused. No document can create an object.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from ruamel.yaml.events import AliasEvent, Event
 
 LARGEST = 1 << 20
-"""The most bytes of a definition."""
+"""How many bytes a definition has at most."""
 MOST = 100_000
-"""The most values of a definition, each alias counted as what it stands for."""
+"""How many values a definition has at most. Each alias counts as the values that it stands for."""
 DEEPEST = 50
-"""The most levels of a definition."""
+"""How many levels a definition has at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,24 +36,24 @@ class _Located:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scalar(_Located):
-    """One value that has nothing inside."""
+    """A single value, without values inside."""
 
     text: str
     plain: bool = False
-    """Without quotes, so that YAML gives it a type."""
+    """Whether it has no quotes, so that YAML gives it a type."""
     loose: bool = False
-    """From a parameter or the command line, so that it takes the type of its option."""
+    """Whether it comes from a parameter or the command line, so that it takes the type of its option."""
     shown: str | None = None
-    """The text as messages show it, where that differs: a secret as its reference."""
+    """The text as messages show it, if that differs: a secret is shown as its reference."""
 
     @property
     def printable(self) -> str:
-        """The text, without what is secret."""
+        """The text without secrets."""
         return self.text if self.shown is None else self.shown
 
     @property
     def content(self) -> str | int | float | bool | None:
-        """The value that YAML 1.2 gives to the text; a secret is text or a number, and knows its reference."""
+        """The value that YAML 1.2 gives to the text. A secret is text or a number, and keeps its reference."""
         typed = _type_text(self.text) if self.plain else self.text
         if self.shown is None:
             return typed
@@ -69,23 +69,26 @@ class Items(_Located):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fields(_Located):
-    """A mapping; its keys are text, as they are written."""
+    """A mapping. Its keys are text, as they are written."""
 
     fields: Mapping[str, Node]
     keys: Mapping[str, Scalar] = field(default_factory=dict)
-    """Where each key stands."""
+    """The node of each key, with its position."""
 
 
 Node: TypeAlias = "Scalar | Items | Fields"
 
 
 def parse(text: str, name: str) -> Node:
-    """The one document of the text. Raises DefinitionError with line and column, `name` being the file's."""
+    """Parse the text, which has one document. Raise `DefinitionError` with line and column.
+
+    `name` is the name of the file.
+    """
     return _TreeBuilder(text, name).node
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """The text of a definition file. Raises DefinitionError for what is too large or not UTF-8."""
+    """Return the text of a definition file. Raise `DefinitionError` if it is too large or not UTF-8."""
     if len(content) > LARGEST:
         raise DefinitionError(name, [Problem(path="", message=f"expected at most 1 MiB, got {len(content)} bytes")])
     try:
@@ -102,7 +105,7 @@ def is_writable_text(text: str) -> bool:
 
 
 def to_plain(node: Node) -> Any:
-    """The tree as values."""
+    """Return the tree as plain values."""
     if isinstance(node, Fields):
         return {key: to_plain(value) for key, value in node.fields.items()}
     return [to_plain(item) for item in node.items] if isinstance(node, Items) else node.content
@@ -258,7 +261,7 @@ class _TreeBuilder:
 
 
 def join_key(path: str, key: str) -> str:
-    """The path of what stands under a key."""
+    """Return the path of the value under a key."""
     shown = key if _SIMPLE.fullmatch(key) else shorten(key)
     return f"{path}.{shown}" if path else shown
 
@@ -280,7 +283,7 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]{1,100}|[0-9]{1,100}(?:\.[0-9]{0,100})?)(?:
 
 
 def _type_text(text: str) -> str | int | float | bool | None:
-    """YAML 1.2's core schema, less its infinities and what is no number: those are text."""
+    """Return the value by the core schema of YAML 1.2. Unlike there, infinity and not-a-number are text."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -298,13 +301,16 @@ _SHOWN = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing to mend."""
+    """One problem to correct."""
 
     path: str
-    """Where in the definition, as `origin.files.path` or `stages[0].cast`; empty for the whole of it."""
+    """Where it is in the definition, such as `origin.files.path` or `stages[0].cast`.
+
+    Empty for the whole definition.
+    """
     message: str
     line: int | None = None
-    """From 1; None for what stands in no line, as a `--set` or a definition in Python."""
+    """The line, from 1. None without a line, for example for a `--set` or a definition in Python."""
     column: int | None = None
 
     def __str__(self) -> str:
@@ -312,7 +318,7 @@ class Problem:
 
 
 class DefinitionError(WherryError):
-    """A definition that cannot be carried out; `problems` is all that is wrong with it."""
+    """A definition that cannot be carried. `problems` has everything that is wrong with it."""
 
     code = "DEFINITION"
 
@@ -331,14 +337,14 @@ def _format_problems(problems: Sequence[Problem]) -> list[str]:
 
 
 def find_nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, if any is."""
+    """Return the known name that is most similar to this one, or None if none is similar."""
     by_lower_case = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower()[:100], by_lower_case, n=1, cutoff=0.6)
     return by_lower_case[close[0]] if close else None
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """The ending of a sentence about an unknown name: the nearest one, or all of them."""
+    """Return the end of a sentence about an unknown name: the nearest name, or all names."""
     names = list(known)
     near = find_nearest(name, names)
     if near:

@@ -1,4 +1,4 @@
-"""A pipeline to begin with: copied from the packaged examples, proposed for files that are there, or the demo's."""
+"""A first pipeline: copied from the packaged examples, proposed for existing files, or made for the demo."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 def begin(
     directory: Path, name: str = "", *, example: str = "orders", own: Proposal | None = None
 ) -> Mapping[Path, str]:
-    """Write the example under this name (default: the directory's), or what is proposed for files of one's `own`;
-    returns what each file is, the definition first.
+    """Write the example under this name (default: the directory's name), or the proposal for the user's files in `own`.
 
-    Raises `Refusal`, with nothing written, where another file lies in the way or the name is none.
+    Return what each file is, the definition first. Raise `Refusal`, with nothing written, if another file is in the way
+    or the name is invalid.
     """
     name = name or directory.absolute().name
     if not _NAME.fullmatch(name):
@@ -68,7 +68,7 @@ _WHAT = {
 
 
 def _render_example(example: Path, name: str) -> Iterator[tuple[Path, str]]:
-    """The example's files with the pipeline's name in the place of its own, in their text and in their names."""
+    """Yield the example's files with this name instead of `orders`, in their names and, except for CSV, their text."""
     for file in sorted(example.rglob("*")):
         if file.is_file() and file.suffix in (".yaml", ".yml", ".py", ".csv"):
             place = file.relative_to(example)
@@ -101,9 +101,9 @@ NAMES = ("Ada", "Björn", "Chidi", "Dörte", "Eun-ji", "Fatima", "Grace", "Hans"
 
 
 def make(directory: Path, *, files: int = 20, rows: int = 1_000, seed: int = 7) -> Path:
-    """Write the orders and the definition; returns the definition's path. The same for the same seed.
+    """Write the orders and the definition. Return the definition's path. The same seed gives the same files.
 
-    Raises `Refusal` where something else lies already.
+    Raise `Refusal` if another definition exists there.
     """
     definition = directory / "orders.yaml"
     if definition.exists():
@@ -130,7 +130,7 @@ def make(directory: Path, *, files: int = 20, rows: int = 1_000, seed: int = 7) 
 
 
 def _make_lines(dice: random.Random, ids: range) -> Iterator[str]:
-    """Orders as lines of JSON: about 2 % of them bad, in five ways."""
+    """Yield orders as lines of JSON. About 2 % of them are bad, in five ways."""
     began = datetime(2026, 1, 1, tzinfo=timezone.utc)
     for number in ids:
         name, country = dice.choice(NAMES), dice.choice(COUNTRIES)

@@ -1,4 +1,4 @@
-"""The types of columns, as the first rows of files show them, and how values are put so that a cast takes them."""
+"""The types of columns, guessed from the first rows of files, and the SQL that rewrites values for a cast."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from origins.names import quote_name
 from origins.quick_dataclass import dataclass
 
 _MOST_BAD, _FEW_BAD, _NEVER_BAD = 0.1, 2, 0.25
-"""Values of another type are refused. A column has a type if they are no larger share, or so few, and never so large a
-share."""
+"""How many values of another type a column may have. Such values are refused.
+
+Their share may be at most the first number, or their number at most the second. Their share may never be above the
+third number.
+"""
 _ENOUGH, _SOME, _MAINLY_BAD = 50, 8, 0.6
-"""So many values of one file show that a type does not hold there; fewer show it if most of them are of another."""
+"""From how many values on one file can show that a type does not hold there.
+
+With the first number of values, a share above `_NEVER_BAD` shows it. With the second, only a share above `_MAINLY_BAD`
+does.
+"""
 _CODE = re.compile(r"[+-]?0\d+|[+]\d+")
-"""Digits that begin with 0 or + are a code, as `007` and `+4912345` are; a number drops these signs."""
+"""Digits that begin with 0 or + are a code, such as `007` and `+4912345`. A number would lose these characters."""
 _TYPES = {
     "boolean": re.compile(r"(?i)true|false"),
     "bigint": re.compile(r"[+-]?\d{1,19}"),
@@ -25,14 +32,17 @@ _TYPES = {
     "timestamp": re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"),
 }
 _LONG, _INEXACT = 1 << 63, 10**15
-"""What is too large for `bigint`, and the integers that `double` may round."""
+"""The first integer that is too large for `bigint`, and the first that `double` may round."""
 _LOSSES = {
     "bigint": re.compile(r"[+-]?\d{19,}"),
     "decimal(18,2)": re.compile(r"[+-]?(\d*\.\d{3,}|(\d+\.?\d*|\.\d+)[eE][+-]?\d+)"),
     "double": re.compile(r"[+-]?\d{16,}(\.\d*)?([eE][+-]?\d+)?"),
     "date": re.compile(r"\d{4}-\d\d?-\d\d?[T ].*"),
 }
-"""Values that keep a column from the type: a cast to it rounds them or drops the time. Of `bigint`, longer integers."""
+"""Values that rule a type out: a cast to it would round them or drop the time.
+
+For `bigint`, they are longer integers.
+"""
 _COMMA = "replace(regexp_replace({}, '[.](?=[0-9]{{3}}(?![0-9]))', ''), ',', '.')"
 _SOME_COMMAS = "if({0} like '%,%', replace(replace({0}, '.', ''), ',', '.'), {0})"
 _POINTS = "regexp_replace({}, '^([0-9]{{2}})[.]([0-9]{{2}})[.]([0-9]{{4}})$', '$3-$2-$1')"
@@ -41,24 +51,27 @@ _WRITTEN_OTHERWISE = {
     "double": (re.compile(r"[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?"), _COMMA),
     "date": (re.compile(r"\d\d\.\d\d\.\d{4}"), _POINTS),
 }
-"""`1.234,56` and `31.01.2026`, and how they are put so that a cast takes them; anything else stays for it to refuse."""
+"""Values such as `1.234,56` and `31.01.2026`, and the SQL that rewrites them for a cast.
+
+A cast refuses anything else.
+"""
 _THOUSAND = re.compile(r"[+-]?\d{1,3}\.\d{3}")
-"""In a column with both kinds of numbers it is 1234, or it is 1.234."""
+"""In a column with both kinds of numbers, such a value may be 1234 or 1.234."""
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
 _PARTED = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guess:
-    """The type of a text column; empty if it stays text."""
+    """The guessed type of a text column. It is empty if the column stays text."""
 
     kind: str = ""
     otherwise: frozenset[str] = frozenset()
-    """The files whose values are written `1.234,56` or `31.01.2026`."""
+    """The files whose values are written like `1.234,56` or `31.01.2026`."""
     is_mixed: bool = False
-    """Whether other files of the same reader have values as a cast takes them."""
+    """Whether other files of the same reader have values that a cast accepts unchanged."""
     has_both: bool = False
-    """Whether the column stays text since `1.234` may be either."""
+    """Whether the column stays text because `1.234` may be either number."""
 
     def fits(self, value: str, file: str) -> bool:
         """Whether a text can have the type in this file."""
@@ -69,7 +82,7 @@ class Guess:
         return bool(_TYPES[self.kind].fullmatch(value)) and (self.kind != "bigint" or _is_long(value))
 
     def loses(self, value: str, file: str) -> bool:
-        """Whether the type would not keep a value whole that is of its sort."""
+        """Whether a cast to the type would lose a part of this value, although the value looks similar to the type."""
         if self.is_mixed and _THOUSAND.fullmatch(value):
             return False
         if file in self.otherwise and _WRITTEN_OTHERWISE["double"][0].fullmatch(value):
@@ -78,24 +91,24 @@ class Guess:
         return is_lost and (self.kind != "bigint" or not _is_long(value))
 
     def put_sql(self, column: str) -> str:
-        """SQL for the value as a cast takes it; empty if it does so already."""
+        """Return SQL that rewrites the value for a cast. Empty if a cast accepts the value unchanged."""
         if not self.otherwise:
             return ""
         mixed = self.is_mixed and self.kind != "date"
         return (_SOME_COMMAS if mixed else _WRITTEN_OTHERWISE[self.kind][1]).format(quote_name(column))
 
     def clear_sql(self, column: str) -> str:
-        """SQL that is false for a value that may be 1234 or 1.234; empty if there is no doubt."""
+        """Return SQL that is false for a value that may be 1234 or 1.234. Empty if there is no doubt."""
         if not self.is_mixed or self.kind != "decimal(18,2)":
             return ""
         return f"not coalesce({quote_name(column)} rlike '^[+-]?[0-9]{{1,3}}[.][0-9]{{3}}$', false)"
 
 
 def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, object]) -> Guess:
-    """The type of a column whose values are text, by file. Files of one group are read by one reader.
+    """Return the type of a column whose values are text, by file. One reader reads the files of one group.
 
-    Of the types that hold, it is the one that refuses fewest values, and the first of several. A value among the
-    `_LOSSES` of a type keeps the column from that type.
+    Of the types that hold, it is the type that refuses the fewest values, and the first of several. A value among the
+    `_LOSSES` of a type rules that type out.
     """
     if any(value is not None and not isinstance(value, str) for cells in values.values() for value in cells):
         return Guess()
@@ -121,7 +134,7 @@ def guess_type(values: Mapping[str, Sequence[object]], groups: Mapping[str, obje
 
 
 def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, object]) -> Iterator[Guess]:
-    """The types that some of the files have in values such as `1.234,56` or `31.01.2026`."""
+    """Yield the types that some of the files have in values such as `1.234,56` or `31.01.2026`."""
     for kind, (looks, _) in _WRITTEN_OTHERWISE.items():
         files = frozenset(
             file
@@ -136,7 +149,7 @@ def _propose_otherwise(texts: Mapping[str, Sequence[str]], groups: Mapping[str, 
 
 
 def _is_long(value: str) -> bool:
-    """Whether `bigint` has room for these digits."""
+    """Whether these digits fit into `bigint`."""
     return len(value) < 19 or (len(value) <= 20 and -_LONG <= int(value) < _LONG)
 
 
@@ -158,7 +171,7 @@ def _holds(misfits: Mapping[str, int], texts: Mapping[str, Sequence[str]]) -> bo
 
 
 def _has_decimal_commas(values: Sequence[str]) -> bool:
-    """Whether a comma stands before decimals, and not before thousands."""
+    """Whether commas are in front of decimals, and not of thousands."""
     commas = [value for value in values if "," in value]
     points = sum("." in value and "," not in value and not _THOUSAND.fullmatch(value) for value in values)
     decimals = sum(not _THOUSANDS.fullmatch(value) for value in commas)
@@ -166,7 +179,10 @@ def _has_decimal_commas(values: Sequence[str]) -> bool:
 
 
 def infer_json_type(values: Iterable[Any]) -> str:
-    """The type of values of JSON, as DDL; empty if all are NULL or empty. Values of several types are text."""
+    """Return the type of JSON values as DDL. Empty if all are NULL or empty.
+
+    Values of several types are text, unless few of them differ from the others.
+    """
     given = [value for value in values if value is not None]
     kinds = {_JSON.get(type(value), "string") for value in given}
     if kinds == {"bigint", "double"}:
@@ -198,7 +214,7 @@ _JSON: Mapping[type, str] = {
 
 
 def _find_most(values: Sequence[Any]) -> str:
-    """The type of nearly all of them, where few are of another; text otherwise, which holds any value."""
+    """Return the type of nearly all values, if few have another type. Otherwise return text, which holds any value."""
     by_kind: dict[str, list[Any]] = {}
     for value in values:
         by_kind.setdefault(_JSON.get(type(value), "string"), []).append(value)

@@ -1,4 +1,4 @@
-"""The form of a definition as a JSON Schema, by which an editor completes and checks it while it is written."""
+"""The form of a definition as a JSON Schema. An editor uses it to complete and check a definition."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from runners.definitions.kinds import (
 from runners.model.spec import PipelineSpec
 
 _PARAMETER = {"type": "string", "pattern": r"\$\{"}
-"""`${NAME}` may stand for any value."""
+"""`${NAME}` may replace any value."""
 _CLASS = r"^\w+(\.\w+)*:\w+$"
-"""`module:Class` may stand for a kind; its options are not known here."""
+"""`module:Class` may replace a kind. Its options are not known here."""
 _NAMES_A_CLASS = {"not": {"propertyNames": {"not": {"pattern": _CLASS}}}}
 _FILE = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
 _PLAIN: Mapping[Any, Mapping[str, Any]] = {
@@ -40,7 +40,7 @@ _PLAIN: Mapping[Any, Mapping[str, Any]] = {
 
 
 def make_json_schema() -> dict[str, Any]:
-    """The schema of a definition, with every kind and every option that there is."""
+    """Return the schema of a definition, with every available kind and option."""
     definition = _object_schema(PipelineSpec)
     definition["anyOf"] = [{"required": ["origin"]}, {"required": ["origins"]}]
     return {
@@ -52,7 +52,7 @@ def make_json_schema() -> dict[str, Any]:
 
 
 def _role_schema(role: Role) -> dict[str, Any]:
-    """One kind, with what may stand beside it."""
+    """Return the schema of one kind, with the options that are written beside it."""
     beside = {name: _option_schema(option) for name, option in list_options(CONTRACTS[role]).items()}
     schemas = _kinds(role)
     return {
@@ -65,7 +65,7 @@ def _role_schema(role: Role) -> dict[str, Any]:
 
 
 def _kinds(role: Role) -> dict[str, Any]:
-    """Each kind that can be used here."""
+    """Return the schema of each kind that can be used here."""
     kinds, schemas = get_our_kinds(), {}
     for kind in kinds.list_names(role):
         with contextlib.suppress(KindMissing):
@@ -82,7 +82,7 @@ def _kind_schema(role: Role, component: type) -> dict[str, Any]:
 
 
 def _dlq_schema() -> dict[str, Any]:
-    """Its own options, with one destination beside them."""
+    """Return the schema of the DLQ: its options, with one destination beside them."""
     own = _object_schema(Dlq, without={"destination": None})
     schemas = _kinds("destination")
     return {**own, "properties": {**own["properties"], **schemas}, "patternProperties": {_CLASS: {}}}

@@ -1,5 +1,4 @@
-"""The kinds of origins, stages and destinations, found by name, and their options, as their dataclasses declare
-them."""
+"""The kinds of origins, stages and destinations, found by name, and the options that their dataclasses declare."""
 
 from __future__ import annotations
 
@@ -36,17 +35,17 @@ Role: TypeAlias = Literal["origin", "stage", "destination"]
 Component: TypeAlias = "Origin | Stage | Destination"
 
 CONTRACTS: Mapping[Role, type[Component]] = {"origin": Origin, "stage": Stage, "destination": Destination}
-"""The fields of a contract stand beside a kind, those of the kind inside."""
+"""The contract of each role. In a definition, its fields are written beside a kind, and the kind's fields inside."""
 ROLES: Mapping[Any, Role] = {contract: role for role, contract in CONTRACTS.items()}
 CALLED = {"run_options": "run"}
-"""The field that a definition calls otherwise than Python does."""
+"""The field that has another name in a definition than in Python."""
 
 GROUPS: Mapping[Role, str] = {
     "origin": "wherry.origins",
     "stage": "wherry.stages",
     "destination": "wherry.destinations",
 }
-"""The entry points by which an installed package adds kinds; each names a class as `module:Class`."""
+"""The entry points by which an installed package adds kinds. Each names a class as `module:Class`."""
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -58,20 +57,20 @@ class KindMissing(WherryError):
 
 @dataclass(frozen=True)
 class Kinds:
-    """The kinds that a definition may use: for each name `module:Class`, or the class itself."""
+    """The kinds that a definition may use. Each name has `module:Class`, or the class."""
 
     origins: Mapping[str, str | type[Origin]]
     stages: Mapping[str, str | type[Stage]]
     destinations: Mapping[str, str | type[Destination]]
 
     def get_kinds(self, role: Role) -> Mapping[str, str | type[Any]]:
-        """The kinds of a role."""
+        """Return the kinds of a role."""
         return {"origin": self.origins, "stage": self.stages, "destination": self.destinations}[role]
 
     def resolve(self, role: Role, kind: str, *, folder: Path | None = None) -> type[Any]:
-        """The class of a kind: one of these, one of an installed package, or `module:Class`.
+        """Return the class of a kind: one of these kinds, one of an installed package, or `module:Class`.
 
-        The module may be a file in the folder. Raises `KindMissing` when the class cannot be used.
+        The module may be a file in the folder. Raise `KindMissing` if the class cannot be used.
         """
         known = self.get_kinds(role).get(kind)
         if isinstance(known, type):
@@ -86,15 +85,15 @@ class Kinds:
         return resolved
 
     def is_known(self, role: Role, name: str) -> bool:
-        """Whether a name means a kind of this role; other packages are asked only where it is none of these."""
+        """Whether a name is a kind of this role. Installed packages are searched only if these kinds lack it."""
         return name in self.get_kinds(role) or is_class_reference(name) or name in list_installed(role)
 
     def list_names(self, role: Role) -> list[str]:
-        """The kinds of a role, with those of other packages behind."""
+        """Return the kinds of a role. Kinds of other packages come last."""
         return list(dict.fromkeys([*self.get_kinds(role), *list_installed(role)]))
 
     def list_roles(self, name: str) -> list[Role]:
-        """What a name is a kind of."""
+        """Return the roles that have a kind of this name."""
         return [role for role in CONTRACTS if name in self.get_kinds(role) or name in list_installed(role)]
 
 
@@ -104,7 +103,7 @@ def is_class_reference(name: str) -> bool:
 
 
 def list_installed(role: Role) -> Mapping[str, Sequence[EntryPoint]]:
-    """The kinds that installed packages add, by name; a name that several packages add has several."""
+    """Return the kinds that installed packages add, by name. A name has several entries if several packages add it."""
     from importlib.metadata import entry_points
 
     points: dict[str, list[EntryPoint]] = {}
@@ -114,7 +113,7 @@ def list_installed(role: Role) -> Mapping[str, Sequence[EntryPoint]]:
 
 
 def _load(role: Role, kind: str, folder: Path | None) -> type[Any]:
-    """The class that another package brings, checked."""
+    """Return the class that another package provides, after checking it."""
     what, target = f"the {role} '{kind}'", f"{folder}/{kind}" if folder else kind
     if not is_class_reference(kind):
         points = list_installed(role)[kind]
@@ -144,7 +143,7 @@ def _name_package(point: EntryPoint) -> str:
 
 @functools.cache
 def get_our_kinds() -> Kinds:
-    """The kinds that Wherry brings."""
+    """Return the kinds that Wherry provides."""
     return Kinds(origins.KINDS, stages.KINDS, destinations.KINDS)
 
 
@@ -155,17 +154,17 @@ class Kind:
     role: Role
     name: str
     source: str
-    """The package that brings it, with its version; of ours `wherry`."""
+    """The package that provides the kind, with its version. For Wherry's kinds it is `wherry`."""
     summary: str
     options: tuple[DescribedOption, ...]
-    """What stands inside of the kind."""
+    """The options that are written inside the kind."""
     beside: tuple[DescribedOption, ...]
-    """What stands beside it."""
+    """The options that are written beside the kind."""
     promises: Mapping[str, str]
-    """What holds for it, in words, by a word each."""
+    """The properties of the kind in words, each with a short label."""
 
     def json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the kind as `--json` prints it."""
         return dataclasses.asdict(self)
 
 
@@ -182,7 +181,7 @@ class DescribedOption:
 
 
 def describe_kind(role: Role, kind: str, kinds: Kinds | None = None) -> Kind:
-    """A kind with its options, defaults and promises. Raises `KindMissing` for one that cannot be used."""
+    """Return a kind with its options, defaults and promises. Raise `KindMissing` if it cannot be used."""
     kinds = kinds or get_our_kinds()
     component = kinds.resolve(role, kind)
     docs = read_docs(component)
@@ -200,13 +199,13 @@ def describe_kind(role: Role, kind: str, kinds: Kinds | None = None) -> Kind:
 
 
 def list_kinds() -> list[Kind]:
-    """All kinds, described: origins, stages, destinations; the summary of one that cannot be used says why."""
+    """Return all kinds, described: origins, stages, destinations. The summary of an unusable kind gives the reason."""
     kinds = get_our_kinds()
     return [_describe_or_explain(role, kind, kinds) for role in CONTRACTS for kind in kinds.list_names(role)]
 
 
 def find_kind(component: object, kinds: Kinds | None = None) -> str:
-    """The kind of a component: its name in a definition, or its class's name as one would be written."""
+    """Return the kind of a component: its name in a definition, or else a name made from its class."""
     kinds = kinds or get_our_kinds()
     cls: type[Any] = type(component)
     for role in CONTRACTS:
@@ -218,7 +217,7 @@ def find_kind(component: object, kinds: Kinds | None = None) -> str:
 
 @functools.cache
 def _name_of(cls: type[Any]) -> str:
-    """The name by which an installed package adds a class, or else the class's own as one would be written."""
+    """Return the name by which an installed package adds a class, or else a name made from the class."""
     for role, contract in CONTRACTS.items():
         for name, points in list_installed(role).items() if issubclass(cls, contract) else ():
             targets = (each.value.partition(":") for each in points)
@@ -266,10 +265,10 @@ def _list_promises(component: type[Any]) -> dict[str, str]:
 
 
 _HOLDS = {"stage": Sequence[Stage]}
-"""What options hold that are declared upstream of their type, by `field(metadata={"holds": "stage"})`."""
+"""The types of options that are declared before the types exist, by `field(metadata={"holds": "stage"})`."""
 
 REQUIRED = dataclasses.MISSING
-"""The default of an option that has none."""
+"""The default of an option that must be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,15 +278,15 @@ class Option:
     name: str
     annotation: Any
     default: Any
-    """`REQUIRED` when it must be given."""
+    """`REQUIRED` if it must be given."""
     main: bool
     """Whether a component takes this option as its whole value."""
     path: bool | Literal["pattern"]
-    """Whether it is a path, or one with wildcards; declared by `field(metadata={"path": True})`."""
+    """Whether it is a path, or a path with wildcards. Declared by `field(metadata={"path": True})`."""
     like: str
-    """How a value is written, as an example; declared by `field(metadata={"like": "10s"})`."""
+    """An example of a value. Declared by `field(metadata={"like": "10s"})`."""
     secret: bool = False
-    """Whether its value is neither shown nor stored; declared by `field(metadata={"secret": True})`."""
+    """Whether its value is never shown or stored. Declared by `field(metadata={"secret": True})`."""
 
     @property
     def required(self) -> bool:
@@ -296,9 +295,9 @@ class Option:
 
 
 def list_options(component: type) -> Mapping[str, Option]:
-    """The options of a dataclass by name, in the order of its fields.
+    """Return the options of a dataclass by name, in the order of its fields.
 
-    A field with `metadata={"hidden": True}` is none.
+    A field with `metadata={"hidden": True}` is not an option.
     """
     fields = [field for field in dataclasses.fields(component) if field.init and not field.metadata.get("hidden")]
     positional = [field.name for field in fields if not field.kw_only]
@@ -318,24 +317,24 @@ def list_options(component: type) -> Mapping[str, Option]:
 
 
 def list_alternatives(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union; the one type of anything else."""
+    """Return the types of a union, or the one type of anything else."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
 def has_shape(annotation: Any, shape: type) -> bool:
-    """Whether the annotation is a generic of this class, as `Mapping[str, str]` is of `Mapping`."""
+    """Whether the annotation is a generic of this class. For example, `Mapping[str, str]` is a generic of `Mapping`."""
     origin = get_origin(annotation)
     return isinstance(origin, type) and issubclass(origin, shape)
 
 
 def describe_type(annotation: Any) -> str:
-    """What an option takes, as a person would say it."""
+    """Describe for a person what an option takes."""
     words = [_describe_alternative(one) for one in list_alternatives(annotation) if one is not type(None)]
     return " or ".join(dict.fromkeys(word for word in words if word)) or "nothing"
 
 
 def read_docs(component: type) -> Mapping[str, str]:
-    """The sentences that stand beneath the fields of a dataclass, by field; its own win over inherited ones."""
+    """Return the sentences below the fields of a dataclass, by field. Those of the class override inherited ones."""
     docs: dict[str, str] = {}
     for one in reversed(component.__mro__):
         if dataclasses.is_dataclass(one):
@@ -344,7 +343,7 @@ def read_docs(component: type) -> Mapping[str, str]:
 
 
 def read_summary(component: type) -> str:
-    """The first sentence of the docstring."""
+    """Return the first sentence of a class's docstring."""
     paragraph = (inspect.getdoc(component) or "").split("\n\n")[0].replace("\n", " ")
     sentence, stop, _ = paragraph.partition(". ")
     return sentence + "." if stop else sentence
@@ -381,7 +380,7 @@ def _read_docs_in_source(component: type) -> Mapping[str, str]:
 
 
 def _get_class_body(component: type) -> list[ast.stmt]:
-    """What stands in a class; nothing where there is no source."""
+    """Return the statements of a class, or an empty list if there is no source."""
     known = _parse_classes(component.__module__)
     if component.__qualname__ in known:
         return known[component.__qualname__]
@@ -394,7 +393,10 @@ def _get_class_body(component: type) -> list[ast.stmt]:
 
 @functools.cache
 def _parse_classes(module: str) -> Mapping[str, list[ast.stmt]]:
-    """The classes at the top of a module, by their names: a module is read much quicker than each class of it alone."""
+    """Return the classes at the top of a module, by name.
+
+    Parsing a module is much faster than parsing each class alone.
+    """
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (KeyError, OSError, TypeError):

@@ -18,13 +18,13 @@ from runners.model.errors import Refusal
 
 FORMATS = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 _MOST_FILES = 2_000
-"""Of more files, so many are looked at, evenly by name."""
+"""How many files are looked at. Of more files, this many are chosen evenly by name."""
 _MOST_LISTED = 100_000
 _ALL_BYTES, _MOST_BYTES, _FEWEST_BYTES = 8 << 20, 1 << 20, 4 << 10
-"""What is read of all files together, and of each."""
+"""How many bytes are read of all files together, and at most and at least of each file."""
 _ALL_ROWS, _MOST_ROWS, _FEWEST_ROWS = 10_000, 2_000, 10
 _COMPARED = 4 << 10
-"""So many bytes show that a packed file has the rows of the one beside it."""
+"""How many bytes are compared to find out whether a packed file has the rows of the file beside it."""
 
 Options = Mapping[str, str | bool]
 
@@ -34,10 +34,10 @@ class Group:
     """Files that one reader reads with the same options."""
 
     pattern: str
-    """Relative to the place; empty if that is a file."""
+    """The pattern relative to the place. Empty if the place is a file."""
     options: Options
     files: tuple[str, ...]
-    """Those that were looked at and are not empty."""
+    """The files that were looked at and are not empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class Look:
     place: Path
     format: str
     files: int
-    """How many fit the patterns."""
+    """How many files fit the patterns."""
     heads: Mapping[str, Head]
-    """By the name of the file, in their order."""
+    """The heads by the names of the files, in the order of the files."""
     groups: Sequence[Group]
     empty: Sequence[str] = ()
     broken: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Look:
 
 
 def look_at_files(place: Path) -> Look:
-    """What is at a place: a file, or a folder of files. Raises `Refusal` where no format is known by a name."""
+    """Look at a file or a folder of files. Raise `Refusal` if no name has the ending of a known format."""
     try:
         names, folder = _list_names(place)
         kinds = {name: FORMATS[suffix] for name in names if (suffix := _get_suffix(name)) in FORMATS}
@@ -83,7 +83,10 @@ def look_at_files(place: Path) -> Look:
 
 
 def _list_names(place: Path) -> tuple[list[str], Path]:
-    """The names in a folder, and the folder; those in folders below it if it has no files that can be read."""
+    """Return the names in a folder, and the folder.
+
+    If the folder has no files that can be read, the names in folders below it are included.
+    """
     if not place.is_dir():
         return [place.name], place.parent
     with os.scandir(place) as entries:
@@ -134,7 +137,7 @@ def _say_why_not(name: str) -> str:
 
 
 def _find_siblings(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """The packed files beside which the same file lies unpacked, and what they are."""
+    """Return the packed files that have the same file unpacked beside them, and a description of each."""
     there = set(names)
     siblings = {}
     for name in names:
@@ -188,7 +191,7 @@ def _look_at_each(place: Path, folder: Path, kind: str, files: Sequence[str], le
 
 
 def _group_files(look: Look, files: Sequence[str]) -> Look:
-    """Put files together that the same options read, by patterns that fit them and no other."""
+    """Group files that are read with the same options, by patterns that fit these files and no others."""
     common = _find_common_options(look)
     needed = {name: _complete(head, common) for name, head in look.heads.items()}
     sets = Counter(tuple(sorted(options.items())) for options in needed.values())
@@ -241,7 +244,10 @@ def _make_groups(
 
 
 def _find_common_options(look: Look) -> Options:
-    """The options that most of the files need; plain ones, which any encoding reads, follow the others."""
+    """Return the options that most files need.
+
+    Files of plain text, which any encoding reads, do not decide the encoding.
+    """
     encodings = Counter(
         str(head.options.get("encoding", "")) for head in look.heads.values() if not head.is_plain
     ).most_common(1)
@@ -252,7 +258,7 @@ def _find_common_options(look: Look) -> Options:
 
 
 def _complete(head: Head, common: Options) -> dict[str, str | bool]:
-    """The options of one file; where it shows nothing of its own, those that most have."""
+    """Return the options of one file. Options that the file does not show are those of most files."""
     options = dict(head.options)
     for name, shows in (("encoding", not head.is_plain), ("sep", len(head.columns) > 1)):
         if not shows and name in common:
@@ -266,7 +272,10 @@ def _add_breaks(options: Options, files: Iterable[str], heads: Mapping[str, Head
 
 
 def _find_pattern(inside: Sequence[str], outside: Iterable[str]) -> str | None:
-    """A pattern that fits these names and none of the others, simple ones first; None if there is none so simple."""
+    """Return a pattern that fits these names and none of the others. Simple patterns are tried first.
+
+    None if no such pattern is found.
+    """
     others = list(outside)
     for pattern in _propose_patterns(inside, others):
         if all(_fits(name, pattern) for name in inside) and not any(_fits(name, pattern) for name in others):
@@ -275,7 +284,7 @@ def _find_pattern(inside: Sequence[str], outside: Iterable[str]) -> str | None:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Whether the file's own name fits the last part of a pattern."""
+    """Whether the file's name, without folders, fits the last part of a pattern."""
     return fnmatchcase(Path(name).name, pattern.rpartition("/")[2])
 
 
@@ -304,7 +313,7 @@ def _propose_patterns(inside: Sequence[str], outside: Sequence[str]) -> Iterator
 
 
 def _find_prefix(names: Sequence[str]) -> str:
-    """The characters with which all of them begin."""
+    """Return the characters with which all names begin."""
     first, last = min(names), max(names)
     alike = (at for at, char in enumerate(first) if not last.startswith(char, at))
     return first[: next(alike, len(first))]

@@ -1,4 +1,4 @@
-"""What is put into a definition from outside: `--set`, `${NAME}`, `${NAME:-default}` and `${secret:NAME}`."""
+"""The values that a definition gets from outside: `--set`, `${NAME}`, `${NAME:-default}` and `${secret:NAME}`."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from runners.model.text import shorten, summarise_error
 
 
 def ask_databricks(scope: str, key: str) -> str:
-    """The secret under a key of a scope. Raises `LookupError` that says why there is none."""
+    """Return the secret under a key of a scope. Raise `LookupError` with the reason if there is none."""
     dbutils = next(_find_dbutils(), None)
     if dbutils is None:
         raise LookupError("Databricks is not available here")
     try:
         return str(dbutils.secrets.get(scope=scope, key=key))
-    except Exception as error:  # whatever Databricks raises, it has no common type
+    except Exception as error:  # errors of Databricks have no common type
         raise LookupError(f"Databricks says: {summarise_error(error)}") from error
 
 
 def _find_dbutils() -> Iterator[Any]:
-    """Every `dbutils` that there is: a notebook's own, the cluster's, and that of the SDK where it is installed."""
+    """Yield every available `dbutils`: that of a notebook, of the cluster, and of the SDK if it is installed."""
     own = getattr(sys.modules.get("__main__"), "dbutils", None)
     if own is not None:
         yield own
@@ -57,7 +57,7 @@ def _find_dbutils() -> Iterator[Any]:
         from databricks.sdk.runtime import dbutils  # type: ignore[import-not-found,unused-ignore]
 
         yield dbutils
-    except (ImportError, ValueError):  # the SDK says by ValueError that nobody has signed in
+    except (ImportError, ValueError):  # the SDK raises ValueError if no user has signed in
         pass
 
 
@@ -71,21 +71,27 @@ _REFERENCE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """The values that a definition may ask for."""
+    """The values that a definition may refer to."""
 
     variables: Mapping[str, str]
-    """What was given for this call; they win over the environment."""
+    """The values that were given for this call. They take precedence over the environment."""
     environment: Mapping[str, str]
     given_secrets: Mapping[str, str] = field(default_factory=dict)
-    """Secrets that were given for this call; they win over the environment, and `${NAME}` does not find them."""
+    """The secrets that were given for this call.
+
+    They take precedence over the environment, and `${NAME}` does not find them.
+    """
     needs_secrets: bool = True
-    """Whether a secret that is missing is a problem; else its reference stays in its place."""
+    """Whether a missing secret is a problem. If not, its reference stays in its place."""
     problems: list[Problem] = field(default_factory=list)
     secrets: dict[str, str] = field(default_factory=dict)
-    """The secrets that were put in, each with the reference that is printed in its place."""
+    """The secrets that were put in, each with the reference that is printed instead."""
 
     def put_in(self, node: Node, path: str = "") -> Node:
-        """The tree with all references resolved, in values that have nothing inside and nowhere else."""
+        """Return the tree with all references in single values resolved.
+
+        References elsewhere, such as in keys, stay.
+        """
         if isinstance(node, Fields):
             inside = {key: self.put_in(value, join_key(path, key)) for key, value in node.fields.items()}
             return dataclasses.replace(node, fields=inside)
@@ -162,7 +168,7 @@ class Parameters:
 
 
 def read_variables(file: Path) -> Mapping[str, str]:
-    """The variables in a YAML file: a mapping of names to values. Raises DefinitionError for any other."""
+    """Return the variables in a YAML file, which maps names to values. Raise `DefinitionError` for any other file."""
     try:
         with file.open("rb") as opened:
             node = parse(decode_text(opened.read(LARGEST + 1), file.name), file.name)
@@ -181,7 +187,10 @@ def read_variables(file: Path) -> Mapping[str, str]:
 
 
 def override_value(node: Node, path: str, value: str) -> Node:
-    """The tree with one value in another place, made where nothing stands yet. Raises ValueError that says why not."""
+    """Return the tree with another value at one place. Create the place if it is missing.
+
+    Raise ValueError with the reason.
+    """
     return _set_value(node, _split_path(path), "", value)
 
 

@@ -1,4 +1,4 @@
-"""Which pipelines feed which: by the tables and folders that one writes and another reads."""
+"""Which pipelines feed which others, by the tables and folders that one writes and another reads."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from runners.model.spec import PipelineSpec
 
 @dataclass(frozen=True)
 class PipelineGraph:
-    """Pipelines by name, each with those that it reads from."""
+    """Pipelines by name, each with the pipelines that it reads from."""
 
     upstream: Mapping[str, Collection[str]]
 
     @staticmethod
     def of(pipelines: Mapping[str, PipelineSpec]) -> PipelineGraph:
-        """The graph of these. A pipeline that reads what it writes itself does not wait for itself."""
+        """Make the graph of these pipelines. A pipeline that reads its output does not wait for itself."""
         written = {name: list(list_written(each)) for name, each in pipelines.items()}
         read = {name: list(list_read(each)) for name, each in pipelines.items()}
         return PipelineGraph(
@@ -41,7 +41,10 @@ class PipelineGraph:
         )
 
     def sort(self, names: Iterable[str]) -> Sequence[str]:
-        """These pipelines, each behind all that feed it, else by name. Raises `Refusal` for a circle."""
+        """Return these pipelines, each after all pipelines that feed it, otherwise by name.
+
+        Raise `Refusal` for a circle.
+        """
         chosen = set(names)
         sorter = TopologicalSorter({name: sorted(chosen.intersection(self.upstream[name])) for name in sorted(chosen)})
         ordered: list[str] = []
@@ -59,8 +62,11 @@ class PipelineGraph:
         return ordered
 
     def select(self, selectors: Sequence[str]) -> Collection[str]:
-        """The pipelines that any selector means: `name`, `name+` with all that it feeds, `+name` with all that feeds
-        it. Without a selector all. Raises `Refusal` for a name that is not there."""
+        """Return the pipelines that any selector means. Without a selector, return all.
+
+        `name` means one pipeline, `name+` also all pipelines that it feeds, and `+name` also all pipelines that feed
+        it. Raise `Refusal` for an unknown name.
+        """
         words = [word for each in selectors for word in each.split()]
         if not words:
             return set(self.upstream)
@@ -78,7 +84,7 @@ class PipelineGraph:
 
 
 def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:
-    """All that is reached from a pipeline by any number of steps."""
+    """Return everything that can be reached from a pipeline by any number of steps."""
     reached: set[str] = set()
     waiting = [name]
     while waiting:
@@ -89,14 +95,14 @@ def _reach(name: str, step: Callable[[str], Collection[str]]) -> set[str]:
 
 
 def list_written(pipeline: PipelineSpec) -> Iterator[str]:
-    """The tables and folders that a pipeline writes; its state is one, for the dead letter queue is in there."""
+    """Yield the tables and folders that a pipeline writes. Its state is one of them, because the DLQ is in it."""
     yield from _list_places([*pipeline.every_destination, *pipeline.dlq.given_destinations])
     if isinstance(pipeline.state, str):
         yield _name_folder(pipeline.state)
 
 
 def list_read(pipeline: PipelineSpec) -> Iterator[str]:
-    """The tables, folders and patterns of files that its origins and its lookups read."""
+    """Yield the tables, folders and patterns of files that the pipeline's origins and lookups read."""
     ends: list[Origin | Destination] = [*pipeline.given_origins, *pipeline.destinations]
     yield from _list_places(
         [*pipeline.given_origins, *pipeline.stages, *(stage for end in ends for stage in end.stages)]
@@ -112,7 +118,7 @@ def _list_places(components: Iterable[object]) -> Iterator[str]:
 
 
 def _name_table(name: str) -> str:
-    """A table as `catalog.schema.table`; what is left out is Spark's own."""
+    """Return a table's name as `catalog.schema.table`. Missing parts are Spark's defaults."""
     parts = name.replace("`", "").lower().split(".")
     return ".".join([*["spark_catalog", "default"][: max(0, 3 - len(parts))], *parts])
 
@@ -122,8 +128,10 @@ def _name_folder(path: str) -> str:
 
 
 def _feeds(written: str, read: str) -> bool:
-    """Whether rows that are written in one place are found where another pipeline reads: in the place itself, below
-    it, or in a folder that a pattern fits."""
+    """Whether rows that are written in one place are found in the place where another pipeline reads.
+
+    They are if it is the same place, a place below it, or a folder that a pattern fits.
+    """
     if written == read or "/" not in written or "/" not in read:
         return written == read
     pattern = parse_pattern(read)

@@ -1,4 +1,4 @@
-"""A definition for files that are there: what it reads, what it changes in them, and why."""
+"""A definition that is proposed for existing files: what it reads, what it changes in them, and why."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from runners.definitions.look_at_files import Group, Look, Options, look_at_file
 from runners.model.text import escape_line
 
 WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
-"""The window of the DLQ, its usual threshold, the highest, and how many times what the files show it is."""
+"""The DLQ's window, its usual threshold, its highest threshold, and how much higher it is than what the files show."""
 _ENOUGH_ROWS = 200
-"""So many rows of one file show how many of them are bad."""
+"""From how many rows on one file can show its share of bad rows."""
 _MOST_DOUBLED = 0.1
-"""If a larger share of the objects has a key twice, the DLQ is no place for them."""
+"""If a larger share of the objects has a key twice, they do not go to the DLQ."""
 _ARROW = {
     "bool": "boolean", "int8": "tinyint", "int16": "smallint", "int32": "int", "int64": "bigint", "float": "float",
     "double": "double", "string": "string", "large_string": "string", "binary": "binary", "date32[day]": "date",
@@ -35,14 +35,16 @@ _LADDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a first definition says about files, and what a look at their heads shows."""
+    """A first definition for files, and what a look at their heads shows."""
 
     look: Look
 
     @cached_property
     def columns(self) -> Mapping[str, str]:
-        """The columns of all files with their types as the reader gives them: text for CSV. None for parquet, unless
-        its files differ."""
+        """The columns of all files with the types that the reader gives them, which is text for CSV.
+
+        It is empty for parquet, unless the files differ.
+        """
         if self.look.format == "csv":
             return dict.fromkeys([*self.names, *self.folders], "string")
         if self.look.format == "json":
@@ -54,8 +56,10 @@ class Proposal:
 
     @cached_property
     def mixed_columns(self) -> frozenset[str]:
-        """The columns of JSON in which some values are text, and others are numbers or booleans. They are read as text,
-        so that a value which does not fit is refused by a cast, and can be replayed."""
+        """The columns of JSON in which some values are text, and others are numbers or booleans.
+
+        They are read as text. A cast can then refuse a value that does not fit, and the row can be replayed.
+        """
         if self.look.format != "json":
             return frozenset()
         rows = [row for head in self.heads.values() for row in head.rows]
@@ -64,7 +68,7 @@ class Proposal:
 
     @cached_property
     def guesses(self) -> Mapping[str, Guess]:
-        """For each column of text that has another type: which, and how its values are written."""
+        """For each text column: its guessed type, and how its values are written."""
         if self.look.format == "parquet":
             return {}
         groups = {name: at for at, group in enumerate(self.look.groups) for name in group.files}
@@ -84,7 +88,7 @@ class Proposal:
 
     @property
     def casts(self) -> Mapping[str, str]:
-        """The types of the columns that a cast gives."""
+        """The types that a cast gives to columns."""
         return {name: guess.kind for name, guess in self.guesses.items() if guess.kind}
 
     @property
@@ -94,7 +98,7 @@ class Proposal:
 
     @cached_property
     def bad_rows(self) -> tuple[float, str]:
-        """The share of rows that the definition may refuse, and of which rows it is the share."""
+        """The share of rows that the definition may refuse, and a description of the rows it is counted in."""
         lines, bad = 0, 0.0
         worst = 0.0, ""
         for name, head in self.heads.items():
@@ -111,13 +115,13 @@ class Proposal:
 
     @cached_property
     def threshold(self) -> int:
-        """So many refused rows of the window stop a run: more than the files show."""
+        """How many refused rows of the window stop a run. It is more than what the files show."""
         wanted = math.ceil(round(SPARE * self.bad_share * WINDOW / 50, 6)) * 50
         return min(max(_LEAST, wanted), MOST_REFUSED)
 
     @cached_property
     def on_change(self) -> Mapping[str, str]:
-        """The policies for what differs in the files."""
+        """The policies for the differences between the files."""
         look = self.look
         if look.format == "parquet":
             differs = {"extra": "evolve", "missing": "evolve"} if self.lacking else {}
@@ -139,7 +143,7 @@ class Proposal:
         return policies
 
     def write_definition(self, directory: Path, name: str) -> str:
-        """The definition in `directory` that carries the files to a table of this name."""
+        """Return the definition in `directory` that carries the files to a table of this name."""
         several = len(self.look.groups) > 1
         lines = [f"name: {name}", "origins:" if several else "origin:"]
         for at, group in enumerate(self.look.groups):
@@ -161,12 +165,12 @@ class Proposal:
 
     @property
     def heads(self) -> Mapping[str, Head]:
-        """Those of the files that the definition can read."""
+        """The heads of the files that the definition can read."""
         return {name: head for name, head in self.look.heads.items() if name not in self.look.odd}
 
     @cached_property
     def spellings(self) -> Mapping[str, Mapping[str, str]]:
-        """For each file, how it spells its columns."""
+        """How each file spells its columns."""
         return {name: {self.get_key(column): column for column in head.columns} for name, head in self.heads.items()}
 
     @cached_property
@@ -175,12 +179,12 @@ class Proposal:
         return list_folder_columns(self.look.heads)
 
     def get_key(self, column: str) -> str:
-        """Columns of CSV and parquet are the same in any case of letters, keys of JSON are not."""
+        """Return the key by which columns are compared. It ignores the case of letters, except for JSON."""
         return column if self.look.format == "json" else column.lower()
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """The columns of all files, in the order that most of them have, as they are spelled first."""
+        """The columns of all files, in the order that most files have, each in the first spelling."""
         orders = Counter(head.columns for head in self.heads.values() if head.columns)
         spelled: dict[str, str] = {}
         for columns, _ in orders.most_common():
@@ -196,7 +200,7 @@ class Proposal:
 
     @cached_property
     def lacking(self) -> Mapping[str, Sequence[str]]:
-        """The columns that some of the files have not, and these files. A key of JSON may always be missing."""
+        """The columns that some of the files lack, with these files. A key of JSON may always be missing."""
         lacking: dict[str, list[str]] = {}
         for name, there in self.spellings.items():
             for column in self.names if there else ():
@@ -205,7 +209,7 @@ class Proposal:
         return lacking
 
     def say_where(self, lacking: Sequence[str], most: int = 3) -> str:
-        """Which files have a column that these have not."""
+        """Describe which files have a column that these files lack."""
         without = set(lacking)
         having = [name for name, there in self.spellings.items() if there and name not in without]
         few = len(having) <= len(lacking)
@@ -225,7 +229,7 @@ class Proposal:
 
     @cached_property
     def doubled_keys(self) -> Mapping[str, int]:
-        """For each key that JSON objects have twice: how many."""
+        """For each key that is repeated in JSON objects: in how many objects."""
         doubled: Counter[str] = Counter()
         for head in self.heads.values():
             doubled.update(head.doubled)
@@ -233,7 +237,7 @@ class Proposal:
 
     @cached_property
     def widest(self) -> Mapping[str, str]:
-        """The types of parquet, as wide as any file has them."""
+        """The types of parquet columns, each as wide as in any file."""
         widest: dict[str, str] = {}
         for column in self.names:
             kinds = {kind for head in self.heads.values() for name, kind in head.types.items() if name == column}
@@ -242,7 +246,7 @@ class Proposal:
 
     @property
     def other_types(self) -> Sequence[str]:
-        """The columns of parquet that have several types, if a schema can say one for each column."""
+        """The columns of parquet with several types, if a schema can give one type for each column."""
         if self.look.format != "parquet" or any(kind not in _ARROW.values() for kind in self.widest.values()):
             return []
         kinds = {(name, kind) for head in self.heads.values() for name, kind in head.types.items()}
@@ -315,7 +319,10 @@ class Proposal:
 
 
 def propose(place: Path) -> Proposal:
-    """A first definition for a file or a folder of files. Raises `Refusal` where no format is known by a name."""
+    """Propose a first definition for a file or a folder of files.
+
+    Raise `Refusal` if no name has the ending of a known format.
+    """
     return Proposal(look_at_files(place))
 
 
@@ -347,7 +354,7 @@ _FLAT = _PLAIN | {str, type(None)}
 
 
 def _as_text(value: Json) -> Json:
-    """A number or a boolean of JSON as a reader of text gives it."""
+    """Return a number or a boolean of JSON as a reader of text gives it."""
     return json.dumps(value) if type(value) in _PLAIN else value
 
 
@@ -361,12 +368,12 @@ def _widen(kinds: Sequence[str]) -> str:
 
 
 def format_share(share: float) -> str:
-    """A share as a person says it."""
+    """Format a share for a person."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "1 % or less"
 
 
 def list_some(names: Iterable[str], most: int = 3) -> str:
-    """The first of these names, on one line."""
+    """Return the first of these names, on one line."""
     every = list(names)
     shown = [escape_line(name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…") for name in every[:most]]
     return ", ".join(shown) + (f" and {len(every) - most:,} more" if len(every) > most else "")
@@ -384,7 +391,7 @@ def _quote_name(name: str) -> str:
 
 
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
-"""What YAML takes for something else."""
+"""Words that YAML takes for other values."""
 
 
 def _quote_type(text: str) -> str:
@@ -396,18 +403,18 @@ def _quote(text: str) -> str:
 
 
 MOST_LINES = 14
-"""So many lines say what was found."""
+"""How many lines describe the findings at most."""
 _FORMATS = {"csv": "CSV", "json": "JSON", "parquet": "parquet"}
 
 
 def list_findings(proposal: Proposal) -> Sequence[str]:
-    """All that was found, a line each."""
+    """Return all findings, one line each."""
     described = (_describe_files, _describe_columns, _describe_values, _describe_rest)
     return [line for describe in described for line in describe(proposal)]
 
 
 def summarise_findings(proposal: Proposal) -> Sequence[str]:
-    """The findings on few lines; the last ones are more important than those in the middle."""
+    """Return the findings on few lines. The last findings are more important than those in the middle."""
     findings = list_findings(proposal)
     if len(findings) <= MOST_LINES:
         return findings
@@ -417,7 +424,7 @@ def summarise_findings(proposal: Proposal) -> Sequence[str]:
 
 
 def collect_facts(proposal: Proposal) -> Mapping[str, Json]:
-    """What was found, for a program."""
+    """Return the findings for a program."""
     look = proposal.look
     types = {**proposal.columns, **proposal.casts} or dict(proposal.widest)
     return {

@@ -47,11 +47,11 @@ from runners.model.spec import PipelineSpec
 from runners.model.text import shorten
 
 WRONG: Final = object()
-"""In the place of a value that could not be read; why is among the problems."""
+"""Replaces a value that could not be read. The problems contain the reason."""
 
 
 def read_scalar(node: Scalar, annotation: Any) -> Any:
-    """The scalar as this type, or `WRONG`. A secret stays one, and is never a truth value."""
+    """Return the scalar as this type, or `WRONG`. A secret stays a secret, and is never a truth value."""
     value = _convert_scalar(node, annotation)
     if node.shown is None or value is WRONG or value is None:
         return value
@@ -74,13 +74,13 @@ def _convert_scalar(node: Scalar, annotation: Any) -> Any:
 
 
 def describe_expected(option: Option) -> str:
-    """What an option takes, in words."""
+    """Describe in words what an option takes."""
     expected = describe_type(option.annotation)
     return f"{expected} such as {option.like}" if option.like else expected
 
 
 def describe_found(node: Node) -> str:
-    """What stands there, in words."""
+    """Describe in words what a node contains."""
     if isinstance(node, Fields):
         return "a mapping"
     if isinstance(node, Items):
@@ -99,7 +99,7 @@ _TYPES = {bool: "the truth value", int: "the number", float: "the number"}
 
 
 def suggest_remedy(node: Scalar, option: Option) -> str:
-    """What to do about a value of another type, if that is known."""
+    """Return what to do about a value of another type, if that is known."""
     types = list_alternatives(option.annotation)
     if bool in types and node.shown is not None:
         return "; a secret can be text or a number, and ${NAME} can be true or false"
@@ -116,7 +116,7 @@ def suggest_remedy(node: Scalar, option: Option) -> str:
 
 
 def _takes_item(annotation: Any, node: Scalar) -> bool:
-    """Whether it is a list in which the value may stand."""
+    """Whether the type is a list that may contain the value."""
     words = [word for item in get_args(annotation) if get_origin(item) is Literal for word in get_args(item)]
     return has_shape(annotation, Sequence) and (not words or node.content in words)
 
@@ -126,17 +126,17 @@ T = TypeVar("T")
 
 @dataclass(kw_only=True)
 class DefinitionReader:
-    """Reads values, and goes on after each problem, so that all of them are found at once."""
+    """Reads values, and continues after each problem, so that all problems are found at once."""
 
     directory: Path
-    """What paths are relative to."""
+    """The directory that paths are relative to."""
     kinds: Kinds
     problems: list[Problem] = field(default_factory=list)
     places: dict[str, Node] = field(default_factory=dict)
-    """Where each path stands."""
+    """The node of each path."""
 
     def read_pipeline(self, node: Node) -> Any:
-        """The pipeline, or `WRONG`."""
+        """Return the pipeline, or `WRONG`."""
         pipeline = self.read_dataclass(node, PipelineSpec, "")
         if isinstance(node, Fields) and not {"origin", "origins"} & set(node.fields):
             return self._add_problem(node, "", "'origin' is missing; expected a mapping")
@@ -159,7 +159,7 @@ class DefinitionReader:
         )
 
     def _find_reader(self, node: Node, annotation: Any, option: Option) -> Callable[[Any, str], Any] | None:
-        """What reads a list or a mapping as this type; None if the type is neither."""
+        """Return a function that reads a list or a mapping as this type, or None if the type is neither."""
         if annotation is Any:
             return lambda node, _: to_plain(node)
         if annotation in ROLES:
@@ -181,7 +181,7 @@ class DefinitionReader:
         return WRONG if WRONG in values else tuple(values)
 
     def _read_mapping(self, node: Fields, element: Any, path: str) -> Any:
-        """A mapping by names of the user's own; among expressions and settings `1` and `true` are their own text."""
+        """Read a mapping with names that the user chose. Among expressions and settings, `1` and `true` are text."""
         option = _element_option(element)
         values = {}
         for key, inner in node.fields.items():
@@ -216,7 +216,10 @@ class DefinitionReader:
         )
 
     def _resolve_path(self, node: Scalar, value: str, path: str, option: Option | None = None) -> Any:
-        """A path from where the definition lies. What looks like a wildcard there is none."""
+        """Return the path relative to the definition's directory.
+
+        Wildcard characters in that directory's name are escaped.
+        """
         if not value:
             return self._add_problem(node, path, "expected a path, got nothing")
         if "\0" in value:
@@ -253,12 +256,12 @@ class DefinitionReader:
 
     @staticmethod
     def _is_file_reference(node: Fields) -> bool:
-        """Whether this is `{file: orders.ddl}`, and no mapping with a name `file` of the user's own."""
+        """Whether this is a reference such as `{file: orders.ddl}`, and not a mapping with the user's name `file`."""
         name = node.fields.get("file")
         return len(node.fields) == 1 and isinstance(name, Scalar) and re.search(r"[./]", name.text) is not None
 
     def _read_component(self, node: Node, role: Role, path: str) -> Any:
-        """What stands as `kind: options`, with what belongs to every component of the role beside it."""
+        """Read a component written as `kind: options`, with the options of every component of the role beside it."""
         self.places[path] = node
         known = self.kinds.get_kinds(role)
         if not isinstance(node, Fields):
@@ -307,7 +310,7 @@ class DefinitionReader:
     def _read_inside(
         self, node: Node, component: type[Any], role: Role, kind: str, path: str, *, outside: Sequence[str]
     ) -> Any:
-        """The options inside of a kind, or the one that it takes as its whole value."""
+        """Read the options inside a kind, or the one option that it takes as its whole value."""
         self.places[path] = node
         contract = list_options(CONTRACTS[role])
         options = {name: option for name, option in list_options(component).items() if name not in contract}
@@ -329,13 +332,13 @@ class DefinitionReader:
 
     @staticmethod
     def _is_options(node: Node, main: Option, options: Mapping[str, Option]) -> bool:
-        """Whether the value of a component with a main option is a mapping of options all the same."""
+        """Whether the value of a component with a main option is a mapping of options nevertheless."""
         if not isinstance(node, Fields) or any(has_shape(one, Mapping) for one in list_alternatives(main.annotation)):
             return False
         return main.name in node.fields or not set(node.fields) <= {"file"}
 
     def _read_dlq(self, node: Node, path: str) -> Any:
-        """The DLQ: its window, and the destination whose kind stands beside it."""
+        """Read the DLQ: its window, and the destination whose kind is written beside it."""
         if not isinstance(node, Fields):
             return self._add_problem(
                 node, path, f"expected a mapping such as {{window: 1000, threshold: 50}}, got {describe_found(node)}"
@@ -353,7 +356,7 @@ class DefinitionReader:
         return self._make_dataclass(node, Dlq, {**values, "destination": destination}, path)
 
     def read_dataclass(self, node: Node, cls: type[Any], path: str) -> Any:
-        """A dataclass of options, or `WRONG`."""
+        """Return a dataclass of options, or `WRONG`."""
         self.places[path] = node
         options = {CALLED.get(name, name): option for name, option in list_options(cls).items()}
         if not isinstance(node, Fields):
@@ -375,7 +378,7 @@ class DefinitionReader:
         elsewhere: Sequence[str] = (),
         also: Sequence[str] = (),
     ) -> Any:
-        """Return the options of a mapping, by name; `WRONG` if one is unknown, missing or of another type.
+        """Return the options of a mapping, by name. Return `WRONG` if one is unknown, missing or of another type.
 
         Options in `besides` are unknown and reported already. Options in `elsewhere` are not missing. `also` has known
         names that are not read here.
@@ -399,7 +402,7 @@ class DefinitionReader:
         return WRONG if WRONG in values.values() else values
 
     def _make_dataclass(self, node: Node, cls: type[Any], values: Mapping[str, Any], path: str) -> Any:
-        """The dataclass; what its own checks say becomes a problem of the option that they name."""
+        """Return the dataclass. An error of its checks becomes a problem of the option that the error names."""
         try:
             return cls(**values)
         except WherryError as error:
@@ -423,9 +426,9 @@ class DefinitionReader:
 
 
 def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) -> T:
-    """A dataclass of options from a mapping that was written in Python, read as one of a definition is.
+    """Read a dataclass of options from a mapping that was written in Python, in the same way as from a definition.
 
-    Raises `DefinitionError` of this name with all that is wrong with it.
+    Raise `DefinitionError` with this name and with everything that is wrong.
     """
     try:
         text = json.dumps(values)
@@ -440,5 +443,5 @@ def read_options(cls: type[T], values: Mapping[str, Any], path: str, name: str) 
 
 
 def _element_option(element: Any) -> Option:
-    """What stands in a list or under a name of the user's own, as an option."""
+    """Return an option for an element of a list, or for a value under a name that the user chose."""
     return Option(name="", annotation=element, default=None, main=False, path=False, like="")

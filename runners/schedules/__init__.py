@@ -1,1 +1,1 @@
-"""Pipelines run when they are due."""
+"""The scheduler, which runs pipelines when they are due."""

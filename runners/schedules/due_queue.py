@@ -1,8 +1,7 @@
-"""Which pipeline is run next: a timer rings when one is due, and it waits in a queue for its turn.
+"""Which pipeline runs next: a timer reports what is due, and due runs wait in a queue for their turn.
 
-APScheduler on our own thread: it knows what is due next, and rings.
-
-Its own executors drop a run that is late by more than a second; this one hands on every moment that has passed.
+The timer is APScheduler, on the scheduler's thread. The executors of APScheduler drop a run that is late by more than a
+second. The executor in this module passes on every moment that has passed.
 """
 
 from __future__ import annotations
@@ -26,33 +25,36 @@ from runners.model.timetable import Timetable
 
 @dataclass
 class DueItem:
-    """One pipeline: what of it waits, and what runs."""
+    """One pipeline with its waiting runs and its current run."""
 
     name: str
     schedule: ScheduleOptions
     waiting: deque[datetime] = field(default_factory=deque)
     """The moments at which runs were due that have not begun."""
     running: datetime | None = None
-    """When the run was due that is under way."""
+    """When the current run was due."""
     held: datetime | None = None
-    """Until when nothing of it begins: somebody else has the pipeline."""
+    """Until when no run begins, because another process has the pipeline."""
     gone: bool = False
-    """Whether it is forgotten once its run has ended."""
+    """Whether the pipeline is removed once its run has ended."""
 
     @property
     def busy(self) -> bool:
-        """Whether a run is under way, or waits."""
+        """Whether a run works or waits."""
         return self.running is not None or bool(self.waiting)
 
     @property
     def ready(self) -> datetime:
-        """When the first that waits may begin."""
+        """When the first waiting run may begin."""
         due = self.waiting[0]
         return max(due + _compute_jitter(self.name, due, parse_seconds(self.schedule.jitter)), self.held or due)
 
 
 class DueQueue:
-    """What is due and what runs, of many pipelines; a pipeline runs once at a time, and `at_once` of them do."""
+    """The due and the current runs of many pipelines.
+
+    A pipeline has only one run at a time. At most `at_once` pipelines run at the same time.
+    """
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
@@ -60,16 +62,16 @@ class DueQueue:
 
     @property
     def running(self) -> Sequence[DueItem]:
-        """The pipelines with a run under way."""
+        """The pipelines with a current run."""
         return [item for item in self.items.values() if item.running is not None]
 
     def put(self, name: str, schedule: ScheduleOptions) -> None:
-        """Add a pipeline, or change its schedule; waiting and open runs stay."""
+        """Add a pipeline, or change its schedule. Waiting and current runs stay."""
         item = self.items.setdefault(name, DueItem(name, schedule))
         item.schedule, item.gone = schedule, False
 
     def remove(self, name: str) -> None:
-        """Nothing of the pipeline begins any more; what runs ends first."""
+        """Let no further run of the pipeline begin. A current run ends first."""
         item = self.items.get(name)
         if item is not None:
             item.waiting.clear()
@@ -78,9 +80,9 @@ class DueQueue:
                 del self.items[name]
 
     def add_due(self, name: str, moments: Sequence[datetime], *, missed: Sequence[datetime] = ()) -> Sequence[datetime]:
-        """Runs are due; those that were `missed` in a pause are caught up first, as the schedule says.
+        """Add runs that are due. Runs that were `missed` in a pause are caught up first, as the schedule defines.
 
-        Gives the moments at which nothing will be run.
+        Return the moments at which no run will begin.
         """
         item = self.items[name]
         how = item.schedule.catch_up
@@ -95,7 +97,7 @@ class DueQueue:
         return left
 
     def find_next(self, now: datetime) -> tuple[str, datetime] | None:
-        """The run that begins now, and when it was due; None when there is none, or no room for it."""
+        """Return the run that begins now, and when it was due. None if there is no such run, or no room for it."""
         if len(self.running) >= self.at_once:
             return None
         able = [item for item in self._list_able() if item.ready <= now]
@@ -103,29 +105,32 @@ class DueQueue:
         return None if first is None else (first.name, first.waiting[0])
 
     def find_wake_time(self) -> datetime | None:
-        """When something that waits may begin, if there is room for it then."""
+        """Return when a waiting run may begin, or None if there is none, or no room for it."""
         if len(self.running) >= self.at_once:
             return None
         return min((item.ready for item in self._list_able()), default=None)
 
     def note_begun(self, name: str) -> None:
-        """The first that waits is under way."""
+        """Note that the first waiting run has begun."""
         item = self.items[name]
         item.running = item.waiting.popleft()
 
     def note_dropped(self, name: str) -> None:
-        """The first that waits is not run."""
+        """Remove the first waiting run, which will not begin."""
         self.items[name].waiting.popleft()
 
     def note_ended(self, name: str) -> None:
-        """The run has ended."""
+        """Note that the run has ended."""
         item = self.items[name]
         item.running = None
         if item.gone:
             del self.items[name]
 
     def put_off(self, name: str, until: datetime) -> bool:
-        """The run did not take place, since another process has the pipeline. Whether it waits for another try."""
+        """Note that the run did not begin, because another process has the pipeline.
+
+        Return whether it waits for another try.
+        """
         item = self.items[name]
         due, waits = item.running, item.schedule.on_overlap == "queue" and not item.gone
         self.note_ended(name)
@@ -135,7 +140,7 @@ class DueQueue:
         return waits
 
     def list_followers(self, name: str) -> Sequence[str]:
-        """Those that run after this one."""
+        """Return the pipelines that run after this one."""
         return [item.name for item in self.items.values() if item.schedule.after == name and not item.gone]
 
     def _list_able(self) -> Sequence[DueItem]:
@@ -143,24 +148,24 @@ class DueQueue:
 
 
 def _compute_jitter(name: str, due: datetime, most: float) -> timedelta:
-    """Return how much later this run begins: the same for every process that asks."""
+    """Return how much later this run begins. Every process computes the same value."""
     dice = hashlib.sha256(f"{name} {due.timestamp()}".encode()).digest()
     return timedelta(seconds=most * int.from_bytes(dice[:6], "big") / (1 << 48))
 
 
 Hear = Callable[[str, Sequence[datetime]], None]
-"""Hears what is due: a name, and all moments of it that have passed."""
+"""Gets what is due: a name, and all its moments that have passed."""
 
 
 class DueTimer(BaseScheduler):  # type: ignore[misc]
-    """What is due, by names."""
+    """A timer that reports which names are due."""
 
     def __init__(self, hear: Hear) -> None:
         super().__init__(timezone=timezone.utc, executors={"default": _Handing(hear)})
         self.start()
 
     def put(self, name: str, timetable: Timetable, after: datetime) -> None:
-        """Ring for this name from now, at all moments later than `after`."""
+        """Report this name from now on, at all moments later than `after`."""
         first = timetable.find_next(after)
         if first is None:
             self.remove(name)
@@ -176,30 +181,30 @@ class DueTimer(BaseScheduler):  # type: ignore[misc]
             )
 
     def remove(self, name: str) -> None:
-        """Ring for this name no more."""
+        """Stop reporting this name."""
         if self.get_job(name) is not None:
             self.remove_job(name)
 
     def find_next(self, name: str) -> datetime | None:
-        """When it rings next for this name."""
+        """Return when this name is due next."""
         job = self.get_job(name)
         return None if job is None else job.next_run_time.astimezone(timezone.utc)
 
     def ring(self) -> float | None:
-        """Hand on what is due; gives the seconds until the next is."""
+        """Report everything that is due. Return the seconds until something is due next, or None."""
         seconds: float | None = self._process_jobs()
         return seconds
 
     def wakeup(self) -> None:
-        """Nothing sleeps here."""
+        """Do nothing, because no thread waits for this timer."""
 
     def shutdown(self, wait: bool = True) -> None:
-        """Ring no more."""
+        """Stop reporting."""
         super().shutdown(wait)
 
 
 class _Handing(BaseExecutor):  # type: ignore[misc]
-    """Carries nothing out itself."""
+    """An executor that passes on the moments of a job, and runs nothing."""
 
     def __init__(self, hear: Hear) -> None:
         super().__init__()
@@ -213,7 +218,7 @@ class _Handing(BaseExecutor):  # type: ignore[misc]
 
 
 class _Times(BaseTrigger):  # type: ignore[misc]
-    """A timetable, as APScheduler asks for one."""
+    """A timetable as a trigger of APScheduler."""
 
     def __init__(self, timetable: Timetable) -> None:
         self._timetable = timetable
@@ -223,4 +228,4 @@ class _Times(BaseTrigger):  # type: ignore[misc]
 
 
 def hear_nothing() -> None:
-    """What a job would do by itself."""
+    """Do nothing. APScheduler needs a function for each job."""

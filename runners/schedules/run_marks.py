@@ -1,4 +1,4 @@
-"""What a scheduler leaves for the next one, and for others beside it: which runs were begun, and what is paused."""
+"""What a scheduler records for later and for parallel schedulers: which runs began, and which pipelines are paused."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ _MOMENTS = ("served", "open", "succeeded")
 
 @dataclass(frozen=True, kw_only=True)
 class RunMark:
-    """What is known of one pipeline."""
+    """What is known about one pipeline."""
 
     served: datetime
-    """When the last run was due that was begun; before there was any, when the pipeline was first seen."""
+    """When the last run that began was due. Before the first run, when the pipeline was first seen."""
     open: datetime | None = None
-    """When the begun run without a noted end was due: it goes on, or was cut off."""
+    """When the run that began and has no recorded end was due. It still works, or was cut off."""
     succeeded: datetime | None = None
-    """When a run of it last ended well."""
+    """When a run of the pipeline last succeeded."""
     paused: str | None = None
-    """Why nothing of it begins; None when it is not paused."""
+    """Why no run of the pipeline begins. None if it is not paused."""
 
 
 class RunMarks(ABC):
-    """The marks of all pipelines of a directory. All that change them do so one after another."""
+    """The marks of all pipelines of a directory. Processes change them one after another."""
 
     @abstractmethod
     def get(self, name: str) -> RunMark | None:
-        """The mark of a pipeline."""
+        """Return the mark of a pipeline, or None."""
 
     @abstractmethod
     def put(self, name: str, mark: RunMark) -> None:
-        """Write a mark; a reader sees the old one or this one."""
+        """Write a mark. A reader sees either the old mark or this one."""
 
     @abstractmethod
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:
-        """No other process changes a mark in here."""
+        """Keep other processes from changing a mark during this block."""
         yield
 
     def get_or_make(self, name: str, now: datetime) -> RunMark:
-        """The mark of the pipeline, made now if it is new."""
+        """Return the mark of the pipeline. Create it now if the pipeline is new."""
         with self.hold():
             mark = self.get(name)
             if mark is None:
@@ -59,7 +59,7 @@ class RunMarks(ABC):
             return mark
 
     def claim(self, name: str, due: datetime) -> bool:
-        """Take the run that was due then: True for one that asks, False for all others."""
+        """Claim the run that was due at this time. Return True for one caller, and False for all others."""
         with self.hold():
             mark = self.get(name)
             if mark is not None and mark.served >= due:
@@ -68,7 +68,10 @@ class RunMarks(ABC):
             return True
 
     def claim_again(self, name: str, due: datetime) -> bool:
-        """Take the run that was due then and was cut off: once, for it may be what ended the process."""
+        """Claim the run that was due at this time and was cut off.
+
+        It can be claimed only once, because it may have caused the end of the process.
+        """
         with self.hold():
             mark = self.get(name)
             if mark is None or mark.open != due:
@@ -77,14 +80,17 @@ class RunMarks(ABC):
             return True
 
     def note_ended(self, name: str, *, succeeded: datetime | None = None, cut_off: datetime | None = None) -> None:
-        """A run has ended: well at this moment, or because all had to end, and then when it was due."""
+        """Record that a run has ended.
+
+        `succeeded` is when it succeeded. `cut_off` is when it was due, if it ended because all runs had to end.
+        """
         with self.hold():
             mark = self.get(name)
             if mark is not None:
                 self.put(name, dataclasses.replace(mark, open=cut_off, succeeded=succeeded or mark.succeeded))
 
     def pause(self, name: str, why: str | None, now: datetime) -> None:
-        """Let nothing of it begin, for this reason, or again with None."""
+        """Let no run of the pipeline begin, for this reason. With None, let runs begin again."""
         with self.hold():
             self.put(name, dataclasses.replace(self.get(name) or RunMark(served=now), paused=why))
 
@@ -107,7 +113,7 @@ class MemoryMarks(RunMarks):
 
 
 class FolderMarks(RunMarks):
-    """Marks as small files of a folder, which several schedulers may share."""
+    """Marks in small files of a folder, which several schedulers may share."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -127,7 +133,7 @@ class FolderMarks(RunMarks):
             return RunMark(**dict(zip(_MOMENTS, moments, strict=True)), paused=noted["paused"])
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):  # the machine went down while it was written: it begins anew
+        except (ValueError, KeyError, TypeError):  # the machine failed during the write, so the mark starts again
             return None
 
     def put(self, name: str, mark: RunMark) -> None:

@@ -1,4 +1,4 @@
-"""The definitions of a directory taken together, and what a scheduler would do with them, without starting anything."""
+"""The definitions of a directory together, and what a scheduler would do with them, without starting anything."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from runners.schedules.run_marks import FolderMarks, MemoryMarks, RunMark, RunMa
 
 
 def open_marks(directory: Path) -> RunMarks:
-    """The marks that schedulers of this directory share. Raises `Refusal` where they cannot be written."""
+    """Return the marks that schedulers of this directory share. Raise `Refusal` if they cannot be written."""
     return FolderMarks(_marks_folder(directory))
 
 
 def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
-    """`{"scheduled": [{"pipeline", "file", "when", "next", "paused"}], "by_hand": {name: file}, "broken": {file: why}}`
+    """Return what a scheduler would do with these definitions.
 
-    What comes first stands first; `next` are three moments.
+    `{"scheduled": [{"pipeline", "file", "when", "next", "paused"}], "by_hand": {name: file}, "broken": {file: why}}`
 
-    Raises `Refusal` where there is no directory.
+    The pipeline that is due first comes first. `next` has three moments. Raise `Refusal` if the directory does not
+    exist.
     """
     roster = ScheduleCatalog.of(folder.open())
     marks = open_marks(folder.path) if _marks_folder(folder.path).exists() else MemoryMarks()
@@ -51,9 +52,9 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
 
 
 def pause(folder: DefinitionsFolder, name: str, why: str | None, now: datetime) -> None:
-    """Let nothing of a pipeline begin, for this reason, or again with None; a scheduler that is there hears of it.
+    """Let no run of a pipeline begin, for this reason. With None, let runs begin again.
 
-    Raises `Refusal` for a name that is not scheduled there.
+    A running scheduler notices the change. Raise `Refusal` for a name that is not scheduled there.
     """
     roster = ScheduleCatalog.of(folder.open())
     if name not in roster.scheduled:
@@ -70,18 +71,22 @@ def _marks_folder(directory: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleCatalog:
-    """What can be scheduled, and what cannot."""
+    """The pipelines that can be scheduled, and the definitions that cannot."""
 
     scheduled: Mapping[str, Definition] = field(default_factory=dict)
-    """By the names of the pipelines."""
+    """The definitions by the names of their pipelines."""
     by_hand: Mapping[str, str] = field(default_factory=dict)
     """The files of definitions without a schedule, by the names of the pipelines."""
     broken: Mapping[str, str] = field(default_factory=dict)
-    """What is wrong, by file."""
+    """What is wrong with each broken definition, by file."""
 
     @staticmethod
     def of(found: Found) -> ScheduleCatalog:
-        """Of these files: two pipelines of one name, and an `after` that leads nowhere or in a circle, are broken."""
+        """Make the catalog of these files.
+
+        The second of two pipelines with the same name is broken. An `after` that leads nowhere or in a circle is broken
+        too.
+        """
         broken = {file: each for file, each in found.items() if isinstance(each, str)}
         whole = {file: each for file, each in sorted(found.items()) if not isinstance(each, str)}
         first: dict[str, str] = {}
@@ -104,7 +109,7 @@ class ScheduleCatalog:
 
 
 def _explain_wait(name: str, schedules: Mapping[str, ScheduleOptions | None]) -> str:
-    """Why the pipeline would wait for ever; nothing if it does not."""
+    """Return why the pipeline would wait without end, or an empty text if it would not."""
     way = [name]
     while (schedule := schedules[way[-1]]) is not None and (other := schedule.after) is not None:
         if other in way:

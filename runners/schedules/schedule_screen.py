@@ -1,4 +1,4 @@
-"""What a scheduler does, as a person sees it: a table that is drawn again on a terminal, lines anywhere else."""
+"""What a scheduler does, for a person: a table that is drawn again on a terminal, and lines anywhere else."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from runners.model.text import escape_line
 
 @dataclass
 class ScreenRow:
-    """What is shown of a pipeline."""
+    """What the screen shows of a pipeline."""
 
     scheduled: bool = True
     why: str = ""
-    """Why it is not."""
+    """Why it is not scheduled."""
     since: datetime | None = None
-    """When the run began that is under way."""
+    """When the current run began."""
     last: Ended | None = None
     at: datetime | None = None
-    """When that ended."""
+    """When the last run ended."""
     failed: int = 0
-    """How many runs failed since one went well."""
+    """How many runs failed in a row."""
 
 
 @dataclass
 class ScheduleBoard:
-    """What is known of all pipelines, from events alone."""
+    """What is known about all pipelines, from events alone."""
 
     clock: Clock
     rows: dict[str, ScreenRow] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class ScheduleBoard:
 
 
 def format_event(event: ScheduleEvent) -> list[str]:
-    """An event as lines of a log."""
+    """Return an event as lines of a log."""
     if isinstance(event, Scheduled):
         return [f"{event.name} is scheduled ({event.file})"]
     if isinstance(event, Unscheduled):
@@ -103,7 +103,7 @@ def format_event(event: ScheduleEvent) -> list[str]:
 
 
 class ScheduleScreen:
-    """A listener that draws what runs, what comes next and what failed; on anything but a terminal it writes lines."""
+    """A listener that shows current, next and failed runs as a table on a terminal. Elsewhere it writes lines."""
 
     def __init__(self, next_of: Callable[[str], datetime | None], *, clock: Clock, console: Console) -> None:
         self.board = ScheduleBoard(clock)
@@ -121,12 +121,12 @@ class ScheduleScreen:
         if self._console.is_terminal:
             self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
             return
-        with contextlib.suppress(OSError):  # that nobody reads it any more stops nothing
+        with contextlib.suppress(OSError):  # a closed stream does not stop the scheduler
             self._console.file.write("".join(f"{line}\n" for line in lines))
             self._console.file.flush()
 
     def draw_all(self) -> RenderableType:
-        """What runs, then what comes in the order in which it comes, then what does not."""
+        """Draw the running pipelines, then the scheduled ones in the order in which they are due, then the rest."""
         board, now = self.board, self._clock.now()
         table = Table("pipeline", "now", "next (UTC)", "last run", expand=False, box=None, padding=(0, 2, 0, 0))
         for name, row in sorted(dict(board.rows).items(), key=lambda each: self._sort_key(*each)):
@@ -171,7 +171,7 @@ def _format_last(row: ScreenRow) -> Text:
 
 
 def _is_lasting(event: ScheduleEvent) -> bool:
-    """Whether it stays above the table: what a person has to know who looks later."""
+    """Whether the event stays above the table, so that a person can still see it later."""
     return isinstance(event, Broken | Unscheduled | LeftOut) or (isinstance(event, Ended) and event.status == "failed")
 
 
@@ -180,7 +180,7 @@ def _first_line(message: str) -> str:
 
 
 def _format_due(due: datetime, now: datetime) -> str:
-    """By the weekday where that says which day."""
+    """Format a due time with its weekday, or with its date if the weekday would be ambiguous."""
     return _format_clock_time(due) if due - now < timedelta(days=6) else due.strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -192,7 +192,7 @@ log = logging.getLogger("wherry")
 
 
 class ScheduleLog:
-    """A listener that says every event of a scheduler in a line with its facts."""
+    """A listener that logs every event of a scheduler in a line with its facts."""
 
     def __call__(self, event: ScheduleEvent) -> None:
         facts: dict[str, JSON] = {"event": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}

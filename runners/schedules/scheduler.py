@@ -1,5 +1,7 @@
-"""Runs the pipelines of a directory when they are due, each in a thread of its own. One thread owns it, and takes
-turns."""
+"""Runs the pipelines of a directory when they are due, each in a separate thread.
+
+One thread owns the scheduler, and takes turns.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,9 @@ from runners.schedules.run_marks import RunMark, RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog
 
 MOST_MISSED = 1_000
-"""The runs that `catch_up: all` carries at most of those that were missed in one pause."""
+"""How many of the runs that were missed in one pause `catch_up: all` carries at most."""
 PAUSE = timedelta(minutes=1)
-"""Between two turns that are further apart than this the scheduler slept, and what was due is missed and not late."""
+"""If two turns are further apart, the scheduler was suspended. What was due meanwhile is then missed, and not late."""
 TRY_AGAIN = timedelta(seconds=30)
 """When a run is tried again after another process kept it from beginning."""
 
@@ -44,38 +46,41 @@ log = logging.getLogger("wherry")
 
 @dataclass(kw_only=True)
 class Scheduler:
-    """A directory of definitions, and the runs of them."""
+    """A directory of definitions, and their runs."""
 
     folder: DefinitionsFolder
     marks: RunMarks
     carriers: RunWorkers
     at_once: int
-    """How many pipelines run at a time."""
+    """How many pipelines run at the same time."""
     clock: Clock = field(default_factory=Clock)
     listeners: Sequence[ScheduleListener] = ()
     look: float = 2.0
     """How many seconds pass between two looks at the directory."""
     error: str = ""
-    """Why it cannot go on; nothing while it can."""
+    """Why the scheduler cannot continue. Empty while it can."""
 
     def __post_init__(self) -> None:
         self.agenda = DueQueue(self.at_once)
         self.roster = ScheduleCatalog()
         self.active: dict[str, Definition] = {}
-        """The definitions of which runs begin: those that are scheduled and not paused."""
+        """The definitions whose runs begin: they are scheduled and not paused."""
         self._rung: list[tuple[str, Sequence[datetime]]] = []
         self._alarm = DueTimer(lambda name, moments: self._rung.append((name, moments)))
         self._began: dict[str, float] = {}
         self._claimed: dict[str, datetime] = {}
         self._cut_off: dict[str, datetime] = {}
-        """The runs that a scheduler before this one, or one beside it, began and did not end."""
+        """The runs that an earlier or a parallel scheduler began and did not end."""
         self._stopping = self._told = ""
         self._forced = False
         self._awake = self._turned = self.clock.now()
         self._looked = self.clock.elapsed()
 
     def run(self) -> None:
-        """Go on until it is stopped and what ran has ended. Raises `Refusal` where there is no directory."""
+        """Work until the scheduler is stopped and all runs have ended.
+
+        Raise `Refusal` if the directory does not exist.
+        """
         self.open()
         finished: Sequence[RunOutcome] = ()
         while (patience := self.take_turn(finished)) is not None:
@@ -83,13 +88,13 @@ class Scheduler:
         self._alarm.shutdown()
 
     def open(self) -> None:
-        """See what there is, and what was missed. Raises `Refusal` where there is no directory."""
+        """Read the definitions, and find out what was missed. Raise `Refusal` if the directory does not exist."""
         self._refresh(self.folder.open(), self.clock.now())
 
     def stop(self, reason: str, *, force: bool = False) -> None:
-        """Begin nothing more. What runs finishes its batches in flight, or with `force` leaves them as they are.
+        """Begin no further run. Current runs finish their batches in flight, or with `force` leave them as they are.
 
-        May be called from any thread and from a signal handler.
+        Any thread and a signal handler may call this.
         """
         self._forced = self._forced or force
         self._stopping = self._stopping or reason
@@ -97,15 +102,18 @@ class Scheduler:
 
     @property
     def stopping(self) -> str:
-        """Why it was asked to stop; nothing while it was not."""
+        """Why it was asked to stop. Empty if it was not."""
         return self._stopping
 
     def find_next(self, name: str) -> datetime | None:
-        """When a pipeline is due next, if that is known."""
+        """Return when a pipeline is due next, if that is known."""
         return self._alarm.find_next(name)
 
     def take_turn(self, finished: Sequence[RunOutcome] = ()) -> float | None:
-        """Do what is to be done now, after these runs; gives the seconds in which nothing is, None when it is over."""
+        """Do everything that is due now, after these runs ended.
+
+        Return for how many seconds there is nothing to do, or None when everything has ended.
+        """
         for carried in finished:
             self._end_run(carried)
         now = self.clock.now()
@@ -137,7 +145,7 @@ class Scheduler:
         return min(1.0, self.look)
 
     def _refresh(self, found: Found | None, now: datetime) -> None:
-        """The definitions may have changed, and what is paused."""
+        """Take in changes of the definitions and of the paused pipelines."""
         before = self.roster
         if found is not None:
             self.roster = ScheduleCatalog.of(found)
@@ -182,7 +190,7 @@ class Scheduler:
         self._emit(Unscheduled(name=name, why=why))
 
     def _take(self, name: str, definition: Definition, mark: RunMark, now: datetime) -> None:
-        """A pipeline that was not scheduled until now; what it missed since its last run is caught up."""
+        """Schedule a pipeline that was not scheduled before. Runs that it missed since its last run are caught up."""
         schedule = definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
@@ -207,7 +215,7 @@ class Scheduler:
         self._add(name, (), missed)
 
     def _change_definition(self, name: str, definition: Definition, now: datetime) -> None:
-        """Another definition of the same pipeline: its times count from now."""
+        """Replace the definition of a pipeline. The times of a new schedule count from now."""
         before, schedule = self.active[name].pipeline.schedule, definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
@@ -248,7 +256,7 @@ class Scheduler:
             self.carriers.start(name, definition)
 
     def _as_it_is_now(self, name: str) -> Definition | str:
-        """The definition with the files that it names, read once for the run; or what is wrong with it by now."""
+        """Return the present definition for a run, or what is wrong with it. The files that it names are read once."""
         known = self.active[name]
         if known.path is None:
             return known
@@ -256,7 +264,10 @@ class Scheduler:
         return known if isinstance(definition, Definition) and definition.pipeline.name != name else definition
 
     def _claim(self, name: str, due: datetime) -> bool:
-        """Whether the run is ours to begin. Where that cannot be noted it is: the pipeline's own lock is left."""
+        """Whether this scheduler may begin the run.
+
+        If the claim cannot be recorded, it may. The pipeline's lock then still prevents a second run.
+        """
         if self._claimed.get(name) == due:
             return True
         claim = self.marks.claim_again if self._cut_off.get(name) == due else self.marks.claim
@@ -294,7 +305,7 @@ class Scheduler:
             self.stop("Spark has ended")
 
     def _note_end(self, carried: RunOutcome, due: datetime, now: datetime) -> None:
-        """The run has ended; one that had to because all had to is taken up again by the next scheduler."""
+        """Record that a run has ended. The next scheduler continues a run that ended because all runs had to end."""
         cut_off = due if carried.status == "stopped" and self._stopping else None
         try:
             self.marks.note_ended(
@@ -314,41 +325,44 @@ def _name_file(definition: Definition) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOutcome:
-    """How a run went."""
+    """The outcome of a run."""
 
     name: str
     status: str
-    """`succeeded`, `failed`, `stopped`, or `owned` where another process has the pipeline."""
+    """`succeeded`, `failed`, `stopped`, or `owned` if another process has the pipeline."""
     message: str
     report: Report | None = None
     spark_is_gone: bool = False
-    """Whether nothing else can be carried here either."""
+    """Whether Spark has ended, so that no other run can work here either."""
 
 
 Stop = Callable[[str, bool], None]
-"""Asks a run to stop: why, and whether what is in flight is left as it is. Twice is once."""
+"""Asks a run to stop. It gets the reason, and whether batches in flight are left as they are.
+
+It may be called again.
+"""
 Carry = Callable[[Definition, Callable[[Stop], None]], RunOutcome]
-"""Carries a pipeline, and says how it is stopped as soon as it can be."""
+"""Carries a pipeline. It passes on how the run is stopped, as soon as the run can be stopped."""
 
 
 class RunWorkers(ABC):
-    """Takes definitions and carries them."""
+    """Carries out runs of definitions."""
 
     @abstractmethod
     def start(self, name: str, definition: Definition) -> None:
-        """Begin a run. It is never begun while another of its name is under way."""
+        """Begin a run. The scheduler never calls this while another run of the same name works."""
 
     @abstractmethod
     def wait(self, seconds: float) -> Sequence[RunOutcome]:
-        """The runs that have ended; waits for the first, for `wake`, or for the time to pass."""
+        """Wait for the first run to end, for `wake`, or for the time to pass. Return the runs that have ended."""
 
     @abstractmethod
     def wake(self) -> None:
-        """End the wait that is under way, or the next one. May be called from a signal handler."""
+        """End the current wait, or the next wait. A signal handler may call this."""
 
     @abstractmethod
     def stop(self, reason: str, *, force: bool) -> None:
-        """Ask all runs to stop; what is in flight finishes, or with `force` is left as it is."""
+        """Ask all runs to stop. Batches in flight finish, or with `force` are left as they are."""
 
 
 class RunThreads(RunWorkers):

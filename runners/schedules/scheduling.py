@@ -1,4 +1,4 @@
-"""A scheduler of a directory, made ready: on the Spark that there is, or one that is started."""
+"""Prepares a scheduler for a directory, on the existing Spark session or on a new one."""
 
 from __future__ import annotations
 
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOOKS_WAIT = 1.0
-"""The seconds that a run waits for its hooks at its end. Hooks continue after it, and other runs begin."""
+"""How many seconds a run waits for its hooks at its end. Hooks continue after that, and other runs begin."""
 
 
 def open_session(definitions: Sequence[Definition]) -> SparkSession:
-    """The Spark for all of these, with the settings of each if we start it. Raises `Refusal` where two disagree."""
+    """Return one Spark session for all these definitions. If Wherry starts it, it has the settings of each.
+
+    Raise `Refusal` if the settings of two definitions differ.
+    """
     conf: dict[str, str] = {}
     first: dict[str, str] = {}
     for definition in definitions:
@@ -56,7 +59,7 @@ def open_session(definitions: Sequence[Definition]) -> SparkSession:
 
 
 def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Listener]] = lambda _: ()) -> Carry:
-    """Carries definitions on this Spark; `hears` gives the listeners of each run."""
+    """Return a function that carries definitions on this Spark session. `hears` returns the listeners of each run."""
 
     def carry(definition: Definition, stoppable: Callable[[Stop], None]) -> RunOutcome:
         pipeline = definition.pipeline
@@ -109,11 +112,11 @@ def scheduler_of(
     hears: Callable[[Definition], Sequence[Listener]] = lambda _: (),
     tell_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Scheduler:
-    """A scheduler of this directory, whose `run` goes on until its `stop` is called, from another thread.
+    """Return a scheduler for this directory. Its `run` works until another thread calls its `stop`.
 
-    `at_once` is how many pipelines run at a time (default: the cores), and `hears` who listens to the runs of each.
-    `tell_secrets` gets the secrets of each definition that is read.
-    Raises `Refusal` where there is no directory, or its definitions cannot share one Spark.
+    `at_once` is how many pipelines run at the same time (default: the number of cores). `hears` returns the listeners
+    for the runs of a definition. `tell_secrets` gets the secrets of each definition that is read. Raise `Refusal` if
+    the directory does not exist, or if its definitions cannot share one Spark session.
     """
     folder = folder_of(directory, variables=variables, secrets=secrets, tell_secrets=tell_secrets)
     roster = ScheduleCatalog.of(folder.open())

@@ -1,1 +1,1 @@
-"""All that lasts: the ledger, who owns the pipeline, prepared batches, the history of runs."""
+"""Everything that lasts: the ledger, the owners of the pipeline, prepared batches, and the history of runs."""

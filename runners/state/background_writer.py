@@ -1,4 +1,7 @@
-"""Writes without delaying a run: in a thread beside, in a room of fixed size; what does not fit is dropped."""
+"""Writes that do not delay a run. A separate thread makes them from a queue of fixed size.
+
+Items that do not fit are dropped.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,23 @@ T = TypeVar("T")
 
 
 class BackgroundWriter(Generic[T]):
-    """Hands items to `write`, several at a time where they came faster than they were written.
+    """Passes items to `write` in another thread, several at once if they arrive faster than they are written.
 
-    `put` never waits. What `write` raises, and what it never comes back from, costs the items and nothing else.
+    `put` never waits. If `write` raises or never returns, only the items are lost.
     """
 
     def __init__(self, write: Callable[[Sequence[T]], None], *, room: int = 1_000) -> None:
         self.dropped = 0
-        """How many items were not written, and never will be."""
+        """How many items were lost. They are not written later."""
         self.error = ""
-        """Why the last ones were not, in short."""
+        """Why the last lost items were not written, in short."""
         self._write = write
         self._items: queue.Queue[T] = queue.Queue(maxsize=room)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def put(self, item: T) -> None:
-        """Have this written, if there is room."""
+        """Queue the item for writing, if there is room."""
         try:
             self._items.put_nowait(item)
         except queue.Full:
@@ -39,7 +42,7 @@ class BackgroundWriter(Generic[T]):
                 self._thread.start()
 
     def flush(self, seconds: float) -> bool:
-        """Whether all that was put is done with; waits so long for it, at most."""
+        """Return whether all items are written or lost. Wait for that at most so many seconds."""
         done = self._items.all_tasks_done
         with done:
             return done.wait_for(lambda: not self._items.unfinished_tasks, seconds)
@@ -55,7 +58,7 @@ class BackgroundWriter(Generic[T]):
                 self._items.task_done()
 
     def _take_waiting(self) -> list[T]:
-        """What there is to write; where there is nothing the thread ends, and the next item begins another."""
+        """Return the waiting items. If there are none, the thread ends, and the next item starts another thread."""
         items: list[T] = []
         with self._lock:
             while not self._items.empty():

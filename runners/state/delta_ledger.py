@@ -1,5 +1,7 @@
-"""The ledger as a Delta table in a folder or an object store, through `deltalake`, without Spark: a commit takes a few
-milliseconds on a disk, and some requests at a store."""
+"""The ledger as a Delta table in a folder or an object store, through `deltalake` and without Spark.
+
+A commit takes a few milliseconds on a disk, and some requests at a store.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +50,12 @@ if TYPE_CHECKING:
 
 
 class DeltaLedger(TableLedger["LocalTable"]):
-    """The entries in a Delta table at `path`; beside it the history, named `<path>_history`, and `<path>_bodies`.
+    """A ledger with its entries in a Delta table at `path`.
 
-    Any number of processes and threads may read and append. Meant for a disk of this host, or an object store.
+    Beside it are two tables: `<path>_history` and `<path>_bodies`.
+
+    Any number of processes and threads may read and append. It is meant for a disk of this host, or for an object
+    store.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -58,7 +63,7 @@ class DeltaLedger(TableLedger["LocalTable"]):
         history, bodies = (name_beside(place, f"_{kind}") for kind in ("history", "bodies"))
         super().__init__(LocalTable(place, ENTRIES), LocalTable(history, SETTLED), LocalTable(bodies, BODIES))
         self._seen: tuple[int | None, int] = (None, 0)
-        """A version of the entries, and the last number in it."""
+        """A version of the entries' table, and the last number in it."""
 
     def _is_fresh(self, after: int) -> bool:
         return self._seen == (self._entries.version, after)
@@ -87,66 +92,78 @@ class DeltaLedger(TableLedger["LocalTable"]):
 
 
 CHECKPOINT_EVERY = 50
-"""Commits between two checkpoints. A commit reads the log since the last one; writing one costs some ten commits."""
+"""How many commits come between two checkpoints. A commit reads the log since the last checkpoint.
+
+Writing a checkpoint costs as much as about ten commits.
+"""
 PROPERTIES = {
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.dataSkippingNumIndexedCols": "1",
     "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
     "delta.logRetentionDuration": "interval 5 seconds",
 }
-"""The log is kept short, because every commit lists it; the seconds are for its readers."""
+"""The properties of a ledger's tables on a disk.
+
+The log is kept short, because every commit lists it. It is kept for some seconds, because other processes may be
+reading it.
+"""
 _KEPT_LOG = "interval 7 days"
-"""How long the log is kept in an object store. A commit there lists only what is newer than the last checkpoint."""
+"""How long the log is kept in an object store. A commit there lists only the part after the last checkpoint."""
 STORE_CHECKPOINT_EVERY = 20
-"""The same in an object store, where each commit since the last one costs the opening two requests."""
+"""How many commits come between two checkpoints in an object store.
+
+Each commit since the last checkpoint costs two requests when the table is opened.
+"""
 _READERS = 8
-"""So many files of a store are read at a time."""
+"""How many files of a store are read at the same time."""
 _READING = (DeltaError, OSError, StoreError)
 
 
 def name_beside(place: Path | StoreUrl, ending: str) -> Path | StoreUrl:
-    """The place beside it whose name has this ending."""
+    """Return the place beside this one whose name has this ending."""
     return place.with_ending(ending) if isinstance(place, StoreUrl) else place.with_name(place.name + ending)
 
 
 class TableHome(ABC):
-    """Where a table is: what is asked there that `deltalake` does not tell."""
+    """The place of a table, with the operations that `deltalake` does not offer."""
 
     properties: Mapping[str, str] = PROPERTIES
-    """Those of a table that is made there."""
+    """The properties of a table that is created in this place."""
     sure: float = 0.0
-    """For so many seconds the newest version that was read is surely not below a log that was cleaned up since."""
+    """How many seconds after reading the newest version a commit needs no check for a log that was cleaned up."""
 
     @abstractmethod
     def may_be_there(self) -> bool:
-        """Whether there may be a table. Raises `OSError` where this user may not know."""
+        """Whether a table may exist. Raise `OSError` if this user may not find out."""
 
     @abstractmethod
     def check(self) -> None:
-        """Make sure that a name that is taken stays taken: it is all that keeps two writers apart."""
+        """Check that a name that is taken cannot be taken again. Only this keeps two writers apart."""
 
     @abstractmethod
     def list_log(self, after: int) -> Iterable[str]:
-        """The names in the table's log; those of versions up to `after` may be missing."""
+        """Return the names in the table's log. Names of versions up to `after` may be missing."""
 
     @abstractmethod
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
-        """The rows of the table whose value of the column is from `first` to `last`."""
+        """Yield the rows of the table whose value of the column is from `first` to `last`."""
 
     def append(self, rows: Table, column: str, version: int) -> bool | None:
-        """Add the rows, which have their least and their highest value in this column, as this version of the table;
-        whether no other writer has it. None where `deltalake` does that."""
+        """Add the rows as this version of the table. Return whether no other writer has taken the version.
+
+        The lowest and the highest value of `column` become statistics. None means that `deltalake` must write the rows.
+        """
         return None
 
     def sum_up(self, version: int) -> None:
-        """Write a checkpoint behind a version that was appended, if it is time."""
+        """Write a checkpoint after a version that was appended, if one is due."""
 
     @abstractmethod
     def explain(self, error: Exception, *, reading: bool) -> tuple[str, str]:
-        """Why the place failed, and what to do."""
+        """Return why the place failed, and what to do about it."""
 
     def is_away(self, error: Exception) -> bool:
-        """Whether the place did not answer, which passes by itself."""
+        """Whether the place did not answer. Such an error passes by itself."""
         return False
 
 
@@ -207,7 +224,7 @@ class StoreHome(TableHome):
         "delta.checkpointInterval": str(STORE_CHECKPOINT_EVERY),
         "delta.logRetentionDuration": _KEPT_LOG,
     }
-    sure = 3.0  # a log that came from a folder is kept for five seconds
+    sure = 3.0  # a log that was copied from a folder is kept only for five seconds
 
     def __init__(self, url: StoreUrl) -> None:
         self.url = url
@@ -223,8 +240,10 @@ class StoreHome(TableHome):
             yield from (key.rpartition("/")[2] for key in page)
 
     def read_rows(self, table: DeltaTable, column: str, first: int, last: int) -> Iterator[Row]:
-        """By one request for each file that may have such rows, several at a time: they are small, and `deltalake`
-        makes four requests for each."""
+        """Yield the rows with one request for each file that may have some, several at a time.
+
+        The files are small, and `deltalake` makes four requests for each.
+        """
         files = [
             path
             for batch in RecordBatchReader.from_stream(table.get_add_actions(flatten=True))
@@ -239,7 +258,7 @@ class StoreHome(TableHome):
                     yield from (row for row in batch.to_pylist() if first <= row[column] <= last)
 
     def append(self, rows: Table, column: str, version: int) -> bool:
-        """By two requests, of which the second is the condition; `deltalake` makes seven."""
+        """Add the rows with two requests, of which the second is conditional. `deltalake` makes seven."""
         store, name, content = open_store(self.url), make_file_name(), io.BytesIO()
         pq.write_table(pa.table(rows), content)
         store.put_new(name, content.getvalue())
@@ -271,20 +290,23 @@ class StoreHome(TableHome):
 
 
 def _scan_rows(found: ArrowStreamExportable) -> Iterator[Row]:
-    """The rows of a scan, without pyarrow, which takes 0.1 s to import."""
+    """Yield the rows of a scan, without pyarrow, whose import takes 0.1 s."""
     for batch in RecordBatchReader.from_stream(found):
         columns = [column.to_pylist() for column in batch.columns]
         yield from (dict(zip(batch.column_names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def find_home(path: Path | StoreUrl) -> TableHome:
-    """The home of a table at this place."""
+    """Return the home of a table at this place."""
     return StoreHome(path) if isinstance(path, StoreUrl) else DiskHome(path)
 
 
 class LocalTable(LedgerTable):
-    """The table, opened when it is needed and then kept open. After an error it is opened again, with the access to a
-    store as it is then. For one thread at a time."""
+    """A Delta table that is opened when it is needed, and then kept open.
+
+    After an error it is opened again, with the store's access settings of that time. Only one thread may use it at a
+    time.
+    """
 
     def __init__(self, path: Path | StoreUrl, columns: Columns) -> None:
         self.home = find_home(path)
@@ -295,14 +317,14 @@ class LocalTable(LedgerTable):
         self._schema = Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
         self._table: DeltaTable | None = None
         self._appended = -1
-        """The newest version that this process added without the opened table, which lags behind."""
+        """The newest version that this process appended directly. The opened table may not have it yet."""
         self._looked = -math.inf
-        """When the newest version was known last."""
+        """When the newest version was last known."""
         self._probed = False
 
     @property
     def version(self) -> int | None:
-        """The version that was read, or added since; None where there is no table."""
+        """The version that was read or appended last, or None if the table does not exist."""
         return None if self._table is None else max(self._table.version(), self._appended)
 
     def refresh(self) -> None:
@@ -317,7 +339,7 @@ class LocalTable(LedgerTable):
                 return
             except _READING as error:
                 self._table, self._appended = None, -1
-                # until the last try it may have been a log file that was cleaned up while it was read
+                # Before the last try, the cause may be a log file that was removed while it was read.
                 if not left or self.home.is_away(error):
                     raise self._unreadable_error(error) from error
 
@@ -327,16 +349,17 @@ class LocalTable(LedgerTable):
         return self._explain_errors(self.home.read_rows(self._table, next(iter(self.columns)), first, last))
 
     def find_highest(self, column: str) -> int:
-        """The same for the table's first column, by the files' own account."""
+        """Return the highest value of the table's first column, from the files' statistics, or 0 without files."""
         if self._table is None:
             return 0
         files = RecordBatchReader.from_stream(self._table.get_add_actions(flatten=True))
         return max((value for batch in files for value in batch.column(f"max.{column}").to_pylist()), default=0)
 
     def commit(self, rows: Sequence[Row], mode: Literal["append", "overwrite"] = "append") -> None:
-        """Add the rows, or put them in the place of all others, if the version that was read is still the newest.
+        """Add the rows, or replace all rows by them, if the version that was read is still the newest.
 
-        Makes the table if it is missing. Raises `LedgerError` unless it landed for sure: then look.
+        Create the table if it is missing. Raise `LedgerError` unless the commit surely landed. The caller must then
+        look.
         """
         try:
             self._table = self._table or self._create_table()
@@ -351,7 +374,7 @@ class LocalTable(LedgerTable):
                 landed, self._looked = not self._has_checkpoint_above(version), now
             if landed:
                 self.home.sum_up(version)
-        except Exception as error:  # whatever it was, it may have landed
+        except Exception as error:  # after any error, the commit may have landed
             reason, hint = self.home.explain(error, reading=False)
             message = f"The ledger at {self.path} cannot be written: {reason.rstrip('.')}."
             raise LedgerError(message, hint=hint, is_away=self.home.is_away(error)) from error
@@ -397,7 +420,10 @@ class LocalTable(LedgerTable):
             self._table.vacuum(retention_hours=24 * KEPT_DAYS, dry_run=False, full=True)
 
     def _make_table(self, rows: Sequence[Row]) -> Table:
-        """The rows, without pyarrow: making its arrays imports pandas, which takes longer than all the rest."""
+        """Return the rows as a table, without pyarrow.
+
+        Its arrays import pandas, which takes longer than everything else.
+        """
         schema = self._schema.to_arrow()
         return Table.from_arrays(
             [Array([row[name] for row in rows], schema.field(name).type) for name in self.columns], schema=schema
@@ -406,7 +432,7 @@ class LocalTable(LedgerTable):
     def _explain_errors(self, rows: Iterable[Row]) -> Iterator[Row]:
         try:
             yield from rows
-        except Exception as error:  # arro3 has no type of its own for a file that it cannot read
+        except Exception as error:  # arro3 has no error type for a file that it cannot read
             raise self._unreadable_error(error) from error
 
     def _unreadable_error(self, error: Exception) -> LedgerError:
@@ -430,7 +456,7 @@ class LocalTable(LedgerTable):
         return table
 
     def _create_table(self) -> DeltaTable:
-        """The table, made here and now; read as it was made, so that a commit by others is seen as one."""
+        """Create the table. Return it at version 0, so that a commit of another process is noticed."""
         options = get_options(self.path)
         DeltaTable.create(
             self.place,
@@ -442,10 +468,10 @@ class LocalTable(LedgerTable):
         return DeltaTable(self.place, version=0, storage_options=options)
 
     def _has_checkpoint_above(self, version: int) -> bool:
-        """Whether there is a checkpoint above this version.
+        """Whether a checkpoint above this version exists.
 
-        Then the log below may have been cleaned up, and a process that slept for long may have found its version
-        free again: what it wrote there is in no table.
+        The log below it may then be cleaned up. A process that was suspended for long may find its version number free
+        again, but what it commits there is part of no table.
         """
         checkpoints = [name for name in self.home.list_log(version) if ".checkpoint." in name]
         return any(int(name.partition(".")[0]) > version for name in checkpoints)
@@ -455,7 +481,7 @@ _ONCE = CommitProperties(max_commit_retries=0)
 
 
 def _describe_reason(error: Exception) -> str:
-    """The system's own word for it, where there is one."""
+    """Return the system's message for the error, if it has one."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     message = re.sub(r"\x1b\[\d*m|↳", "", str(error))

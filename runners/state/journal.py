@@ -1,4 +1,4 @@
-"""The owner's pen: everything a run records goes through here, while its lease says that it still owns the pipeline."""
+"""The journal through which a run records everything, and the lease by which the run owns its pipeline."""
 
 from __future__ import annotations
 
@@ -21,36 +21,39 @@ from runners.state.ledger import Conflict, Ledger, LedgerError
 from runners.state.progress import apply_entries, list_settled_among
 
 COMPACT_EVERY = 200
-"""How many entries the ledger has at least before they are put together."""
+"""How many entries the ledger has at least before they are compacted."""
 LANES_AN_ENTRY = 10
-"""The most lanes of a snapshot for each of these entries: more lanes make no entry dearer."""
+"""How many lanes a snapshot has at most for each compacted entry.
+
+With more lanes, compaction waits for more entries.
+"""
 
 
 class Journal:
-    """The ledger in the hands of one process, with the state that follows from it."""
+    """The access of one process to the ledger, with the state that follows from the entries."""
 
     def __init__(self, ledger: Ledger, tenure: Lease | None = None) -> None:
         self.ledger = ledger
         self.tenure = tenure
-        """The lease of the owner that writes through this journal; None where a scheduler keeps other runs away."""
+        """The lease of the owner that writes through this journal. None if a scheduler keeps other runs away."""
         self.owner = uuid.uuid4().hex
         self._tail: list[Entry] = []
         self._before = PipelineState()
-        """The state behind the snapshot with which the tail begins; the first one, where it begins with none."""
+        """The state after the snapshot with which the tail begins, or the first state if it begins with no snapshot."""
         self._lost: Fenced | None = None
-        """Why nothing is recorded through this any more."""
+        """Why nothing can be recorded through this journal any longer."""
         self._history: dict[str, Settled] | None = None
-        """What was settled before the tail, by plan; read when it is asked for, and then kept."""
+        """The batches that were settled before the tail, by plan. They are read at the first use, and then kept."""
         self.state = PipelineState()
         self._take_in(ledger.read())
 
     def acquire(
         self, body: Mapping[str, Any], *, may: Callable[[Journal], bool] = lambda _: False
     ) -> Sequence[OwnerBody]:
-        """Become an owner, under the next epoch, and return the owners before, which can record nothing any more.
+        """Become an owner under the next epoch. Return the owners before, which can record nothing any longer.
 
-        `may` looks at the state, and raises if this process must not take the pipeline. It is asked again if another
-        process was faster. If it is true, this process joins the owners and takes nothing from them.
+        `may` checks the state, and raises if this process must not take the pipeline. It is called again if another
+        process was faster. If it returns true, this process joins the owners and takes nothing from them.
         """
         lease = self.tenure.idle if self.tenure else None
         while True:
@@ -67,10 +70,10 @@ class Journal:
                 return () if joins else before
 
     def record(self, *entries: Entry, plans: Sequence[Entry] = ()) -> bool:
-        """Record the entries, all or none; they are durable when this returns.
+        """Record all entries or none. They are durable when this returns.
 
-        With them go `plans`, unless somebody has asked to stop meanwhile; whether they went is returned. Raises
-        `Fenced`, with nothing recorded, when somebody else has acquired the pipeline.
+        `plans` are recorded with them, unless a stop was requested meanwhile. Return whether they were recorded. Raise
+        `Fenced`, with nothing recorded, if another process has acquired the pipeline.
         """
         self._check()
         asked, again = self.state.stopping, False
@@ -78,7 +81,7 @@ class Journal:
             ours = [*self._shorten_lease(ours), *ours]
             owned = [replace(entry, epoch=self.state.epoch, owner=self.owner) for entry in ours]
             if again:
-                self.preview_state(owned)  # raises where they were recorded after all, and are part of a snapshot now
+                self.preview_state(owned)  # raises if they were recorded after all, and are part of a snapshot now
             again = True
             kinds = [entry.kind for entry in owned]
             reach_recording("before", kinds)
@@ -88,15 +91,17 @@ class Journal:
         return self.state.stopping == asked
 
     def attempt(self, *entries: Entry) -> bool:
-        """Record the entries, unless another process has recorded something meanwhile, so that it has to be decided
-        again; whether they are recorded. A lane is taken under the next epoch."""
+        """Record the entries, unless another process recorded something meanwhile. Return whether they are recorded.
+
+        If not, the caller must decide again. A lane is taken under the next epoch.
+        """
         self._check()
         epochs = {"take": self.state.epoch + 1}
         owned = [replace(entry, epoch=epochs.get(entry.kind, self.state.epoch), owner=self.owner) for entry in entries]
         return self._append(owned)
 
     def _append(self, entries: Sequence[Entry]) -> bool:
-        """Whether they landed; else what others have recorded instead is taken in."""
+        """Append the entries, and return whether they landed. If not, take in what other processes recorded instead."""
         began = self._elapsed()
         try:
             self._take_in(self.ledger.append(entries, after=self.state.seq))
@@ -107,7 +112,7 @@ class Journal:
         return True
 
     def renew(self, *, busy: bool) -> None:
-        """Say that we are alive. An owner with nothing in flight takes a long lease, and has seldom to say so."""
+        """Renew the lease. An owner with nothing in flight takes a long lease, which it seldom has to renew."""
         if self.tenure is not None:
             lease = self.tenure.busy if busy else self.tenure.idle
             self.record(Entry(kind="renew", body={"lease": lease}))
@@ -118,22 +123,25 @@ class Journal:
 
     @property
     def is_shared(self) -> bool:
-        """Whether others may have lanes of the pipeline beside us."""
+        """Whether other runs may hold lanes of the pipeline too."""
         mine = self.state.find_owner(self.owner)
         return mine is not None and mine.get("assignment", "single") != "single"
 
     @property
     def tail(self) -> Sequence[Entry]:
-        """The entries that were not put together yet, in their order."""
+        """The entries since the last snapshot, including it, in their order."""
         return tuple(self._tail)
 
     def preview_state(self, entries: Sequence[Entry]) -> PipelineState:
-        """The state as it would be with these entries recorded."""
+        """Return the state that would follow if these entries were recorded."""
         first = self.state.seq + 1
         return apply_entries((replace(entry, seq=first + index) for index, entry in enumerate(entries)), self.state)
 
     def refresh(self) -> None:
-        """Take in what others recorded, a request to stop for example. Raises `Fenced` when they took over."""
+        """Take in what other processes recorded, for example a request to stop.
+
+        Raise `Fenced` if this owner lost the pipeline.
+        """
         self.catch_up()
         if self.state.find_owner(self.owner) is not None:
             return
@@ -154,7 +162,10 @@ class Journal:
             raise self._lost
 
     def compact(self, *, every: int = COMPACT_EVERY) -> None:
-        """Put the entries together once there are many, later where there are many lanes; the state stays the same."""
+        """Replace the entries by a snapshot once there are many. With many lanes, it happens later.
+
+        The state stays the same.
+        """
         if len(self._tail) < max(every, len(self.state.lanes) // LANES_AN_ENTRY):
             return
         entry = Entry(kind="snapshot", epoch=self.state.epoch, owner=self.owner, body=self.state.json())
@@ -171,7 +182,7 @@ class Journal:
         self._before = self.state = apply_entries(self._tail)
 
     def list_settled(self) -> Sequence[Settled]:
-        """All settled batches that still count as carried. The history is read once."""
+        """Return all settled batches that still count as carried. The history is read once."""
         if self._history is None:
             self._history = _load_history(self.ledger, self._tail)
         known = {**self._history, **{settled.plan: settled for settled in list_settled_among(self._tail)}}
@@ -181,13 +192,13 @@ class Journal:
         return self.tenure.clock.elapsed() if self.tenure else 0.0
 
     def _note_renewed(self, began: float) -> None:
-        """An entry of ours has landed: the lease counts from before it was written."""
+        """Note that an entry of this owner landed. The lease counts from before the entry was written."""
         mine = self.state.find_owner(self.owner)
         if self.tenure is not None and mine is not None:
             self.tenure.note_renewal(began, mine["lease"] or 0.0)
 
     def _shorten_lease(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """With the first plan after a rest goes word that the lease is short again."""
+        """Return the entry that makes the lease short again, if these entries have the first plan after an idle time."""
         if self.tenure is None or self.tenure.lease == self.tenure.busy:
             return ()
         planned = any(entry.kind == "plan" for entry in entries)
@@ -203,20 +214,23 @@ class Journal:
 
 
 def list_settled_ever(journal: Journal) -> Sequence[Settled]:
-    """All batches that a ledger ever settled, each once; also those that were rewound."""
+    """Return all batches that the ledger ever settled, each once, including batches that were rewound."""
     kept = _load_history(journal.ledger, journal.tail)
     kept.update({settled.plan: settled for settled in list_settled_among(journal.tail)})
     return list(kept.values())
 
 
 def find_newest_label(journal: Journal, destination: str) -> str:
-    """What the destination calls the newest batch of which it got rows (`Label.key`); nothing if there is none."""
+    """Return the destination's key (`Label.key`) of the newest batch of which it got rows. Empty if there is none."""
     got = [batch for batch in list_settled_ever(journal) if batch.counts.get("delivered", {}).get(destination)]
     return f"{max(got, key=lambda batch: batch.at).plan}/{destination}" if got else ""
 
 
 def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled]:
-    """The history, by plan. Raises `LedgerError` when it lacks what was settled last before the snapshot."""
+    """Return the history, by plan.
+
+    Raise `LedgerError` if it lacks a batch that was settled last before the snapshot.
+    """
     with _pause_collector():
         history = {settled.plan: settled for settled in ledger.history()}
     known = apply_entries(entries[:1]) if entries and entries[0].kind == "snapshot" else PipelineState()
@@ -232,7 +246,7 @@ def _load_history(ledger: Ledger, entries: Sequence[Entry]) -> dict[str, Settled
 
 @contextlib.contextmanager
 def _pause_collector() -> Iterator[None]:
-    """Do not look for cycles while much is read that has none: that takes longer than to read it."""
+    """Pause the garbage collector while many values without cycles are read. It takes longer than reading them."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -243,7 +257,7 @@ def _pause_collector() -> Iterator[None]:
 
 
 DISCARDS = "discards"
-"""What the counts of a plan have that carried its rows nowhere: why, and who said so."""
+"""The key in the counts of a plan that discarded its rows. The value names the reason and the person."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,13 +276,13 @@ class DecidedLetters:
 
 
 def list_decided(journal: Journal) -> DecidedLetters:
-    """What was decided so far. The history of batches is read only where there was a replay at all."""
+    """Return the rows that were replayed or discarded so far. The history is read only if there was a replay."""
     lanes = journal.state.lanes
     return collect_decided(journal.list_settled()) if any(is_replay(lane) for lane in lanes) else DecidedLetters()
 
 
 def collect_decided(settled: Iterable[Settled]) -> DecidedLetters:
-    """What these batches have decided."""
+    """Return the rows that these batches replayed or discarded."""
     replayed: set[str] = set()
     discarded: set[str] = set()
     for batch in settled:
@@ -278,58 +292,61 @@ def collect_decided(settled: Iterable[Settled]) -> DecidedLetters:
 
 
 IDLE = 10
-"""How many times longer the lease of an owner is that has nothing in flight, or has yet to open the pipeline."""
+"""How many times longer the lease is for an owner that has nothing in flight, or has not opened the pipeline yet."""
 RENEWALS = 3
-"""How often a lease could be renewed before it is over: so many words may be late, but for one."""
+"""How many renewals of a lease become due before it ends. All but one of them may be late."""
 ENOUGH = 1 / 4
-"""The share of a lease that must be left for a write to begin; with less one waits for the next word."""
+"""The share of a lease that must be left when a write begins. With less, the writer waits for the next renewal."""
 PATIENCE = 30.0
-"""How many seconds one waits for it."""
+"""How many seconds a writer waits for that renewal."""
 
 
 class Lease:
-    """One owner's lease. The dispatcher's thread renews it; runners ask how much is left of it."""
+    """The lease of one owner. The dispatcher's thread renews it, and runners check how much of it is left."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self.clock = clock
         self.busy = seconds
         """How long the lease is while batches are in flight."""
         self.idle = IDLE * seconds
-        """How long it is otherwise."""
+        """How long the lease is at other times."""
         self.lease = self.idle
-        """How long it is now, as the ledger says."""
+        """How long the lease is now, as recorded in the ledger."""
         self.until = float("-inf")
-        """When it is over, by the clock."""
+        """When the lease ends, by the clock."""
         self.lost = False
-        """Whether somebody else has the pipeline."""
+        """Whether another process has the pipeline."""
         self.wake: Callable[[], None] = lambda: None
-        """How to make the owner renew it at once."""
+        """Makes the owner renew the lease at once."""
         self._changed = threading.Condition()
 
     @property
     def due(self) -> float:
-        """When it is time for a word, by the clock."""
+        """When the next renewal is due, by the clock."""
         return self.until - self.lease + self.lease / RENEWALS
 
     def note_renewal(self, began: float, lease: float) -> None:
-        """An entry of ours has landed, whose append began then: nobody has seen it before."""
+        """Note that an entry of this owner landed. Its append began at `began`, so no process has seen it before."""
         with self._changed:
             self.lease, self.until = lease, began + lease
             self._changed.notify_all()
 
     def lose(self) -> None:
-        """Another process has it."""
+        """Note that another process has the pipeline."""
         with self._changed:
             self.lost, self.until = True, float("-inf")
             self._changed.notify_all()
 
     def seconds_left(self) -> float:
-        """How many seconds are left of it; none, or less, once it is over."""
+        """Return how many seconds of the lease are left. After its end, the number is zero or negative."""
         return self.until - self.clock.elapsed()
 
     def secure(self) -> None:
-        """Return while enough of it is left to begin a write. A machine that has slept renews it first. Raises `Late`
-        if it is over, and stays so."""
+        """Return once enough of the lease is left to begin a write.
+
+        After the machine was suspended, the lease is renewed first. Raise `Late` if the lease has ended and is not
+        renewed.
+        """
         if self._is_enough() or self.lost:
             self._check()
             return

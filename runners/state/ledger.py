@@ -1,5 +1,8 @@
-"""The ledger: an append-only sequence of entries, in which every append is conditional; how its entries stand in three
-Delta tables, a row each, what is nested as JSON text; and how these stay small."""
+"""The ledger: an append-only sequence of entries, in which every append is conditional.
+
+The entries are stored in three Delta tables, one row each, with nested values as JSON text. This module also keeps the
+tables small.
+"""
 
 from __future__ import annotations
 
@@ -19,70 +22,70 @@ from runners.model.text import find_version
 
 
 class Conflict(WherryError):
-    """Another process appended since the ledger was read. Nothing of this append landed."""
+    """Another process appended an entry since the ledger was read. Nothing of this append was recorded."""
 
     code = "CONFLICT"
 
 
 class LedgerError(WherryError):
-    """The ledger cannot be read or written; the run stops, and nothing after its last entry counts."""
+    """The ledger cannot be read or written. The run stops, and nothing after its last entry counts."""
 
     code = "LEDGER"
 
 
 RESTORE = "Restore the ledger from a backup. The run processed nothing."
-"""What to do about a ledger that cannot be understood."""
+"""What to do about a ledger whose entries cannot be understood."""
 
 
 class Ledger(ABC):
-    """The memory of a pipeline. One implementation, fixed when it is made, writes a given ledger."""
+    """The record of a pipeline's progress. Each ledger is always written by the same implementation."""
 
     @abstractmethod
     def read(self, after: int = 0) -> list[Entry]:
-        """The entries with a sequence number above `after`, in order.
+        """Return the entries with a number above `after`, in order.
 
-        Where older ones were compacted away the first is a `snapshot`, which stands for all before it.
-        A ledger that does not exist yet is empty, and reading does not make it. Raises `LedgerError` for one
-        of a newer format.
+        If older entries were compacted, the first entry is a `snapshot`, which replaces all entries before it. A ledger
+        that does not exist yet is empty, and reading does not create it. Raise `LedgerError` if the ledger has a newer
+        format.
         """
 
     @abstractmethod
     def append(self, entries: Sequence[Entry], *, after: int) -> list[Entry]:
-        """Add the entries, all or none, with the numbers `after + 1` and on; returns them numbered.
+        """Add all entries or none, with the numbers from `after + 1` on. Return them with their numbers.
 
-        Raises `Conflict` if the last number is not `after`. An append that failed in some other way and yet
-        landed counts as landed: the entries' own ids tell. Makes the ledger at its first append.
+        Raise `Conflict` if the last number is not `after`. An append that failed for another reason may have landed,
+        and then counts as landed. The entries' ids show this. The first append creates the ledger.
         """
 
     @abstractmethod
     def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
-        """Put `snapshot` in the place of all entries up to `after`, once `settled` is in the history.
+        """Replace all entries up to `after` by `snapshot`, once `settled` is in the history.
 
-        Conditional like `append`, and numbered like it; returns the snapshot numbered. `settled` are the
-        batches that these entries settled; one that is in the history already is not added again.
+        It is conditional and numbered like `append`. Return the snapshot with its number. `settled` are the batches
+        that these entries settled. A batch that is already in the history is not added again.
         """
 
     @abstractmethod
     def history(self) -> Iterator[Settled]:
-        """The batches that were settled before the last snapshot, in no order."""
+        """Yield the batches that were settled before the last snapshot, in no particular order."""
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Its place, for messages."""
+        """The ledger's place, for messages."""
 
 
 TRIES = 5
-"""How often a commit is tried that fails without another process's entry."""
+"""How often a commit is tried if it fails without an entry of another process."""
 FILES = 64
-"""How many files a history may have. Every compaction that settled something adds one."""
+"""How many files the history may have. Every compaction with settled batches adds one."""
 KEPT_DAYS = 7
-"""How long a file stays that is not part of its table any more: somebody may be reading."""
+"""How many days a file stays after it left its table, because another process may be reading it."""
 Columns = Mapping[str, str]
 """The columns of a table, in order, with their types as Delta and Spark write them in JSON."""
 Row = dict[str, Any]
 MOST = 2**63 - 1
-"""No number of an entry or a batch is higher."""
+"""The highest possible number of an entry or a batch."""
 ENTRIES: Columns = {
     "seq": "long",
     "kind": "string",
@@ -112,22 +115,25 @@ BODIES: Columns = {
 
 
 class LedgerTable(ABC):
-    """One of a ledger's tables, made by its first commit."""
+    """One of a ledger's tables. Its first commit creates it."""
 
     place: str
     columns: Columns
 
     @abstractmethod
     def refresh(self) -> None:
-        """Read the newest version. Raises `LedgerError` if it is not one of our tables, or newer than we are."""
+        """Read the newest version.
+
+        Raise `LedgerError` if it is not a table of a ledger, or if its format is too new.
+        """
 
     @abstractmethod
     def rows(self, first: int = 0, last: int = MOST) -> Iterable[Row]:
-        """The rows whose first column is from `first` to `last`, in no order."""
+        """Return the rows whose first column is from `first` to `last`, in no particular order."""
 
     @abstractmethod
     def find_highest(self, column: str) -> int:
-        """The highest value of a column; 0 where there are no rows."""
+        """Return the highest value of a column, or 0 without rows."""
 
     @abstractmethod
     def remove(self, condition: str) -> None:
@@ -135,18 +141,21 @@ class LedgerTable(ABC):
 
     @abstractmethod
     def count_files(self) -> int:
-        """How many files the table has."""
+        """Return how many files the table has."""
 
     @abstractmethod
     def optimize(self) -> None:
-        """Put small files together."""
+        """Combine small files."""
 
     @abstractmethod
     def vacuum(self) -> None:
         """Remove files that have not been part of the table for `KEPT_DAYS`."""
 
     def check_columns(self, schema: str, read_formats: Callable[[], Iterable[Row]]) -> None:
-        """Raises `LedgerError` unless a table with this schema, as Delta and Spark write it, is one of ours."""
+        """Raise `LedgerError` unless a table with this schema belongs to a ledger.
+
+        Delta and Spark write the schema as JSON.
+        """
         found: Columns = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
         if found == self.columns:
             return
@@ -167,7 +176,7 @@ Table = TypeVar("Table", bound=LedgerTable)
 
 
 class TableLedger(Ledger, Generic[Table]):
-    """The entries in one table, what was settled before the last snapshot in another, large bodies in a third."""
+    """A ledger in three tables: entries, the batches settled before the last snapshot, and large bodies."""
 
     def __init__(self, entries: Table, settled: Table, bodies: Table) -> None:
         self._entries, self._settled, self._bodies = entries, settled, bodies
@@ -175,20 +184,22 @@ class TableLedger(Ledger, Generic[Table]):
 
     @abstractmethod
     def _is_fresh(self, after: int) -> bool:
-        """Whether `after` is the last number for all that this process knows."""
+        """Whether `after` is the last number, as far as this process knows."""
 
     @abstractmethod
     def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
-        """Add the rows of entries if `after` is the last number still, or put them in the place of all others. Raises
-        `LedgerError` unless they landed for sure."""
+        """Add the rows of entries if `after` is still the last number. With `instead`, replace all other rows by them.
+
+        Raise `LedgerError` unless the rows surely landed.
+        """
 
     @abstractmethod
     def _commit_bodies(self, rows: Sequence[Row]) -> None:
-        """Add large bodies to the table beside."""
+        """Add large bodies to the table for bodies."""
 
     @abstractmethod
     def _remember(self, settled: Sequence[Settled]) -> None:
-        """Put these batches into the history, but for those that it has. Those lie near by their numbers."""
+        """Add these batches to the history, except batches that it has. Such batches have numbers in the same range."""
 
     def read(self, after: int = 0) -> list[Entry]:
         with self._lock:
@@ -214,7 +225,7 @@ class TableLedger(Ledger, Generic[Table]):
         return self._entries.place
 
     def _land(self, entries: Sequence[Entry], after: int, settled: Sequence[Settled] | None = None) -> list[Entry]:
-        """Add the entries behind the last one, or put them in the place of all once `settled` is in the history."""
+        """Append the entries, or replace all entries by them once `settled` is in the history."""
         numbered = [replace(entry, seq=seq) for seq, entry in enumerate(entries, after + 1)]
         failures: list[LedgerError] = []
         while True:
@@ -227,10 +238,10 @@ class TableLedger(Ledger, Generic[Table]):
             if len(failures) == TRIES:
                 raise failures[-1]
             try:
-                if settled:  # the history first: a process that dies in between has lost nothing
+                if settled:  # the history first, so that a process that dies in between loses nothing
                     self._remember(settled)
                 rows, bodies = split_bodies([to_row(entry) for entry in numbered])
-                if bodies:  # before the entries, so that none is there without its own
+                if bodies:  # before the entries, so that no entry lacks its body
                     self._commit_bodies(bodies)
                 self._commit(rows, after, instead=settled is not None)
             except LedgerError as error:
@@ -239,14 +250,14 @@ class TableLedger(Ledger, Generic[Table]):
                 return numbered
 
     def _read_behind(self, after: int) -> tuple[list[Entry], int]:
-        """The entries above a number, read anew, and the last number."""
+        """Read the entries above a number again. Return them and the last number."""
         rows = self._read_rows(after)
         try:
             later = to_entries(self.place, join_bodies(self.place, rows, self._read_bodies))
         except LedgerError:
             if self._read_rows(after) == rows:
                 raise
-            return self._read_behind(after)  # what was missing was compacted away while it was read
+            return self._read_behind(after)  # the missing body was compacted away during the read
         return later, later[-1].seq if later else self._entries.find_highest("seq")
 
     def _read_rows(self, after: int) -> list[Row]:
@@ -258,11 +269,13 @@ class TableLedger(Ledger, Generic[Table]):
         return self._bodies.rows(first, last)
 
     def _tidy(self, first: int) -> None:
-        """Remove the bodies of entries before `first`; once in `FILES` compactions put the history together and sweep.
+        """Remove the bodies of entries before `first`.
 
-        What goes wrong here costs space and time only, and the next compaction makes up for it.
+        If the history has more than `FILES` files, combine and clean up files.
+
+        An error here only costs space and time, and the next compaction does the work again.
         """
-        with contextlib.suppress(Exception):  # deltalake has no type for a file that is gone; no row depends on this
+        with contextlib.suppress(Exception):  # deltalake has no error type for a missing file; no row depends on this
             self._bodies.remove(f"seq < {first}")
             if self._settled.count_files() > FILES:
                 self._settled.optimize()
@@ -271,7 +284,7 @@ class TableLedger(Ledger, Generic[Table]):
 
 
 def _check_format(place: str, newest: int) -> None:
-    """Raises `LedgerError` when this version does not know the newest format in a ledger."""
+    """Raise `LedgerError` if this version does not know the newest format in a ledger."""
     if newest > FORMAT:
         raise LedgerError(
             (f"The ledger at {place} has entries of format {newest}; Wherry {find_version()} reads up to {FORMAT}."),
@@ -284,7 +297,7 @@ def to_row(item: Entry | Settled) -> Row:
 
 
 def to_entries(place: str, rows: Iterable[Row]) -> list[Entry]:
-    """The rows as entries of today's format, in order. Raises `LedgerError` when one is of a newer format."""
+    """Return the rows as entries of the present format, in order. Raise `LedgerError` if one has a newer format."""
     listed = list(rows)
     _check_format(place, max((row["format"] for row in listed), default=0))
     return [_to_entry(place, row) for row in sorted(listed, key=lambda row: row["seq"])]
@@ -300,7 +313,7 @@ def _to_entry(place: str, row: Row) -> Entry:
 
 
 def to_settled(place: str, row: Row) -> Settled:
-    """The row as a settled batch. Raises `LedgerError` when it is none."""
+    """Return the row as a settled batch. Raise `LedgerError` if it is not one."""
     try:
         span = check_shape(SpanBody, json.loads(row["span"]))
         return Settled(**{**row, "span": span, "counts": check_shape(SettledCounts, json.loads(row["counts"]))})
@@ -316,22 +329,22 @@ _NESTED = {"body", "span", "counts"}
 
 
 LARGEST = 15 * 1024
-"""So many bytes of a body stand in the ledger; with its other columns an entry stays below 16 KiB."""
+"""How many bytes of a body the ledger's table stores. With its other columns, an entry stays below 16 KiB."""
 BESIDE = '"beside"'
-"""What replaces a body that is in the table beside. A body is an object, so none looks like this."""
+"""The placeholder of a body that is in the table for bodies. A body is an object, so no body looks like this."""
 
 
 def split_bodies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """The entries as the ledger keeps them, and the bodies that are too large for it."""
+    """Return the entries as the ledger stores them, and the bodies that are too large for it."""
     large = [row for row in rows if len(row["body"].encode()) > LARGEST]
     kept = [{**row, "body": BESIDE} if row in large else row for row in rows]
     return kept, [{name: row[name] for name in BODIES} for row in large]
 
 
 def join_bodies(place: str, rows: Iterable[Row], look: Callable[[int, int], Iterable[Row]]) -> list[Row]:
-    """The entries with their whole bodies; `look` gives bodies in the table beside from one number to another.
+    """Return the entries with their whole bodies. `look` returns the stored bodies from one number to another.
 
-    Raises `LedgerError` when one is not there.
+    Raise `LedgerError` if a body is missing.
     """
     listed = list(rows)
     beside = [row["seq"] for row in listed if row["body"] == BESIDE]
@@ -389,7 +402,7 @@ def _migrate_decision(body: Body) -> Body:
 
 
 def _migrate_opened(body: Body) -> Body:
-    """There was one origin, and its schema stood beside it."""
+    """Migrate a body with a single origin, whose schema was stored beside it."""
     if not body or "origins" in body:
         return body
     origin = check_shape(_OldOrigin, body.get("origin") or {"name": "origin", "lanes": ["0"], "place": ""})
@@ -412,7 +425,7 @@ def _migrate_snapshot(body: Body) -> Body:
 
 
 def _migrate_owners(body: Body) -> list[Body]:
-    """There was one at most, and when it was heard stood beside it."""
+    """Migrate a body with at most one owner, whose last entry was stored beside it."""
     seq, at = check_shape(_Heard, {"heard": body.get("heard", (0, ""))})["heard"]
     owner = _migrate_in(body.get("owner"), lambda owner: owner)
     return [{**owner, "heard": seq, "heard_at": at}] if owner else []

@@ -1,4 +1,4 @@
-"""Where a pipeline keeps its state: a directory, a folder of an object store, or tables of a catalog's schema."""
+"""The place of a pipeline's state: a directory, a folder of an object store, or tables of a catalog's schema."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("wherry")
 
 SHADOW_STAMP = "canary_batch"
-"""The column of a shadow table that says which batch brought a row: `lane/number`."""
+"""The column of a shadow table with the batch that each row comes from: `lane/number`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StateLocation:
-    """The parts of a state, with their places."""
+    """The place of a state and of its parts."""
 
     directory: Path | None
     schema: str
     name: str
     url: StoreUrl | None = None
-    """Its folder in an object store."""
+    """The state's folder in an object store."""
 
     @staticmethod
     def of(pipeline: PipelineSpec) -> StateLocation:
@@ -64,11 +64,11 @@ class StateLocation:
 
     @property
     def folder(self) -> Path | StoreUrl | None:
-        """Its directory or its folder in an object store."""
+        """The state's directory, or its folder in an object store."""
         return self.directory or self.url
 
     def make(self) -> None:
-        """Make the directory, for its owner alone. Raises `Refusal` when it cannot be written.
+        """Create the directory, with access for its owner only. Raise `Refusal` if it cannot be written.
 
         An existing directory keeps its mode, because a group may share it. A warning is logged if every user can read
         it.
@@ -93,12 +93,12 @@ class StateLocation:
 
     @property
     def lock(self) -> Path:
-        """The file whose lock says that a run is under way on this host."""
+        """The file whose lock shows that a run is working on this host."""
         return self.directory / "lock" if self.directory else lock_path(str(self))
 
     @property
     def activity(self) -> Path | None:
-        """The folder where runs say what they are doing; None where the state is not in a directory."""
+        """The folder where runs report what they are doing. None if the state is not in a directory."""
         return self.directory / "activity" if self.directory else None
 
     @property
@@ -107,7 +107,7 @@ class StateLocation:
         return self.folder is None
 
     def open_ledger(self, spark: SparkSession | None) -> Ledger:
-        """The ledger; through Spark only where it is a table of a catalog."""
+        """Return the ledger. It uses Spark only if it is a table of a catalog."""
         if self.folder is not None:
             from runners.state.delta_ledger import DeltaLedger
 
@@ -116,12 +116,15 @@ class StateLocation:
         return SparkLedger(spark, f"{self.schema}.{self.name}_ledger")
 
     def open_journal(self, pipeline: PipelineSpec) -> Journal:
-        """The ledger, read to its end. Spark is obtained only where the ledger is a table of a catalog."""
+        """Return the ledger's journal, read to its end.
+
+        Spark is obtained only if the ledger is a table of a catalog.
+        """
         spark = obtain_for(pipeline) if self.needs_spark else None
         return Journal(self.open_ledger(spark))
 
     def store(self) -> PreparedStore:
-        """The place of decided batches until they are delivered."""
+        """Return the store for decided batches until they are delivered."""
         if self.directory is not None:
             return FolderStore(self.directory / "prepared")
         if self.url is not None:
@@ -129,7 +132,7 @@ class StateLocation:
         return TableStore(self.schema, f"{self.name}_prepared_")
 
     def open_history(self, pipeline: PipelineSpec, spark: Callable[[], SparkSession]) -> History | None:
-        """Which runs there were; None where that is not kept. `spark` is asked only where there is no other way."""
+        """Return the run history, or None if no history is kept. `spark` is called only if there is no other way."""
         kept = timedelta(seconds=parse_seconds(pipeline.run_options.history))
         if not kept:
             return None
@@ -138,20 +141,22 @@ class StateLocation:
         return RunHistory(self.folder / "runs", kept)
 
     def make_dlq(self) -> Destination:
-        """The DLQ that a pipeline has unless it says otherwise."""
+        """Return the DLQ of a pipeline whose definition names none."""
         if self.folder is not None:
             return Delta(path=_make_path(self.folder / "dlq"), name="dlq")
         return Delta(table=f"{self.schema}.{self.name}_dlq", name="dlq")
 
     def make_filtered(self) -> Delta:
-        """Where the rows are stored that stages filter."""
+        """Return the destination for rows that stages filter."""
         if self.folder is not None:
             return Delta(path=_make_path(self.folder / "filtered"), name=FILTERED)
         return Delta(table=f"{self.schema}.{self.name}_filtered", name=FILTERED)
 
     def make_shadow(self, destination: str, definition: str) -> Delta:
-        """Where a canary puts the rows that one destination of another definition would get; `definition` is its
-        hash."""
+        """Return the destination for rows that a canary's definition would give to one of its destinations.
+
+        `definition` is the hash of that definition.
+        """
         if self.folder is not None:
             folder = self.folder / "canary" / definition[:8] / quote(destination, safe="")
             return Delta(path=_make_path(folder), name=destination, stamp=SHADOW_STAMP)
@@ -164,12 +169,12 @@ def _make_path(folder: Path | StoreUrl) -> str:
 
 
 def find_dlq(pipeline: PipelineSpec) -> tuple[Destination, Callable[[], SparkSession]]:
-    """The pipeline's DLQ, and what obtains a Spark to ask it with."""
+    """Return the pipeline's DLQ, and a function that obtains a Spark session to read it."""
     return pipeline.dlq.destination or StateLocation.of(pipeline).make_dlq(), partial(obtain_for, pipeline)
 
 
 def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: PipelineState) -> None:
-    """Raises `Refusal` when the state is another pipeline's."""
+    """Raise `Refusal` if the state belongs to another pipeline."""
     if state.pipeline and state.pipeline != pipeline.name:
         raise Refusal(
             f"This state belongs to {state.pipeline}, but the definition's name is {pipeline.name}: {place}.",
@@ -178,8 +183,10 @@ def check_pipeline(pipeline: PipelineSpec, place: StateLocation, state: Pipeline
 
 
 def check_lasting(pipeline: PipelineSpec, spark: SparkSession) -> None:
-    """Raises `Refusal`, and ends this Spark, which was started for this run, where it would forget the pipeline's
-    tables at its end."""
+    """Raise `Refusal` if Spark would forget the pipeline's tables at its end.
+
+    This also ends Spark, which was started for this run.
+    """
     every = [*pipeline.every_destination, *pipeline.dlq.given_destinations]
     place = StateLocation.of(pipeline)
     state = [f"{place.schema}.{place.name}_ledger"] if place.schema else []

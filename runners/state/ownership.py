@@ -1,8 +1,8 @@
-"""How a run becomes an owner of its pipeline, when it may take it from another run, and how it lets it go.
+"""How a run becomes an owner of its pipeline, when it may take it from another run, and how it releases it.
 
-A run takes a pipeline that has no owner, or whose owner is dead, or whose owner was silent for a whole lease. Times of
-day are compared only to refuse: two clocks may differ by minutes. To take, a whole lease must pass on this machine's
-own clock, from the moment at which the owner's last entry was seen here.
+A run takes a pipeline that has no owner, whose owner is dead, or whose owner was silent for a whole lease. Times of day
+are compared only to refuse, because two clocks may differ by minutes. To take a pipeline from a silent owner, a whole
+lease must pass on this machine's clock. It counts from the moment when this machine saw the owner's last entry.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAUSE = 1.0
-"""How long one waits between two looks for a word of the owner, in seconds."""
+"""How many seconds pass between two looks for an entry of the owner."""
 _WAIT = "Wait for it, or stop it:  wherry stop FILE"
 log = logging.getLogger("wherry")
 
@@ -64,30 +64,30 @@ class Ownership:
     run: str
     clock: Clock
     hash: str
-    """Of the definition: only runs of the same one share their lanes."""
+    """The definition's hash. Only runs with the same definition share their lanes."""
     assignment: str
-    """How the run shares the lanes with others; `single`: it does not."""
+    """How the run shares the lanes with other runs. With `single`, it does not."""
     take_over: str
-    """Why an owner on another host is surely gone."""
+    """Why an owner on another host has surely ended."""
     replay: Json
     ruling: Json
     finish: bool
     follow: bool
     runs_paused: bool
-    """Whether the run may have a paused pipeline, because it plans no new batch."""
+    """Whether the run may own a paused pipeline, because it plans no new batch."""
     check: Callable[[Journal, SparkSession], None]
-    """Raises where the run must not become an owner, for a reason of its own."""
+    """Raises if the run must not become an owner for a reason that concerns this run only."""
     before: Sequence[OwnerBody] = ()
-    """The owners from which the run took the pipeline. None of them releases it any more."""
+    """The owners from which the run took the pipeline. None of them releases it any longer."""
     _taking: Takeover | None = None
-    """None where a scheduler is the lock."""
+    """None if a scheduler keeps other runs away."""
 
     @contextlib.contextmanager
     def hold_lock(self) -> Iterator[None]:
-        """Hold a lock that shows other processes of this host that this one lives.
+        """Hold a lock that shows other processes of this host that this process is alive.
 
-        The lock of the state may be taken by another process of this host. Then the run locks a file of its own, and
-        the ledger says whether the other owner lives. With `ownership: off` there is no lock.
+        Another process of this host may have the lock of the state. The run then locks a separate file, and the ledger
+        shows whether the other owner is alive. With `ownership: off` there is no lock.
         """
         if self.pipeline.run_options.ownership == "off":
             yield
@@ -113,7 +113,7 @@ class Ownership:
             lock.release()
 
     def open_journal(self, spark: SparkSession | None) -> Journal:
-        """Open the ledger. Raises when it is another pipeline's, or when the run may not become an owner."""
+        """Open the ledger. Raise if it belongs to another pipeline, or if the run may not become an owner."""
         tenure = None if self._taking is None else Lease(self.clock, parse_seconds(self.pipeline.run_options.lease))
         journal = Journal(self.place.open_ledger(spark), tenure)
         check_pipeline(self.pipeline, self.place, journal.state)
@@ -121,7 +121,7 @@ class Ownership:
         return journal
 
     def acquire(self, journal: Journal, spark: SparkSession) -> None:
-        """Become an owner, and end the JVMs that owners before it left at work on this host."""
+        """Become an owner, and end the JVMs that earlier owners left working on this host."""
         jvm, host, lock = find_jvm_process(spark), identify_host(), self._taking.lock if self._taking else None
         body: OwnerBody = {
             "host": host["host"],
@@ -155,21 +155,24 @@ class Ownership:
         self.before = before
 
     def note_jvm(self) -> None:
-        """Note the JVM that this process started after the run became an owner."""
+        """Record the JVM that this process started after the run became an owner."""
         jvm = find_jvm_number()
         if jvm is not None:
             note_jvm(self.place.lock, self.run, jvm)
 
     def release(self, journal: Journal, report: Report) -> None:
-        """Let the pipeline go. If the ledger of a failed run cannot be written, the run stays its owner: the next run
-        sees that it is gone."""
+        """Release the pipeline.
+
+        If the ledger of a failed run cannot be written, the run stays its owner. The next run sees that the owner has
+        ended.
+        """
         with contextlib.suppress(WherryError) if report.error else contextlib.nullcontext():
             journal.record(Entry(kind="release", body=report.json()))
             forget_jvm(self.place.lock, self.run)
             end_use(self.run)
 
     def _may_take(self, journal: Journal) -> bool:
-        """Whether the run joins the owners. Raises `Owned` or `Paused` where it may not run."""
+        """Return whether the run joins the owners. Raise `Owned` or `Paused` if it may not run."""
         joins = self._taking.may(journal) if self._taking else False
         paused = journal.state.paused
         if paused is not None and not self.runs_paused:
@@ -190,22 +193,25 @@ class Takeover:
     pipeline: str
     place: StateLocation
     lock: StateLock
-    """The lock that this run has: the state's, or one of its own where somebody has that, or where lanes are shared."""
+    """The lock of this run: the state's, or a separate one if another process has that, or if lanes are shared."""
     clock: Clock
     take_over: str = ""
-    """Why its owner on another host is surely gone."""
+    """Why the owner on another host has surely ended."""
     assignment: str = "single"
-    """How it shares the lanes with others; `single`: it does not."""
+    """How the run shares the lanes with other runs. With `single`, it does not."""
     hash: str = ""
-    """Of its definition: only runs of the same one share their lanes."""
+    """The definition's hash. Only runs with the same definition share their lanes."""
     _present: frozenset[str] = frozenset()
-    """The owners that there were when the first of them was waited for."""
+    """The owners at the time when this run began to wait for the first of them."""
     _outlasted: dict[str, int] = field(default_factory=dict)
-    """The owners for each of which a whole lease was waited, and their last words."""
+    """The owners for which this run waited a whole lease, each with the number of its last entry."""
 
     def may(self, journal: Journal) -> bool:
-        """Return once it may be taken, or is to be joined, which is true then; waits for a word of each owner, up to a
-        lease. Raises `Owned` as soon as one that cannot be joined is seen to live."""
+        """Return True if the run can join the owners, and False once it may take the pipeline.
+
+        It waits for a sign of each owner, for up to a lease. Raise `Owned` as soon as an owner that cannot be joined
+        proves to be alive.
+        """
         owners = journal.state.owners
         if self._can_join(journal.state):
             return True
@@ -216,15 +222,18 @@ class Takeover:
         return False
 
     def _can_join(self, state: PipelineState) -> bool:
-        """Whether all who have it share its lanes as this run would, nobody asked them to stop, and somebody may be
-        alive."""
+        """Whether the run can join the owners.
+
+        It can if it shares lanes, all owners have the same assignment and definition, no stop is requested, and one
+        owner may be alive.
+        """
         who = state.owners
         alike = all((owner.get("assignment"), owner.get("hash")) == (self.assignment, self.hash) for owner in who)
         alive = any(not is_dead(owner, self.place, self.lock) for owner in who)
         return self.assignment != "single" and not state.stopping and alike and alive
 
     def _await_end(self, journal: Journal, owner: OwnerBody) -> None:
-        """Return once this owner is not waited for any more."""
+        """Return once the run no longer has to wait for this owner."""
         name = owner["owner"]
         if owner.get("assignment") == "local_only" and not self.take_over and journal.state.lanes_of(name):
             raise make_kept_error(self.pipeline, journal.state, owner)
@@ -246,13 +255,13 @@ class Takeover:
         self._outlasted[name] = owner["heard"]
 
     def _is_free(self, owner: OwnerBody) -> bool:
-        """Whether nothing is to be waited for."""
+        """Whether the run may take the pipeline from this owner without waiting."""
         if owner.get("ownership") == "off" or is_dead(owner, self.place, self.lock):
             return True
         return bool(self.take_over) and owner["host"] != socket.gethostname()
 
     def _is_silent(self, journal: Journal, owner: OwnerBody) -> bool:
-        """Whether this owner says nothing for a whole lease."""
+        """Whether this owner records nothing for a whole lease."""
         until = self.clock.elapsed() + (owner["lease"] or 0.0)
         over = False
         while not over:
@@ -283,7 +292,7 @@ class Takeover:
 
 
 def make_deadline(tenure: Lease | None, spark: SparkSession) -> Deadline | None:
-    """Return until when a write may begin; None if no other run may take the pipeline."""
+    """Return the deadline for beginning a write, or None if no other run may take the pipeline."""
     if tenure is None:
         return None
     apart = measure_clock_offset(spark) if is_connect(spark) else 0.0
@@ -313,8 +322,10 @@ def is_owner_alive(owner: OwnerBody, place: StateLocation, clock: Clock) -> bool
 
 
 def has_live_lease(owner: OwnerBody, clock: Clock) -> bool:
-    """Whether the owner's lease is not over yet, by the time of day on both machines. One that knows no lease seems to
-    be alive for ever."""
+    """Whether the owner's lease has not ended, by the time of day on both machines.
+
+    An owner without a lease always seems alive, except with `ownership: off`.
+    """
     lease = owner.get("lease")
     if lease is None:
         return owner.get("ownership") != "off"
@@ -323,11 +334,11 @@ def has_live_lease(owner: OwnerBody, clock: Clock) -> bool:
 
 
 def is_dead(owner: OwnerBody, place: StateLocation, mine: StateLock | None = None) -> bool:
-    """Whether the owner is surely dead: it ran on this host, and nobody but `mine` has the lock that it had.
+    """Whether the owner is surely dead: it ran on this host, and no process except `mine` has its lock.
 
-    A file that is missing proves nothing. A state in a directory has its locks beside it. Of a state elsewhere they are
-    in a folder for temporary files. Another host of this name has another such folder, and so may another process of
-    this host. There only the very file that the owner recorded proves anything.
+    A missing file proves nothing. A state in a directory has its locks beside it. The locks of other states are in a
+    folder for temporary files. Another host of the same name has another such folder, and so may another process of
+    this host. There, only the very file that the owner recorded proves anything.
     """
     if owner["host"] != socket.gethostname() or owner.get("ownership") == "off":
         return False

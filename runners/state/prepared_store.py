@@ -1,5 +1,4 @@
-"""Where decided batches are kept until they are delivered, a folder or table for each part, and how their rows are
-read."""
+"""Stores for decided batches until they are delivered, a folder or table for each part, and how their rows are read."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
 
 
 _FEW = "few.parquet"
-"""The only file of a frame that passed through this process."""
+"""The only file of a frame whose rows passed through this process."""
 _SHARE = 128 << 20
-"""About how many bytes of files become one file, where rows are copied."""
+"""About how many bytes of files become one file, if rows are copied."""
 _THREADS = 4
 _READ_HERE, _PIECE, _PACKED = 64 << 20, 8 << 20, 16 << 20
-"""Up to how many bytes this process reads itself, about how many at a time, and up to how many of a store's objects."""
+"""How many bytes this process reads at most, about how many at once, and how many at most of a store's objects."""
 _SIMPLE = frozenset({
     "boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date", "timestamp",
     "timestamp_ntz",
@@ -49,52 +48,58 @@ _SIMPLE = frozenset({
 
 
 class PreparedStore(ABC):
-    """Keeps frames under a name that is used once. What is there was written whole."""
+    """A store of frames, under names that are used only once. A stored frame is always complete."""
 
     tells: ClassVar[bool] = False
-    """Whether it counts its rows."""
+    """Whether the store counts its rows."""
     takes_few: ClassVar[bool] = False
-    """Whether few rows can pass through this process wherever Spark works."""
+    """Whether few rows can pass through this process, no matter where Spark works."""
 
     @abstractmethod
     def write(self, name: str, frame: DataFrame) -> int | None:
         """Compute and write the frame. Return the number of rows, if it is known without Spark."""
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
-        """Write a frame of few rows, which pass through this process; computes it. The table of Arrow's that it is, as
-        `few` gives it back; None, and nothing is written, where it has to go the way of any number of rows."""
+        """Compute and write a frame of few rows, which pass through this process. Return the rows as an Arrow table.
+
+        Return None, and write nothing, if the frame must be written with `write`.
+        """
         return None
 
     def put(self, name: str, rows: Sequence[Mapping[str, Json]], schema: StructType) -> bool:
-        """Write rows that are in this process; false, and nothing is written, where only Spark can."""
+        """Write rows that are in this process. Return False, and write nothing, if only Spark can write them."""
         return False
 
     def copy(self, name: str, files: Mapping[Path, Sequence[int]], schema: StructType) -> int | None:
-        """Write the rows of these parquet files, without those at the given places of each, in rising order.
+        """Write the rows of these parquet files, except the rows at the given places of each file, which are ascending.
 
-        Returns how many rows it wrote. None means that only Spark can, and that what was written is to be removed."""
+        Return how many rows were written. None means that only Spark can do it, and that the caller must remove what
+        was written.
+        """
         return None
 
     @abstractmethod
     def read(self, spark: SparkSession, name: str) -> DataFrame:
-        """The frame as it was written."""
+        """Return the frame that was written."""
 
     def scan(self, name: str, wanted: Callable[[str], bool]) -> pyarrow.RecordBatchReader | None:
-        """Some columns of the rows, piece by piece; None where Spark has to read them."""
+        """Return some columns of the rows, in pieces, or None if Spark must read them."""
         return None
 
     def list_files(self, name: str) -> Sequence[Path]:
-        """The files of the rows, if they are on this machine."""
+        """Return the files of the rows, if they are on this machine."""
         return ()
 
     @abstractmethod
     def remove(self, spark: SparkSession, name: str) -> None:
-        """Remove the rows of this name and of names that begin with it and a dash. Twice is once."""
+        """Remove the rows of all names that begin with this name and a dash. A repeated call has no effect."""
 
     @abstractmethod
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        """Remove all rows but those of the names that `keep` gives. It is asked behind the look:
-        what somebody else prepares meanwhile, who has taken over, is not touched."""
+        """Remove all rows except those of the names that `keep` returns.
+
+        `keep` is called after the rows are listed. Rows that a new owner prepares meanwhile are therefore not removed.
+        """
 
 
 @dataclass(frozen=True)
@@ -105,18 +110,18 @@ class FolderStore(PreparedStore):
 
     root: Path
     read_bytes: int = _READ_HERE
-    """Up to so many bytes, once nothing of them is packed, one thread here reads rows more quickly than Spark."""
+    """Up to how many unpacked bytes one thread of this process reads, because it is faster than Spark."""
     piece_bytes: int = _PIECE
-    """About how many of them at a time."""
+    """About how many bytes are read at once."""
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
-    """Of what this process wrote: asking the files for it costs a Spark job each time."""
+    """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
         from pyarrow import parquet
 
         frame.write.parquet(str(self.root / name))
         self._schemas[name] = frame.schema
-        files = self.list_files(name)  # none where Spark wrote them elsewhere
+        files = self.list_files(name)  # none if Spark wrote them on another machine
         return sum(parquet.read_metadata(file).num_rows for file in files) if files else None
 
     def write_few(self, name: str, frame: DataFrame) -> Any:
@@ -160,7 +165,7 @@ class FolderStore(PreparedStore):
             shares = _split_files(files, threads)
             with ThreadPoolExecutor(threads) as pool:
                 return sum(pool.map(copy_share, range(len(shares)), shares))
-        except (ReadsOtherwise, ArrowException, OSError, KeyError):  # not surely what Spark reads, or not readable here
+        except (ReadsOtherwise, ArrowException, OSError, KeyError):  # only Spark can surely read these files
             return None
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
@@ -189,16 +194,19 @@ class FolderStore(PreparedStore):
 
 @dataclass(frozen=True)
 class UrlStore(PreparedStore):
-    """Parquet folders below a URL of an object store. Spark writes and reads them, wherever it works; few rows pass
-    through this process, unless a setting says how Spark encrypts objects."""
+    """Parquet folders below a URL of an object store.
+
+    Spark writes and reads them, wherever it works. Few rows pass through this process, unless a setting tells Spark how
+    to encrypt objects.
+    """
 
     takes_few: ClassVar[bool] = True
 
     url: StoreUrl
     _schemas: dict[str, StructType] = field(default_factory=dict, repr=False, compare=False)
-    """Of what this process wrote: asking the files for it costs a Spark job each time."""
+    """The schemas of the frames that this process wrote. Reading one from the files costs a Spark job each time."""
     _few: dict[str, bytes] = field(default_factory=dict, repr=False, compare=False)
-    """The files that this process wrote, until their rows are removed: they are read soon."""
+    """The files that this process wrote, until their rows are removed. They are read again soon."""
 
     def write(self, name: str, frame: DataFrame) -> int | None:
         frame.write.parquet(str(self.url / name))
@@ -236,7 +244,7 @@ class UrlStore(PreparedStore):
         if not self._is_plain:
             return None
         objects = self._objects
-        _, there = objects.list_folder(name)  # the folders below have what a task of Spark did not finish
+        _, there = objects.list_folder(name)  # folders below it contain the output of unfinished Spark tasks
         found = [each for each in there if each.key.endswith(".parquet")]
         if sum(each.size for each in found) > _PACKED:
             return None
@@ -306,7 +314,7 @@ class TableStore(PreparedStore):
 
 @dataclass(frozen=True)
 class MemoryStore(PreparedStore):
-    """The memory of this process, for previews: nothing is left of it, so nothing is ever removed."""
+    """The memory of this process, for previews. It ends with the process, so rows are never removed."""
 
     _frames: dict[str, tuple[Any, StructType]] = field(default_factory=dict)
 
@@ -327,12 +335,12 @@ class MemoryStore(PreparedStore):
 
 
 def fetch_table(frame: DataFrame) -> Any:
-    """The rows as a table of Arrow's; None where their types, or how many they are, want Spark's own way."""
+    """Return the rows as an Arrow table, or None if their types or their number require Spark."""
     return collect_arrow(frame) if _is_plain(json.loads(frame.schema.json())) else None
 
 
 def make_table(rows: Sequence[Mapping[str, Json]], schema: StructType) -> pyarrow.Table:
-    """The rows as a table with the columns of this schema."""
+    """Return the rows as a table with the columns of this schema."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -342,7 +350,7 @@ def make_table(rows: Sequence[Mapping[str, Json]], schema: StructType) -> pyarro
 def _scan_files(
     files: Sequence[Path | bytes], wanted: Callable[[str], bool], most: int = _READ_HERE, piece: int = _PIECE
 ) -> pyarrow.RecordBatchReader | None:
-    """Some columns of the rows in these files, or in what was read of them; None where Spark has to read them."""
+    """Return some columns of the rows in these files or file contents, or None if Spark must read them."""
     import pyarrow as pa
 
     footers = [open_file(file).metadata for file in files]
@@ -373,7 +381,10 @@ def write_table(table: Any, schema: StructType, file: Path) -> None:
 
 
 def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Path]]:
-    """The files in as many shares as there are threads, or more if they are large: each becomes one file."""
+    """Return the files in one share for each thread, or in more shares if the files are large.
+
+    A share becomes one file.
+    """
     sizes = {file: file.stat().st_size for file in files}
     most = min(_SHARE, -(-sum(sizes.values()) // threads))
     shares: list[list[Path]] = []
@@ -388,7 +399,7 @@ def _split_files(files: Collection[Path], threads: int) -> Sequence[Sequence[Pat
 
 
 def _to_arrow_type(kind: pyarrow.DataType, described: TypeBody) -> pyarrow.DataType:
-    """The type that Arrow reads with what only Spark knows of it: that a time stands for a moment."""
+    """Return Arrow's type, with the time zone UTC for each time that is a moment in Spark."""
     import pyarrow as pa
 
     if described == "timestamp":
@@ -411,18 +422,18 @@ def _is_plain(kind: TypeBody) -> bool:
 
 NACKED = "nack"
 LIVE = "-live"
-"""Behind the name of a batch: where its live rows lie, if they lie by themselves."""
+"""The ending of a batch's name for live rows that are stored separately."""
 
 
 def select_rows_for(spark: SparkSession, store: PreparedStore, decision: DecidedBatch, name: str) -> BatchRows:
-    """The rows that were decided for one destination; those of a batch that is decided again as Spark reads them."""
+    """Return the rows that were decided for one destination. Spark reads the rows of a batch that is decided again."""
     rows = _LiveRows(spark, store, decision, name)
     return FrameRows(rows.frame()) if decision.again else rows
 
 
 @dataclass(frozen=True)
 class _LiveRows(BatchRows):
-    """Those that were not refused, in the branch of this destination."""
+    """The rows of a batch that were not refused, in the branch of one destination."""
 
     spark: SparkSession
     store: PreparedStore
@@ -495,7 +506,7 @@ class RefusedRows(BatchRows):
     store: PreparedStore
     decision: DecidedBatch
     most: int = 10_000
-    """Up to so many are read in this process."""
+    """How many rows at most are read in this process."""
 
     def frame(self) -> DataFrame:
         return self._frame
@@ -514,7 +525,7 @@ class RefusedRows(BatchRows):
         for number in range(self.decision.sections):
             bases = self._get_bases(number)
             if bases:
-                # This starts Spark, which a column needs.
+                # Reading starts Spark, which a column needs.
                 frame = self.store.read(self.spark, f"{self.decision.path}-{number}").where("state < 0")
                 key = F.concat_ws("#", F.col("block").cast("string"), F.col("part"))
                 base = F.create_map(*[F.lit(part) for pair in bases.items() for part in pair])[key]
@@ -539,7 +550,7 @@ class RefusedRows(BatchRows):
         return rows.select([NACKED, "part"]).append_column("position", pa.array(positions, pa.int64()))
 
     def _get_bases(self, number: int) -> Mapping[str, int]:
-        """For each block of a section, what to add to a row's number to get its place."""
+        """Return for each block of a section the number to add to a row's number to get its place."""
         prefix = f"{number}:"
         bases = self.decision.bases.items()
         return {key.removeprefix(prefix): base for key, base in bases if key.startswith(prefix)}
@@ -547,14 +558,16 @@ class RefusedRows(BatchRows):
 
 @dataclass(frozen=True)
 class FilteredRows(BatchRows):
-    """The rows of a decided batch that stages filtered: `nack`, and `part`. A row that several destinations filtered is
-    there for each."""
+    """The rows of a decided batch that stages filtered: `nack` and `part`.
+
+    A row that several destinations filtered occurs once for each.
+    """
 
     spark: SparkSession
     store: PreparedStore
     decision: DecidedBatch
     most: int = 10_000
-    """Up to so many are read in this process."""
+    """How many rows at most are read in this process."""
 
     def frame(self) -> DataFrame:
         frames = []
@@ -590,15 +603,15 @@ class FilteredRows(BatchRows):
 
 
 def _list_kept(columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The columns with the rows that a destination's own stages filtered, each with the one that says by which."""
+    """Yield the columns with rows that a destination's stages filtered, each with the column that names the stage."""
     return ((name, f"f{name[1:]}") for name in columns if name[0] == "k" and name[1:].isdigit())
 
 
 def make_block_key(part: str, block: int) -> str:
-    """How a block of rows is called where its place in the batch is kept."""
+    """Return the key of a block of rows, under which its place in the batch is stored."""
     return f"{block}#{part}"
 
 
 def _is_without_live(columns: Sequence[str]) -> bool:
-    """Whether the live rows lie by themselves, and beside these columns there are none of them."""
+    """Whether the live rows are stored separately, so that these columns contain none."""
     return not any(column == "live" or (column[0] == "b" and column[1:].isdigit()) for column in columns)

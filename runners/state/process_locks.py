@@ -1,4 +1,4 @@
-"""One run at a time on this host: a lock that ends with its process, and which process is which."""
+"""Locks that allow one run at a time on this host and end with their processes, and the identities of processes."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class LockError(WherryError):
 
 
 class StateLock:
-    """The right to run a pipeline on this host. The system takes it back from a process that is gone, at once."""
+    """The right to run a pipeline on this host. The system releases it as soon as its process has ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock; False if it is taken, also by another `StateLock` of this process. Does not wait."""
+        """Take the lock without waiting. Return False if it is taken, also by another `StateLock` of this process."""
         if self._file is not None:
             return True
         for _ in range(_TRIES):
@@ -52,7 +52,7 @@ class StateLock:
         return False
 
     def release(self) -> None:
-        """Let the lock go; twice is once. The file stays, so that all who come lock the same one."""
+        """Release the lock. A repeated call has no effect. The file stays, so that all processes lock the same file."""
         if self._file is not None:
             _HELD.discard(self)
             os.close(self._file)
@@ -60,12 +60,17 @@ class StateLock:
 
     @property
     def identity(self) -> str:
-        """What tells the file from any other one of this name; empty while this `StateLock` has not the lock."""
+        """The identity of the lock's file, which no other file of this name has.
+
+        Empty while this object does not have the lock.
+        """
         return "" if self._file is None else _identify_file(self._file)
 
     def is_held(self, identity: str = "") -> bool | None:
-        """Whether the lock is taken now; None if the file is missing, or is not the one of this identity. Changes
-        nothing, and gets in nobody's way."""
+        """Whether the lock is taken now. None if the file is missing, or has another identity.
+
+        The check changes nothing, and blocks no other process.
+        """
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -81,14 +86,17 @@ class StateLock:
 
 
 def lock_path(place: str) -> Path:
-    """The lock file of a state that is no directory of this host: in the system's folder for temporary files."""
+    """Return the lock file of a state that is not a directory of this host. It is in the system's temporary folder."""
     name = hashlib.sha256(place.encode()).hexdigest()[:32]
     return Path(tempfile.gettempdir()) / f"wherry-{name}.lock"
 
 
 def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600) -> None:
-    """Remove what runs that died have left beside this lock: files of their own that nobody has locked, and that have
-    been there for so many seconds. Those that owners are known by stay: they prove whether their owners live."""
+    """Remove the files that dead runs left beside this lock.
+
+    A file is removed if no process has locked it, and it is at least `older` seconds old. A note about a JVM stays
+    while the JVM is alive. Files that are `named` by owners stay, because they prove whether these owners are alive.
+    """
     for file in path.parent.glob(f"{path.name}-*"):
         with contextlib.suppress(FileNotFoundError, ValueError):
             old = time.time() - file.stat().st_mtime >= older
@@ -100,21 +108,25 @@ def sweep_locks(path: Path, *, named: Collection[str] = (), older: float = 3_600
 
 
 def identify_host() -> HostBody:
-    """This process, so that a later one can tell whether it lives: `{host, boot, pid, started}`.
+    """Return this process's identity, by which a later process can tell whether it is alive.
 
-    `boot` is another one after the host was restarted, and empty where the system does not say.
+    It is `{host, boot, pid, started}`. `boot` changes when the host restarts. It is empty if the system does not give
+    it.
     """
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
     return {"host": socket.gethostname(), "boot": boot, **identify_process(os.getpid())}
 
 
 def identify_process(pid: int) -> ProcessBody:
-    """A process of this host: `{pid, started}`. `started` is empty if it is gone, or where there is no /proc."""
+    """Return the identity of a process: `{pid, started}`.
+
+    `started` is empty if it has ended, or if there is no /proc.
+    """
     return {"pid": pid, "started": _find_start(pid)}
 
 
 def is_process_alive(pid: int, started: str) -> bool:
-    """Whether this very process is alive, and not a later one with its number.
+    """Whether this process is alive, and not a later process with the same number.
 
     It is False if that is unknown, which is the case without /proc.
     """
@@ -122,9 +134,9 @@ def is_process_alive(pid: int, started: str) -> bool:
 
 
 def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
-    """Kill this very process and wait for its end; False if it lives, or that is unknown.
+    """Kill this process and wait for its end. Return False if it is alive or if that is unknown.
 
-    It is never another process that is killed, also if the number is given away in between.
+    No other process is ever killed, even if the number is used again meanwhile.
     """
     if started == "" or not hasattr(os, "pidfd_open"):
         return False
@@ -146,7 +158,7 @@ def end_process(pid: int, started: str, *, seconds: float = 30) -> bool:
 
 
 def note_jvm(lock: Path, run: str, jvm: int) -> None:
-    """Note beside this lock which JVM works for a run that has started it late: before it works."""
+    """Record beside this lock the JVM of a run that started it late, before the JVM works."""
     file = _get_jvm_note(lock, run)
     with tempfile.NamedTemporaryFile("w", dir=lock.parent, prefix=f"{lock.name}-", delete=False) as new:
         json.dump(identify_process(jvm), new)
@@ -154,12 +166,12 @@ def note_jvm(lock: Path, run: str, jvm: int) -> None:
 
 
 def forget_jvm(lock: Path, run: str) -> None:
-    """Remove the note of a run that is over."""
+    """Remove the note of a run that has ended."""
     _get_jvm_note(lock, run).unlink(missing_ok=True)
 
 
 def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
-    """The JVM that worked for an owner of a state with this lock, as far as that is known."""
+    """Return the JVM that worked for an owner of a state with this lock, or None if it is not known."""
     if owner["jvm"]:
         return owner["jvm"]
     try:
@@ -170,9 +182,9 @@ def find_jvm_of(owner: OwnerBody, lock: Path) -> ProcessBody | None:
 
 
 def end_orphan(owner: OwnerBody, lock: Path) -> None:
-    """End the JVM of an owner of this boot whose own process is gone: it may still be writing.
+    """End the JVM of an owner of this boot whose process has ended. The JVM may still be writing.
 
-    While the process lives, its JVM may be at work for others, and ours may be the same.
+    While the process is alive, its JVM may work for other runs, and may be the JVM of this process.
     """
     if owner["boot"] != identify_host()["boot"] or is_process_alive(owner["pid"], owner["started"]):
         return
@@ -193,7 +205,10 @@ _HELD: set[StateLock] = set()
 
 
 def _let_go_in_child() -> None:
-    """A child made by `fork` has its parent's files, and would keep a lock beyond the parent's end."""
+    """Release the locks in a child made by `fork`.
+
+    It has its parent's files, and would keep a lock after the parent's end.
+    """
     for lock in list(_HELD):
         lock.release()
 
@@ -202,7 +217,10 @@ os.register_at_fork(after_in_child=_let_go_in_child)
 
 
 def _open_lock(path: Path) -> int:
-    """The file, made if it is missing; open for reading, so that one user can ask for another's lock."""
+    """Return the opened lock file. Create it if it is missing.
+
+    It is open for reading, so that one user can check another user's lock.
+    """
     try:
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -234,7 +252,7 @@ def _try_lock(file: int, how: int) -> bool:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether the path still leads to the open file; temporary folders are cleaned."""
+    """Whether the path still leads to the open file. Temporary folders may be cleaned."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except FileNotFoundError:
@@ -242,7 +260,10 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def _find_start(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty if it is gone or waits only for its parent to notice."""
+    """Return when a process began, in ticks since the boot.
+
+    Empty if it has ended, also if its parent has not noticed yet.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

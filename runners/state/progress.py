@@ -1,4 +1,4 @@
-"""What the ledger says: a pure fold over its entries, by sequence number and nothing else."""
+"""The state that follows from the ledger: a pure fold over its entries, ordered by their numbers alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Shape = TypeVar("Shape")
 
 
 def read_body(entry: Entry, shape: type[Shape]) -> Shape:
-    """The entry's body, which has this shape. Raises `LedgerError` when it has another one."""
+    """Return the entry's body, which has this shape. Raise `LedgerError` if it has another shape."""
     try:
         return check_shape(shape, entry.body)
     except Malformed as error:
@@ -72,7 +72,7 @@ def apply_entries(entries: Iterable[Entry], state: PipelineState | None = None) 
 
 
 def list_settled_among(entries: Iterable[Entry], state: PipelineState | None = None) -> Iterator[Settled]:
-    """The batches that these entries settle, with their spans."""
+    """Yield the batches that these entries settle, with their spans."""
     state = state or PipelineState()
     for entry in entries:
         plan = state.get_lane(entry.lane).open if entry.kind == "settle" else None
@@ -103,7 +103,10 @@ def _open(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
-    """Who joins others shares with them, and looks anew at all lanes; anybody else has it alone."""
+    """Add an owner. An owner that joins shares the pipeline, and all lanes count as not done.
+
+    Any other owner has it alone.
+    """
     body = read_body(entry, OwnerBody)
     owner: OwnerBody = {**body, "owner": entry.owner, "at": entry.at}
     if body.get("joins"):
@@ -115,8 +118,11 @@ def _acquire(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _pin_replay(known: PinnedReplay | None, replay: Json, at: str) -> PinnedReplay | None:
-    """The replay with a fix that is not over. One that has applied its fix stays until it succeeds, or until a replay
-    with another fix was let in. It is about rows that were refused before it began."""
+    """Return the replay with a fix that is not finished, or None.
+
+    A replay that has applied its fix stays until it succeeds, or until a replay with another fix begins. It is about
+    rows that were refused before it began.
+    """
     if not isinstance(replay, Mapping):
         return known
     going_on = known is not None and not replay.get("give_up") and _get_fix(known["body"]) == _get_fix(replay)
@@ -129,13 +135,13 @@ def _pin_replay(known: PinnedReplay | None, replay: Json, at: str) -> PinnedRepl
 
 
 def _get_fix(replay: Mapping[str, Json]) -> Json:
-    """What tells one fix from another: not the file that it was in."""
+    """Return the facts that distinguish one fix from another. Its file is not one of them."""
     fix = replay.get("fix")
     return {name: each for name, each in fix.items() if name != "file"} if isinstance(fix, Mapping) else None
 
 
 def _is_same_replay(pinned: Mapping[str, Json], replay: Mapping[str, Json]) -> bool:
-    """Whether a replay takes all rows of the pinned one, with the same fix."""
+    """Whether a replay selects the same rows as the pinned replay, with the same fix."""
 
     def describe(body: Mapping[str, Json]) -> Mapping[str, Json]:
         choice = {name: each for name, each in body.items() if name not in ("reason", "give_up", "fix")}
@@ -167,7 +173,7 @@ def _oust(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _without(state: PipelineState, gone: set[str]) -> PipelineState:
-    """Without these owners; their lanes may be taken."""
+    """Return the state without these owners. Other runs may take their lanes."""
     return replace(
         state,
         owners=tuple(owner for owner in state.owners if owner["owner"] not in gone),
@@ -199,7 +205,7 @@ def _release(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _update_owner(state: PipelineState, entry: Entry, changes: OwnerBody) -> PipelineState:
-    """With what is new of the owner whose entry it is, if it has the pipeline still."""
+    """Return the state with these changes to the entry's owner, if the owner still has the pipeline."""
     if state.find_owner(entry.owner) is None:
         return state
     changed: list[OwnerBody] = [{**each, **changes} if each["owner"] == entry.owner else each for each in state.owners]
@@ -278,7 +284,7 @@ def _set(state: PipelineState, entry: Entry) -> PipelineState:
 
 def _backfill(state: PipelineState, entry: Entry) -> PipelineState:
     body = read_body(entry, BackfillBody)
-    again = body.get("again", True)  # an older version left nothing out
+    again = body.get("again", True)  # an older version left no rows out
     begun: dict[str, BegunBackfill] = {body["key"]: {"name": body["name"], "at": entry.at, "again": again}}
     return replace(state, backfills={**state.backfills, **begun})
 
@@ -296,7 +302,7 @@ def _stop(state: PipelineState, entry: Entry) -> PipelineState:
 
 
 def _pause(state: PipelineState, entry: Entry) -> PipelineState:
-    """No run begins from now on, and runs that share the lanes stop. The state keeps the first pause."""
+    """Record a pause. No run may begin, and runs that share the lanes stop. The state keeps the first pause."""
     paused: PauseBody = {**read_body(entry, PauseBody), "lane": entry.lane, "at": entry.at}
     return replace(state, paused=state.paused or paused, stopping=state.stopping or "the pipeline is paused")
 

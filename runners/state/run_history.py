@@ -1,6 +1,6 @@
-"""Which runs there were: a Delta table beside the ledger that SQL can read, and that no batch waits for.
+"""The history of runs: a Delta table beside the ledger that SQL can read, and that no batch waits for.
 
-Through `deltalake` for a state in a directory or an object store, and through Spark for one in a catalog.
+It uses `deltalake` for a state in a directory or an object store, and Spark for a state in a catalog.
 """
 
 from __future__ import annotations
@@ -40,14 +40,16 @@ if TYPE_CHECKING:
 
 
 FILES = 64
-"""How many files the table may have. Every write adds one; above this they are put together, and what is old is
-removed."""
+"""How many files the table may have. Every write adds one.
+
+With more files, they are combined, and old runs are archived.
+"""
 ARCHIVE = "_archive"
-"""How the name of the table ends into which old runs go."""
+"""The ending of the name of the table for old runs."""
 MOST_BEGUN = 1_000
-"""Of so many runs of which only the beginning is kept, the newest, it is found out how they went."""
+"""How many runs without a recorded end, counted from the newest, are checked for how they went."""
 KILLED = "killed"
-"""How a run went whose process ended without a word."""
+"""The status of a run whose process ended without a report."""
 PATIENCE = 5.0
 """How many seconds a run that has ended waits for its entry to be written."""
 
@@ -56,12 +58,12 @@ log = logging.getLogger("wherry")
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """A run as the table has it: once when it began, and once more when it ended."""
+    """A row of the table. A run has one row when it begins, and one more when it ends."""
 
     run: str
     pipeline: str
     status: str
-    """`running`, `succeeded`, `failed`, `stopped` or `killed`: its process ended without a word."""
+    """`running`, `succeeded`, `failed`, `stopped`, or `killed` if its process ended without a report."""
     reason: str = ""
     started_at: datetime
     ended_at: datetime | None = None
@@ -76,7 +78,7 @@ class RunRow:
     report: str | None = None
 
     def end(self, report: Report, facts: Mapping[str, JSON], now: datetime) -> RunRow:
-        """The row of the same run at its end; `facts` are the report's, without secrets."""
+        """Return the row of the same run at its end. `facts` are the report's facts, without secrets."""
         return replace(
             self,
             status=report.status,
@@ -93,13 +95,13 @@ class RunRow:
 
     @staticmethod
     def make_running(pipeline: str, run: str, definition: str, now: datetime) -> RunRow:
-        """The row of a run of this process that begins."""
+        """Return the row of a run of this process that begins."""
         host = str(identify_host()["host"])
         return RunRow(run=run, pipeline=pipeline, status="running", started_at=now, definition=definition, host=host)
 
     @staticmethod
     def make_killed(owner: OwnerBody, pipeline: str, by: str) -> RunRow:
-        """The row of a run from which this one has taken the pipeline over: an owner as the ledger knew it."""
+        """Return the row of a run from which another run took the pipeline over. `owner` is its entry in the ledger."""
         return RunRow(
             run=owner["run"],
             pipeline=pipeline,
@@ -114,19 +116,19 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedRuns:
-    """Which runs are listed, and what of them."""
+    """Which runs are listed, and which facts about them."""
 
     status: str = ""
     since: datetime | None = None
     run: str = ""
-    """How the name of one begins."""
+    """The beginning of a run's name."""
     limit: int = 20
     report: bool = False
-    """Whether with what each reported."""
+    """Whether the reports are included."""
     archived: bool = False
-    """Whether also those that are older than is kept, without what they reported."""
+    """Whether archived runs are included. They have no reports."""
     fates: Mapping[str, str] = field(default_factory=dict)
-    """How runs went of which only the beginning is kept, where that is known from elsewhere."""
+    """The outcomes of runs without a recorded end, if they are known from elsewhere."""
 
     @property
     def status_in_sql(self) -> str:
@@ -134,7 +136,7 @@ class WantedRuns:
         return f"CASE WHEN status <> 'running' THEN status {' '.join(known)} ELSE status END"
 
     def format_query(self, source: str, moment: Callable[[datetime], str]) -> str:
-        """The query for these runs of a table; `moment` writes one in SQL."""
+        """Return the query for these runs of a table. `moment` writes a time in SQL."""
         names = [f"{self.status_in_sql} AS status" if name == "status" else name for name in _NAMES]
         listed = ", ".join(name for name in names if self.report or name != "report")
         where = " AND ".join(make_conditions(source, self, moment))
@@ -151,24 +153,24 @@ _WITHOUT_REPORT = ", ".join("NULL" if name == "report" else name for name in _NA
 
 
 class History(ABC):
-    """Where runs are kept: a table and, beside it, the archive; for one thread at a time."""
+    """A store of runs: a table, and the archive beside it. Only one thread may use it at a time."""
 
     @abstractmethod
     def write(self, rows: Sequence[RunRow]) -> None:
-        """Add rows. Makes the table if it is missing."""
+        """Add rows. Create the table if it is missing."""
 
     @abstractmethod
     def list_runs(self, wanted: WantedRuns = NEWEST) -> list[dict[str, JSON]]:
-        """Those of the runs, the newest first. One that is `running` may have been killed: nobody has said so yet."""
+        """Return the wanted runs, the newest first. A `running` run may have been killed without a record."""
 
 
 class RunHistory(History):
-    """In a folder or an object store, through `deltalake`."""
+    """A run history in a folder or an object store, through `deltalake`."""
 
     def __init__(self, path: Path | StoreUrl, retain: timedelta) -> None:
         self.path = path
         self.retain = retain
-        """How long a run stays in it before it goes into the archive."""
+        """How long a run stays in the table before it moves to the archive."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
         from deltalake import DeltaTable, PostCommitHookProperties, write_deltalake
@@ -220,7 +222,7 @@ class RunHistory(History):
         return name_beside(self.path, ARCHIVE)
 
     def _archive(self, table: DeltaTable, old: str) -> None:
-        """Old runs go, without their reports, into the archive; twice is once."""
+        """Copy old runs to the archive, without their reports. A repeated call has no effect."""
         import pyarrow as pa
         from deltalake import QueryBuilder, write_deltalake
 
@@ -241,7 +243,10 @@ class RunHistory(History):
 
 
 def get_writer(history: History) -> BackgroundWriter[RunRow]:
-    """The writer of this history: of one without Spark the same in a process, also where one run follows the other."""
+    """Return the writer of this history.
+
+    Without Spark, all runs of this process with the same history share a writer.
+    """
     if isinstance(history, RunHistory):
         access = getattr(history.path, "settings", {})
         return _make_writer(history.path, history.retain, frozenset(access.items()))
@@ -252,14 +257,14 @@ def get_writer(history: History) -> BackgroundWriter[RunRow]:
 def _make_writer(
     path: Path | StoreUrl, retain: timedelta, access: frozenset[tuple[str, str]]
 ) -> BackgroundWriter[RunRow]:
-    """`access` keeps those apart that reach one place by different settings."""
+    """Return the writer of a place. `access` separates writers that reach the same place with different settings."""
     return BackgroundWriter(RunHistory(path, retain).write)
 
 
 def record_begin(history: History | None, row: RunRow, before: Sequence[OwnerBody]) -> BackgroundWriter[RunRow] | None:
     """Record that a run begins, and that each run from which it took the pipeline was killed.
 
-    It does not wait, and gives the writer; None without a history.
+    It does not wait. Return the writer, or None without a history.
     """
     if history is None:
         return None
@@ -271,7 +276,7 @@ def record_begin(history: History | None, row: RunRow, before: Sequence[OwnerBod
 
 
 def await_writer(scribe: BackgroundWriter[RunRow], name: str) -> None:
-    """The run has ended: wait a little for its entry, and say what was dropped."""
+    """Wait a short time for the entry of a run that has ended, and log if entries were dropped."""
     if not scribe.flush(PATIENCE):
         log.warning("The run history of %s is not whole: it takes too long to write.", name)
     elif scribe.dropped:
@@ -281,10 +286,10 @@ def await_writer(scribe: BackgroundWriter[RunRow], name: str) -> None:
 
 
 def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[datetime], str] = str) -> list[str]:
-    """SQL for which of its rows tell how those runs of a table are: as they ended, or began where no end is known. What
-    a run says of its own end counts more than what another one has concluded.
+    """Return the SQL conditions for the rows that describe the wanted runs.
 
-    `moment` writes one in SQL.
+    The row of a run is that of its end, or of its beginning if no end is recorded. An end that the run itself reported
+    counts more than one that another run concluded. `moment` writes a time in SQL.
     """
     ended = f"SELECT run FROM {table} AS ended WHERE status"
     conditions = [
@@ -298,7 +303,10 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
 
 
 def _make_table(rows: Sequence[RunRow]) -> Table:
-    """The rows, without pyarrow: making its arrays imports pandas, which takes longer than all the rest."""
+    """Return the rows as a table, without pyarrow.
+
+    Its arrays import pandas, which takes longer than everything else.
+    """
     from arro3.core import Array, DataType, Table
 
     schema = _make_schema()
@@ -326,7 +334,7 @@ def _make_schema() -> Schema:
 
 
 def _moment_sql(moment: datetime) -> str:
-    """As the engine of `deltalake` compares it with a column."""
+    """Return the moment in SQL, as the engine of `deltalake` compares it with a column."""
     at = moment.astimezone(timezone.utc).isoformat()
     return f"arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
@@ -346,13 +354,13 @@ _KEPT_APART = "TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 7 days', 
 
 @dataclass(frozen=True)
 class SparkRunHistory(History):
-    """In a catalog, through Spark."""
+    """A run history in a catalog, through Spark."""
 
     spark: Callable[[], SparkSession]
-    """Gives the session, when there is something to write or to read."""
+    """Returns the session. It is called when there is something to write or to read."""
     table: str
     retain: timedelta
-    """How long a run stays in it before it goes into the archive."""
+    """How long a run stays in the table before it moves to the archive."""
 
     def write(self, rows: Sequence[RunRow]) -> None:
         try:
@@ -413,19 +421,19 @@ def _spark_moment_sql(moment: datetime) -> str:
 
 
 def _add_time_zone(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its times in UTC; Spark gives them in this machine's zone, without saying so."""
+    """Return the row with its times in UTC. Spark gives them in this machine's zone, without naming the zone."""
     times = {name: row[name] and row[name].astimezone(timezone.utc) for name in ("started_at", "ended_at")}
     return {**row, **times}
 
 
 MOST_LANES = 30
-"""So many lanes have a timeline: those that were at work first."""
+"""How many lanes have a timeline: the lanes that worked first."""
 MOST_PARTS = 40
-"""Into so many parts a lane's timeline falls at most; then two neighbours become one."""
+"""How many parts a lane's timeline has at most. With more, neighbours are joined in pairs."""
 
 
 class TimelinePart(TypedDict):
-    """Some batches of a lane that followed each other: from when to when, and where their time went, in seconds."""
+    """Consecutive batches of a lane: when they began and ended, and how their time was spent, in seconds."""
 
     start: float
     end: float
@@ -435,7 +443,7 @@ class TimelinePart(TypedDict):
 
 @dataclass
 class Timeline:
-    """A listener that remembers where the time went; seconds count from its beginning."""
+    """A listener that records how time was spent. Seconds count from the listener's beginning."""
 
     clock: Clock
     lanes: dict[str, list[TimelinePart]] = field(default_factory=dict)
@@ -458,7 +466,7 @@ class Timeline:
             self.lanes[lane] = [_join_parts(*pair) for pair in itertools.zip_longest(parts[::2], parts[1::2])]
 
     def json(self) -> Mapping[str, Sequence[TimelinePart]]:
-        """By lane, the parts in their order: `start`, `end`, `batches`, and where their time went as `spent`."""
+        """Return the parts of each lane in order: `start`, `end`, `batches`, and the time by phase as `spent`."""
         return {lane: [_round_part(part) for part in parts] for lane, parts in self.lanes.items()}
 
 

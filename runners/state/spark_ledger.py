@@ -1,4 +1,7 @@
-"""The ledger as a Delta table of a catalog, written through Spark: wherever Spark can write, some 0.3 s a commit."""
+"""The ledger as a Delta table of a catalog, written through Spark.
+
+A commit takes about 0.3 s, wherever Spark can write.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,10 @@ if TYPE_CHECKING:
 
 
 class SparkLedger(TableLedger["CatalogTable"]):
-    """The entries in `table`, the history in `<table>_history`, large bodies in `<table>_bodies`; on both Sparks.
+    """A ledger with its entries in `table`, its history in `<table>_history`, and large bodies in `<table>_bodies`.
 
-    Any number of sessions may append where the storage keeps two commits apart; on a local disk those of one JVM.
+    It works with classic Spark and with Spark Connect. Any number of sessions may append if the storage keeps two
+    commits apart. On a local disk, only sessions of one JVM may append.
     """
 
     def __init__(self, spark: SparkSession, table: str) -> None:
@@ -50,7 +54,7 @@ class SparkLedger(TableLedger["CatalogTable"]):
         return self._table
 
     def _is_fresh(self, after: int) -> bool:
-        return True  # the commit's own condition tells
+        return True  # the condition of the commit decides
 
     def _commit(self, rows: Sequence[Row], after: int, *, instead: bool) -> None:
         last = f"(SELECT coalesce(max(seq), 0) FROM {self._entries.name})"
@@ -74,23 +78,26 @@ PROPERTIES = {
     "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
     "delta.logRetentionDuration": "interval 7 days",
 }
-"""Serializable is what makes a condition hold up to the commit; nothing is removed for seven days."""
+"""The properties of a ledger's tables in a catalog.
+
+`Serializable` makes a condition hold until the commit. Nothing is removed for seven days.
+"""
 
 _TYPES = {"long": "bigint", "integer": "int", "string": "string"}
 
 
 class CatalogTable(LedgerTable):
-    """The table. For any number of threads."""
+    """A table of a catalog. Any number of threads may use it."""
 
     def __init__(self, spark: SparkSession, name: str, columns: Columns) -> None:
         self.spark = spark
         self.name = self.place = name
-        """As it stands in SQL: `quote_table`."""
+        """The table's name in SQL, from `quote_table`."""
         self.columns = columns
         self._there = False
 
     def refresh(self) -> None:
-        """Spark reads the newest version each time."""
+        """Do nothing. Spark reads the newest version each time."""
 
     def rows(self, first: int = 0, last: int = MOST) -> list[Row]:
         return self._select_rows(f"{next(iter(self.columns))} BETWEEN {int(first)} AND {int(last)}")
@@ -112,10 +119,10 @@ class CatalogTable(LedgerTable):
         return max((row[column] for row in rows), default=0)
 
     def commit(self, rows: Sequence[Row], condition: str, *, instead: bool = False) -> None:
-        """Add those of the rows for which the condition holds, or put them in the place of all others.
+        """Add the rows for which the condition holds. With `instead`, replace all other rows by them.
 
-        What the condition reads of this table is as it reads it until the commit has landed. Makes the table if it is
-        missing. Raises `LedgerError` unless it landed for sure: then look.
+        What the condition reads of this table cannot change before the commit has landed. Create the table if it is
+        missing. Raise `LedgerError` unless the commit surely landed. The caller must then look.
         """
         from pyspark.sql import functions as F
 
@@ -123,7 +130,7 @@ class CatalogTable(LedgerTable):
             self._make()
             writer = self._make_frame(rows).filter(F.expr(condition)).writeTo(self.name)
             writer.overwrite(F.lit(True)) if instead else writer.append()
-        except list_spark_errors() as error:  # whatever it was, it may have landed
+        except list_spark_errors() as error:  # after any error, the commit may have landed
             if classify(error).is_session_lost:
                 reconnect(self.spark)
             raise LedgerError(
@@ -145,7 +152,10 @@ class CatalogTable(LedgerTable):
         self.spark.sql(f"VACUUM {self.name}").collect()
 
     def _make_frame(self, rows: Sequence[Row]) -> DataFrame:
-        """The rows, which travel as one literal: nothing in them is read as SQL, and no Python worker is started."""
+        """Return the rows as a frame.
+
+        They are one literal: nothing in them is read as SQL, and no Python worker starts.
+        """
         from pyspark.sql import functions as F
 
         fields = ",".join(f"{name}:{_TYPES[kind]}" for name, kind in self.columns.items())
@@ -175,7 +185,7 @@ class CatalogTable(LedgerTable):
 
 
 def quote_table(name: str, ending: str = "") -> str:
-    """A table's name, of one to three parts, with every part quoted, and an ending put to the last."""
+    """Quote every part of a table's name, which has one to three parts. Append the ending to the last part."""
     parts = [part[1:-1].replace("``", "`") if part[0] == "`" else part for part in re.findall(_PART, name)]
     return ".".join(map(quote_name, [*parts[:-1], parts[-1] + ending]))
 

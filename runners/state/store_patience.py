@@ -1,4 +1,4 @@
-"""A run waits for a store that does not answer: what it asks there is asked again, as long as `run.retry` says."""
+"""How a run waits for a store that does not answer: requests are repeated as long as `run.retry` allows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ log = logging.getLogger("wherry")
 Answer = TypeVar("Answer")
 
 _TICK = 0.2
-"""How long a forced stop may go unheard, in seconds."""
+"""How many seconds may pass until a forced stop is noticed."""
 
 
 class StorePatience:
-    """How long a run waits for a store. Used by the thread that owns progress alone.
+    """How long a run waits for a store. Only the thread that owns progress uses it.
 
-    Once it was in vain nothing waits any more, until the store has answered: the run is about to end.
+    After a wait without success, no further request waits until the store has answered, because the run is about to
+    end.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class StorePatience:
         self.over = False
 
     def outlast(self, ask: Callable[[], Answer]) -> Answer:
-        """What `ask` gives. It is asked again while a store is away, so that twice has to be once."""
+        """Return what `ask` returns. It is called again while a store is away, so a repeated call must be harmless."""
         began, tried = self.clock.elapsed(), 0
         while True:
             try:
@@ -74,8 +75,10 @@ class StorePatience:
 
 
 class PatientLedger(Ledger):
-    """A ledger that waits for its store. Whether an append has landed whose answer was lost, the ledger itself finds
-    out by the entries' ids."""
+    """A ledger that waits for its store.
+
+    If the answer to an append was lost, the ledger itself finds out by the entries' ids whether it landed.
+    """
 
     def __init__(self, ledger: Ledger, patience: StorePatience) -> None:
         self._ledger, self._patience = ledger, patience
