@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 SOON = 0.15
-"""How many seconds after Spark gets a write it is in the middle of it."""
+"""How many seconds after Spark gets a write the process is ended. The write is then under way."""
 ENOUGH = 60.0
 """How many seconds one destination waits for another at most."""
 EVENTS = {RunStopping: "draining", BatchRests: "resting"}
@@ -261,10 +261,7 @@ def _redirect_destination(destination: Destination, place: Path) -> Destination:
 
 
 def _silence_origin(origin: Origin) -> Origin:
-    """Return an origin that keeps its rows, because it gets no report of what was carried.
-
-    Raise `Refusal` if the origin cannot do without this report.
-    """
+    """Return an origin that changes nothing after a batch. Raise `Refusal` if the origin cannot do that."""
     if isinstance(origin, FilesRead):
         return replace(origin, after="keep", move_to=None)
     if origin.listens:

@@ -355,7 +355,7 @@ def _commits_by_itself(delta: Delta) -> bool:
 
 
 def _list_tables(pipeline: PipelineSpec) -> Iterator[tuple[str, str]]:
-    """Yield the paths of Delta tables to which Spark may commit in every run, each after its place in the definition."""
+    """Yield the paths of Delta tables to which Spark may commit in every run, each after its place in a definition."""
     for at, destination in enumerate(pipeline.destinations):
         if isinstance(destination, Delta) and destination.path and not _commits_by_itself(destination):
             yield f"destinations[{at}].path", destination.path

@@ -324,7 +324,7 @@ def _is_definition(file: Path) -> bool:
 
 @dataclass(kw_only=True)
 class DefinitionsFolder:
-    """The present definitions of a directory. A file that is still being written is read only when it is complete."""
+    """The present definitions of a directory. A file that is still being written is not read yet."""
 
     path: Path
     load: Callable[[Path], Definition]
@@ -371,7 +371,7 @@ class DefinitionsFolder:
             return self.load(self.path / file)
         except WherryError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 -- code of the user's own that a definition names
+        except Exception as error:  # noqa: BLE001 -- a definition may name any code of the user
             return f"{file}: {type(error).__name__}: {error}"
 
     def _list_stamps(self) -> dict[str, Stamp]:

@@ -258,7 +258,7 @@ def _find_common_options(look: Look) -> Options:
 
 
 def _complete(head: Head, common: Options) -> dict[str, str | bool]:
-    """Return the options of one file. Options that the file does not show are those of most files."""
+    """Return the options of one file. For options that the file does not show, return the common ones."""
     options = dict(head.options)
     for name, shows in (("encoding", not head.is_plain), ("sep", len(head.columns) > 1)):
         if not shows and name in common:

@@ -20,7 +20,7 @@ from runners.definitions.look_at_files import Group, Look, Options, look_at_file
 from runners.model.text import escape_line
 
 WINDOW, _LEAST, MOST_REFUSED, SPARE = 1_000, 100, 500, 3
-"""The DLQ's window, its usual threshold, its highest threshold, and how much higher it is than what the files show."""
+"""The DLQ's window, its usual and its highest threshold, and how many times the bad rows of the files it allows."""
 _ENOUGH_ROWS = 200
 """From how many rows on one file can show its share of bad rows."""
 _MOST_DOUBLED = 0.1

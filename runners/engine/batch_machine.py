@@ -77,7 +77,7 @@ class BatchInFlight:
     refusing: str = ""
     """The destination whose write refused rows that were decided for it, if there is one."""
     again: bool = False
-    """Whether it is decided again, though the DLQ has rows of it."""
+    """Whether the batch is decided again, though the DLQ has some of its rows."""
     fallen: Exception | None = None
     """Why the DLQ cannot take its refused rows, which then go to the fallback."""
     way: str = ""
@@ -306,8 +306,8 @@ def _on_counted(flight: BatchInFlight, counted: Counted) -> Transition:
 def _on_checked(flight: BatchInFlight, checked: Checked, rules: DeliveryRules) -> Transition:
     """Decide a batch again that no destination has, if a destination would refuse rows of it.
 
-    A batch of an earlier run is planned again, because its stages may have changed. A DLQ that failed may have rows of
-    it.
+    A batch of an earlier run is planned again, because its stages may have changed. A DLQ that failed may have some of
+    its rows.
     """
     assert flight.decision is not None
     again = flight.again or flight.decision.again or _has_refused(flight) or flight.fallen is not None

@@ -45,7 +45,7 @@ class Planning:
     def plan(self, state: PipelineState, clock: Clock, *, midway: bool, stopping: bool) -> Sequence[Transition]:
         """Return the next batches, as many as may be in flight and runners can take.
 
-        `state` is the state after everything before them is recorded. `midway` says whether an earlier run began what
+        `state` is the state after everything before them is recorded. `midway` is whether an earlier run began what
         this run continues.
         """
         steps: list[Transition] = []
@@ -213,8 +213,8 @@ class Planning:
     def _survey(self, company: LaneCoordination) -> bool:
         """Look again at what waits at the origins that need it. Return whether it looked.
 
-        It looks at an origin only while no batch of that origin is in flight here, because the ledger has no offset of
-        such a batch yet.
+        It looks at an origin only while no batch of that origin is in flight here. The ledger has no offset of such a
+        batch yet.
         """
         if self.source is None:
             return False

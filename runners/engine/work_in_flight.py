@@ -111,7 +111,8 @@ class WorkInFlight:
 def may_share(flight: BatchInFlight, source: BatchPlanner | None) -> bool:
     """Whether one write may bring this batch together with others.
 
-    It must be straight, its destination must take several batches, and no write of it with others was declined before.
+    It must be straight, its destination must take several batches, and no shared write of the batch was declined
+    before.
     """
     if source is None or GROUPED in flight.declined or not isinstance(flight.task, WriteStraight):
         return False

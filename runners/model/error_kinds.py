@@ -138,7 +138,7 @@ _LACKING = (
     "UnsupportedClassVersionError",
     "ModuleNotFoundError",
 )
-"""The types of errors for a missing JAR or package, or another version of it.
+"""The types of errors for a JAR or a package that is missing, or that has another version.
 
 A task without a JAR may only report that it cannot assign a lambda to a field.
 """

@@ -60,7 +60,7 @@ class SettledCounts(TypedDict, total=False):
     """The rows that each destination took. None if the number is not known."""
     discarded: int
     discards: Mapping[str, str]
-    """For discarded rows of the DLQ: the reason, and the person who discarded them."""
+    """For discarded rows of the DLQ: the reason, and the name of the person that discarded them."""
     dlq_bytes: int | None
     fallback: int
     """The refused rows that went to the fallback because the DLQ failed."""

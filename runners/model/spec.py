@@ -184,7 +184,7 @@ class PipelineSpec:
     schedule: ScheduleOptions | None = None
     """When the scheduler runs the pipeline. By default only a person or another program starts it."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False, metadata={"hidden": True})
-    """The secrets that stand in it, each with the reference that is shown and stored in its place."""
+    """The secrets in the definition, each with the reference that is shown and stored instead."""
 
     @property
     def protection(self) -> Protection:

@@ -399,7 +399,7 @@ class RunThreads(RunWorkers):
 
         try:
             carried = self._carry(definition, stoppable)
-        except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the other runs go on
+        except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the other runs continue
             carried = RunOutcome(name=name, status="failed", message=f"{type(error).__name__}: {error}")
         self._stops.pop(name, None)
         self._ended.put(carried)

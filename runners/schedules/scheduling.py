@@ -80,7 +80,7 @@ def make_carry(spark: SparkSession, hears: Callable[[Definition], Sequence[Liste
             carried = RunOutcome(name=pipeline.name, status="owned", message=error.message)
         except WherryError as error:
             carried = RunOutcome(name=pipeline.name, status="failed", message=str(error))
-        except Exception as error:  # noqa: BLE001 -- the edge of the run: the others go on
+        except Exception as error:  # noqa: BLE001 -- the edge of the run: the other runs continue
             message = f"{type(error).__name__}: {summarise_error(error)}"
             carried = RunOutcome(name=pipeline.name, status="failed", message=message)
         message = without(pipeline.secrets, carried.message)

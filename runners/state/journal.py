@@ -198,7 +198,7 @@ class Journal:
             self.tenure.note_renewal(began, mine["lease"] or 0.0)
 
     def _shorten_lease(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Return the entry that makes the lease short again, if these entries have the first plan after an idle time."""
+        """Return the entry that makes the lease short again, if these entries have the first plan after idle time."""
         if self.tenure is None or self.tenure.lease == self.tenure.busy:
             return ()
         planned = any(entry.kind == "plan" for entry in entries)

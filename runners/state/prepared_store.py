@@ -96,7 +96,7 @@ class PreparedStore(ABC):
 
     @abstractmethod
     def sweep(self, spark: SparkSession, keep: Callable[[], Collection[str]]) -> None:
-        """Remove all rows except those of the names that `keep` returns.
+        """Remove all rows except rows under the names that `keep` returns.
 
         `keep` is called after the rows are listed. Rows that a new owner prepares meanwhile are therefore not removed.
         """

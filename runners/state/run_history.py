@@ -289,7 +289,7 @@ def make_conditions(table: str, wanted: WantedRuns = NEWEST, moment: Callable[[d
     """Return the SQL conditions for the rows that describe the wanted runs.
 
     The row of a run is that of its end, or of its beginning if no end is recorded. An end that the run itself reported
-    counts more than one that another run concluded. `moment` writes a time in SQL.
+    counts more than an end that another run concluded. `moment` writes a time in SQL.
     """
     ended = f"SELECT run FROM {table} AS ended WHERE status"
     conditions = [
