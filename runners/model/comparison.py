@@ -145,7 +145,7 @@ MOST_FAILED = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowTable:
-    """The table with the rows of one destination of the new definition."""
+    """The shadow table of one destination of the new definition."""
 
     place: str
     rows: int = 0

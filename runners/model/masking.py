@@ -77,7 +77,7 @@ def warn_of_short_secrets(secrets: Mapping[str, str]) -> Iterator[str]:
 def hide_secrets(end: E) -> E:
     """Return a copy of an origin or a destination to show and store, with references in its texts.
 
-    It cannot carry rows.
+    It carries no rows.
     """
     copied = copy.copy(end)
     for name, value in vars(end).items():
