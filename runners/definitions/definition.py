@@ -341,7 +341,7 @@ class DefinitionsFolder:
         return dict(self._found)
 
     def find_changes(self) -> Found | None:
-        """Return all definitions, if something changed since the last call; else None.
+        """Return all definitions if something changed since the last call, or else None.
 
         A change counts once two looks in a row see the same. A directory that cannot be read has not changed.
         """

@@ -1,1 +1,1 @@
-"""The engine decides what happens to each batch; it carries no rows."""
+"""The engine, which decides what happens to each batch. It carries no rows."""

@@ -67,7 +67,7 @@ class BatchInFlight:
     lane: LaneState
     """The lane when the batch was planned."""
     task: Task | None = None
-    """The next or the current task; None if nothing is left to do."""
+    """The next or the current task. None if nothing is left to do."""
     decision: DecidedBatch | None = None
     landed: Mapping[str, Written] = field(default_factory=dict)
     failed: Mapping[str, Exception] = field(default_factory=dict)
@@ -81,7 +81,7 @@ class BatchInFlight:
     fallen: Exception | None = None
     """Why the DLQ cannot take its refused rows, which then go to the fallback."""
     way: str = ""
-    """The way that it took; empty if that is open, or if an earlier run chose it."""
+    """The way that it took. Empty if that is open, or if an earlier run chose it."""
     stale: bool = False
     """Whether rows that it was planned with may be removed.
 
@@ -90,9 +90,9 @@ class BatchInFlight:
     tried: int = 0
     """How often it was tried again, also by earlier runs."""
     since: float | None = None
-    """When it first failed, by the run's clock; maybe before the run began."""
+    """When it first failed, by the run's clock. This may be before the run began."""
     until: float | None = None
-    """Until when it rests before it is tried again; None after that."""
+    """Until when it rests before it is tried again. None after that."""
 
     def is_resting(self, now: float) -> bool:
         return self.until is not None and self.until > now
@@ -346,9 +346,9 @@ def _on_delivered(flight: BatchInFlight, landed: Landed, rules: DeliveryRules) -
 def _next_deliveries(flight: BatchInFlight, rules: DeliveryRules) -> Transition:
     """Return the next deliveries of a decided batch, or its end.
 
-    All destinations get it side by side, and the DLQ gets the refused rows. With `after_any` they get it one after the
-    other, so that the first one moves the offset; the DLQ goes beside the first. Filtered rows are stored last before
-    the offset moves, because the batch may be decided again until then.
+    All destinations get it in parallel, and the DLQ gets the refused rows. With `after_any` they get it one after the
+    other, so that the first one moves the offset. The DLQ is written in parallel with the first. Filtered rows are
+    stored last before the offset moves, because the batch may be decided again until then.
     """
     decision = flight.decision
     assert decision is not None

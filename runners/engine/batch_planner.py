@@ -39,7 +39,7 @@ class OriginFeed:
     whole: bool = False
     """Whether all waiting rows of a lane are one batch, regardless of the limits."""
     destinations: Callable[[Span], Sequence[str]] | None = None
-    """The destinations of a batch; by default all."""
+    """The destinations of a batch. The default is all."""
     instead: Mapping[str, str] = field(default_factory=dict)
     """By destination, the condition for old rows that the rows of a batch replace."""
     predictable: bool = False
@@ -61,7 +61,7 @@ class BatchPlanner:
     wait: float = 0.0
     """How many seconds an incomplete batch waits for more rows, in a run that follows."""
     idle: float = 0.0
-    """After how many seconds without a batch stages and destinations get an empty batch; 0 is never."""
+    """After how many seconds without a batch stages and destinations get an empty batch. 0 is never."""
     first_alone: bool = False
     """Whether the run's first batch is settled before another is planned."""
     _feeds: Mapping[str, OriginFeed] = field(init=False, repr=False)
@@ -102,7 +102,7 @@ class BatchPlanner:
     def predict_next(
         self, before: PlannedBatch, state: LaneState, now: datetime, pace: BatchSizing
     ) -> PlannedBatch | None:
-        """Return the batch after this one, if all goes well; None if it may still grow."""
+        """Return the batch after this one, if all goes well. None if it may still grow."""
         lane = before.batch.lane
         feed = self._feeds.get(lane)
         span = self.take(lane, before.batch.span.end, pace) if feed is not None and feed.predictable else None

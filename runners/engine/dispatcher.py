@@ -106,7 +106,7 @@ class Dispatcher:
         self.resting = BackOff(options.retry, dice or random.Random(), now=clock.elapsed())  # noqa: S311
         self.budget = BudgetWatch(callbacks.over_budget, self.resting)
         self.stopping = ""
-        """Why it plans no new batch; empty while it plans."""
+        """Why it plans no new batch. Empty while it plans."""
         self.asked_to_stop = ""
         """The reason of a requested stop. The next turn sees it."""
         self.stop_asked: float | None = None
@@ -120,7 +120,7 @@ class Dispatcher:
             journal.tenure.wake = crew.wake
 
     def run(self) -> None:
-        """Take turns until nothing is left to do. The first error is `errors[0]`; it is not raised."""
+        """Take turns until nothing is left to do. The first error is `errors[0]`. It is not raised."""
         finished: Sequence[Finished] = ()
         while self.take_turn(finished):
             finished = self.crew.wait(self.patience())
@@ -413,7 +413,7 @@ class Dispatcher:
         self._heed_ledger()
 
     def _hand_out(self) -> None:
-        """Hand out started batches first, then new batches; never more than there are runners."""
+        """Hand out started batches first, then new batches, but never more than the idle runners can take."""
         waiting = [flight for flight in self.work.list_awake(self.clock.elapsed()) if flight.task is not None]
         for flights in group_flights(waiting, self.planning.source, self.options.grouped_lanes):
             if not self.work.has_idle_runner():

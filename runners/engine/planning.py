@@ -30,9 +30,9 @@ class Planning:
         self.max_in_flight = max_in_flight
         self.source: BatchPlanner | None = None
         self.company: LaneCoordination | None = None
-        """The other runs that share the lanes; None if this run has all lanes."""
+        """The other runs that share the lanes. None if this run has all lanes."""
         self.following: Follower | None = None
-        """How the run continues when nothing is left; None if it ends then."""
+        """How the run continues when nothing is left. None if it ends then."""
         self.exhausted: set[str] = set()
         self.unseen: set[str] = set()
         """Lanes that another run had, or that are shared with a run that may have seen more rows."""

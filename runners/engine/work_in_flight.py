@@ -67,7 +67,7 @@ class WorkInFlight:
         return [flight for flight in self.list_idle() if not flight.is_resting(now)]
 
     def add(self, flight: BatchInFlight, now: float) -> None:
-        """Add a batch to the flights; its time begins now."""
+        """Add a batch to the flights. Its time begins now."""
         self.flights[flight.plan.batch.lane] = flight
         self.watches[flight.plan.batch.plan] = BatchTiming(now)
 
@@ -77,7 +77,7 @@ class WorkInFlight:
         del self.watches[batch.plan]
 
     def drop_resting(self, now: float) -> None:
-        """Remove the batches that rest; the next run continues them."""
+        """Remove the batches that rest. The next run continues them."""
         for flight in self.list_idle():
             if flight.is_resting(now):
                 del self.flights[flight.plan.batch.lane]

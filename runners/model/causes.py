@@ -289,9 +289,9 @@ class CauseCounter:
             self._found.setdefault(key, _Group(cause)).add(group.rows, group.files, group.waiting)
 
     def count(self, *, of: int = 0) -> Causes:
-        """Return what was counted so far.
+        """Return what was counted so far. `of` is the number of all rows.
 
-        `of` is the number of all rows; rows that were not counted have other causes.
+        Rows that were not counted have other causes.
         """
         counted = [
             replace(
@@ -308,7 +308,7 @@ class CauseCounter:
 
 
 def drop_file(message: str, files: Iterable[str]) -> str:
-    """Return the message without the file in front, or the partition and offset, where an origin wrote that."""
+    """Return the message without the file, or the partition and offset, that an origin wrote in front."""
     places = (_OFFSET.match(message, len(file)) for file in files if message.startswith(file))
     return next((message[place.end() :] for place in places if place), message)
 

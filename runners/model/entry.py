@@ -281,7 +281,7 @@ class RepairBody(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the ledger. Only `seq` orders entries; `at` is for people."""
+    """One line of the ledger. Only `seq` orders entries. `at` is for people."""
 
     kind: str
     lane: str = ""

@@ -256,7 +256,7 @@ class Cron:
 
 
 def parse(line: str) -> Cron:
-    """Parse the line. Raise ValueError if it is invalid; the message explains how to write a line."""
+    """Parse the line. Raise ValueError if it is invalid. The message explains how to write a line."""
     text = _SHORT.get(line.strip().lower(), line.strip())
     if text.startswith("@"):
         boot = "; Wherry cannot wait for a boot" if text.lower() == "@reboot" else ""
