@@ -1,5 +1,4 @@
-"""A write that begins too late lands nowhere, whatever it waited for; one in time does not know that there is a
-deadline."""
+"""A write that begins after its deadline leaves nothing in the table, and a write in time is not affected."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Asked:
-    """Stands for a frame, and keeps the condition that it is given."""
+    """A double of a frame that keeps the condition it is given."""
 
     def where(self, condition: str) -> Asked:
         self.condition = condition
@@ -38,7 +37,7 @@ class Asked:
 
 
 def until_of(deadline: Deadline) -> float:
-    """The moment that a frame is given, in seconds."""
+    """Return the moment in the condition of a guarded frame, in seconds."""
     rows: Any = Asked()
     with deadline.guard_rows(rows):
         found = re.search(r"< (-?\d+)L", rows.condition)
@@ -46,14 +45,14 @@ def until_of(deadline: Deadline) -> float:
     return int(found[1]) / 1_000_000
 
 
-def test_the_deadline_is_a_moment_on_the_clock_of_spark() -> None:
-    """What is left is counted from now, and from there to where Spark's clock is."""
+def test_the_deadline_is_a_moment_on_sparks_clock() -> None:
+    """Wherry adds the remaining time to the current time, and then the difference to Spark's clock."""
     assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0)) == 1_040.0
     assert until_of(Deadline(left=lambda: 40.0, now=lambda: 1_000.0, ahead=-120.0)) == 920.0
 
 
-def test_a_sleep_in_the_middle_brings_the_deadline_nearer_and_never_farther() -> None:
-    """The time of day is read first: an hour that passes behind that is not given to the write."""
+def test_a_pause_while_the_deadline_is_computed_only_makes_it_earlier() -> None:
+    """Wherry reads the time of day first, so an hour that passes after that does not extend the deadline."""
     asleep = [0.0]
 
     def now() -> float:
@@ -63,8 +62,8 @@ def test_a_sleep_in_the_middle_brings_the_deadline_nearer_and_never_farther() ->
     assert until_of(Deadline(left=lambda: 40.0 - asleep[0], now=now)) < 1_000.0
 
 
-def test_what_is_committed_without_spark_looks_at_the_clock_itself() -> None:
-    """To the last moment."""
+def test_a_commit_without_spark_checks_the_clock_itself() -> None:
+    """The check passes as long as any time is left."""
     left = [0.001]
     deadline = Deadline(left=lambda: left[0])
     deadline.check()
@@ -73,8 +72,8 @@ def test_what_is_committed_without_spark_looks_at_the_clock_itself() -> None:
         deadline.check()
 
 
-def test_only_its_own_mark_is_taken_for_a_late_write() -> None:
-    """A row that says the same words is a row, and an error that quotes the plan is about something else."""
+def test_only_the_deadlines_own_marker_counts_as_a_late_write() -> None:
+    """Other errors pass unchanged: one raised by a row with similar text, and one that quotes the plan."""
     rows: Any = Asked()
     with pytest.raises(SparkConnectGrpcException, match="wherry-late-1"), Deadline(left=lambda: 1.0).guard_rows(rows):
         raise user_raised("wherry-late-1")
@@ -86,7 +85,7 @@ def test_only_its_own_mark_is_taken_for_a_late_write() -> None:
 
 @pytest.fixture
 def table(spark: SparkSession, tmp_path: Path) -> OpenDelta:
-    """A table of one column, with a row."""
+    """A table with one column and one row."""
     table = Delta(path=str(tmp_path / "orders")).open()
     table.ensure_place(spark, spark.range(1).schema)
     table.write(spark, FrameRows(spark.range(1)), [make_label(number=1)])
@@ -94,14 +93,14 @@ def table(spark: SparkSession, tmp_path: Path) -> OpenDelta:
 
 
 def write(spark: SparkSession, table: OpenDelta, deadline: Deadline, *, few: bool = False, rows: int = 3) -> Written:
-    """Write so many rows until then."""
+    """Write this many rows under this deadline."""
     return table.write(
         spark, FrameRows(spark.range(rows), 0 if few else None), [replace(make_label(number=2), deadline=deadline)]
     )
 
 
 def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
-    """What lies in the table."""
+    """Return the sorted ids in the table."""
     return sorted(row[0] for row in spark.read.format("delta").load(table.destination.place).collect())
 
 
@@ -112,10 +111,10 @@ def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
     [{}, {"mode": "merge", "keys": ["id"]}, {"mode": "replace"}],
     ids=["append", "merge", "replace"],
 )
-def test_a_write_in_time_lands_and_a_late_one_raises(
+def test_a_write_in_time_succeeds_and_a_late_one_raises(
     spark: SparkSession, table: OpenDelta, how: dict[str, Any]
 ) -> None:
-    """In every mode; a late one leaves the table as it is."""
+    """This holds in every mode, and a late write leaves the table unchanged."""
     other = replace(table.destination, **how).open()
     first = replace(make_label(number=2).batch, first=True)
     for left, found in ((-1.0, [0]), (60.0, [0, 1, 2])):
@@ -130,8 +129,8 @@ def test_a_write_in_time_lands_and_a_late_one_raises(
 
 
 @pytest.mark.spark
-def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table: OpenDelta) -> None:
-    """The lease is over once the rows are fetched; nothing lands, on this way or on the other."""
+def test_an_append_of_few_rows_checks_the_deadline_before_its_commit(spark: SparkSession, table: OpenDelta) -> None:
+    """With no time left, the write leaves nothing in the table. A write in time succeeds."""
     with pytest.raises(Late):
         write(spark, table, Deadline(left=lambda: 0.0), few=True)
     assert ids(spark, table) == [0]
@@ -140,8 +139,8 @@ def test_the_short_way_looks_right_before_its_commit(spark: SparkSession, table:
 
 
 @pytest.mark.spark
-def test_while_there_is_time_nothing_of_it_is_left_in_what_is_run(spark: SparkSession) -> None:
-    """The plan is the one without a deadline; once it is over it raises."""
+def test_the_plan_shows_no_deadline_while_time_is_left(spark: SparkSession) -> None:
+    """The plan equals the one without a deadline. After the deadline the plan differs, and running it raises."""
     rows = spark.range(3).selectExpr("id * 2 as id")
     with Deadline(left=lambda: 60.0).guard_rows(rows) as timed:
         assert plan_of(timed) == plan_of(rows)
@@ -152,7 +151,7 @@ def test_while_there_is_time_nothing_of_it_is_left_in_what_is_run(spark: SparkSe
 
 
 def plan_of(rows: DataFrame) -> str:
-    """How Spark runs it, without the numbers of columns."""
+    """Return Spark's plan without the numbers of the columns."""
     said = io.StringIO()
     with redirect_stdout(said):
         rows.explain()
@@ -162,11 +161,11 @@ def plan_of(rows: DataFrame) -> str:
 @pytest.mark.spark
 @pytest.mark.promise("CN-21")
 @pytest.mark.parametrize("how", ["append", "replace", "catalog"])
-def test_the_time_is_taken_once_delta_has_looked_at_the_table(spark: SparkSession, tmp_path: Path, how: str) -> None:
-    """So a process that is frozen before that look begins too late, and one that is frozen behind it meets the fence.
+def test_spark_takes_the_time_after_delta_has_read_the_table(spark: SparkSession, tmp_path: Path, how: str) -> None:
+    """A process frozen before that read starts too late, and a process frozen after it meets the fence.
 
-    Versions of the table appear for a while: the one that Delta saw is there before Spark takes the time, and was not
-    there when the rows were described. The slower the machine, the less it shows.
+    Other versions of the table appear during the write. The version that Delta read exists before Spark takes the time,
+    and appeared after the rows were described. On a slow machine the test shows less.
     """
     name = f"delta.`{tmp_path / 'orders'}`"
     if how == "catalog":
@@ -192,13 +191,13 @@ def test_the_time_is_taken_once_delta_has_looked_at_the_table(spark: SparkSessio
 
 @contextmanager
 def appearing(log: Path) -> Iterator[dict[int, float]]:
-    """For a while versions of a table appear that change nothing; which, and when."""
+    """Add versions that change nothing while the block runs. Yield when each version was added."""
     nothing = json.dumps({"commitInfo": {"timestamp": 1, "operation": "STRANGER", "operationParameters": {}}})
     appeared: dict[int, float] = {}
 
     def appear() -> None:
         for version in range(1, 60):
-            appeared[version] = time.time()  # before, for whoever sees it may be quicker than we are
+            appeared[version] = time.time()  # before the write, since a reader may see the file at once
             with suppress(FileExistsError), (log / f"{version:020}.json").open("x") as file:
                 file.write(nothing + "\n")
             begun.set()
@@ -212,7 +211,7 @@ def appearing(log: Path) -> Iterator[dict[int, float]]:
 
 
 def seen_by(log: Path) -> int:
-    """The version that the write saw when it began."""
+    """Return the version that the write read when it began."""
     for file in log.glob("*.json"):
         for line in file.read_text().splitlines():
             said = json.loads(line).get("commitInfo", {})

@@ -1,4 +1,4 @@
-"""What a table's log says of files that are taken over, and that they stay there; without Spark."""
+"""The statistics in a table's log of adopted files, and that the table keeps those files, without Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from origins.delta_actions import FieldBody, NestedBody
 
 
 def describe(**kinds: Any) -> NestedBody:
-    """Columns of these types, as Delta describes them."""
+    """Return columns of these types, as Delta describes them."""
     fields: list[FieldBody] = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()
     ]
@@ -30,25 +30,25 @@ def describe(**kinds: Any) -> NestedBody:
 
 
 def columns(kind: str) -> NestedBody:
-    """Those of a table with one column."""
+    """Return the column of a table with one column."""
     return describe(v=kind)
 
 
 def read_noted(file: Path, fields: NestedBody) -> dict[str, Any]:
-    """The statistics that a log has of a file; a number in them is the text that stands there."""
+    """Return the statistics of a file in the log. Each number in them is the text from the log."""
     (told,) = describe_files({file.name: file}, fields)
     found: dict[str, Any] = json.loads(str(told["stats"]), parse_float=str, parse_int=str)
     return found
 
 
 def read_bounds(file: Path, kind: str) -> tuple[Any, Any]:
-    """The least and the highest that are told of the only column."""
+    """Return the recorded lowest and highest value of the only column."""
     stats = read_noted(file, columns(kind))
     return stats["minValues"]["v"], stats["maxValues"]["v"]
 
 
 def write_file(folder: Path, rows: pa.Table) -> Path:
-    """A file with these rows."""
+    """Write a file with these rows."""
     write([rows], rows.schema, "{}", folder / "rows.parquet")
     return folder / "rows.parquet"
 
@@ -67,10 +67,10 @@ def write_file(folder: Path, rows: pa.Table) -> Path:
     ],
 )
 @pytest.mark.parametrize("kind", ["float", "double"])
-def test_the_bounds_of_numbers_are_as_near_as_can_be(
+def test_the_bounds_of_numbers_are_as_near_as_possible(
     tmp_path: Path, values: list[float | None], expected: tuple[str, str], kind: str
 ) -> None:
-    """The least zero has the sign of one that is there; the highest is `0.0`, for some readers have `-0.0` below it."""
+    """A lowest zero keeps its sign. The highest zero is `0.0`, since some readers order `-0.0` below it."""
     arrow = pa.float64() if kind == "double" else pa.float32()
     assert read_bounds(write_file(tmp_path, pa.table({"v": pa.array(values, arrow)})), kind) == expected
 
@@ -88,16 +88,18 @@ def test_the_bounds_of_numbers_are_as_near_as_can_be(
         ),
     ],
 )
-def test_decimals_are_plain_digits(tmp_path: Path, kind: str, values: list[str], expected: tuple[str, str]) -> None:
-    """All of them, as many as the type has behind the point: no reader takes an exponent or a rounded number."""
+def test_the_bounds_of_decimals_are_plain_digits(
+    tmp_path: Path, kind: str, values: list[str], expected: tuple[str, str]
+) -> None:
+    """All digits of the type's scale are written, since no reader takes an exponent or a rounded number."""
     precision, scale = map(int, kind[8:-1].split(","))
     column = pa.array(map(Decimal, values), pa.decimal128(precision, scale))
     assert read_bounds(write_file(tmp_path, pa.table({"v": column})), kind) == expected
 
 
 @pytest.mark.parametrize("unit", ["ms", "us"])
-def test_moments_are_told_in_whatever_unit_a_file_has_them(tmp_path: Path, unit: str) -> None:
-    """As Spark's `outputTimestampType` may have made it."""
+def test_moments_are_recorded_in_every_unit_of_a_file(tmp_path: Path, unit: str) -> None:
+    """Spark's `outputTimestampType` sets the unit."""
     moments = [datetime(2026, 5, 1, 1, 2, 3, 4_000, timezone.utc), datetime(2026, 5, 2, tzinfo=timezone.utc)]
     parquet.write_table(pa.table({"v": pa.array(moments, pa.timestamp(unit, "UTC"))}), tmp_path / "rows.parquet")
     found = read_bounds(tmp_path / "rows.parquet", "timestamp")
@@ -107,8 +109,8 @@ def test_moments_are_told_in_whatever_unit_a_file_has_them(tmp_path: Path, unit:
     )
 
 
-def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
-    """The last one of 9999 has no later millisecond that would do for it."""
+def test_the_bounds_of_moments_have_microseconds(tmp_path: Path) -> None:
+    """The last moment of 9999 could not be rounded up to a later millisecond."""
     moments = pa.array([datetime(1, 1, 1, 0, 0, 0, 1), datetime.max], pa.timestamp("us")).cast(
         pa.timestamp("us", "UTC")
     )
@@ -125,13 +127,13 @@ def test_moments_are_told_to_the_microsecond(tmp_path: Path) -> None:
         ("😀" * 33, "😀" * 32 + "\U0010ffff"),
     ],
 )
-def test_nothing_is_higher_than_the_highest_that_is_told_of_long_texts(tmp_path: Path, text: str, highest: str) -> None:
-    """The first 32 characters, and behind them one that is higher than all others."""
+def test_the_highest_bound_of_a_long_text_is_above_the_text(tmp_path: Path, text: str, highest: str) -> None:
+    """The bound is the first 32 characters and the highest character of all."""
     assert read_bounds(write_file(tmp_path, pa.table({"v": [text, "a"]})), "string") == ("a", highest)
 
 
 def test_texts_are_compared_by_their_bytes(tmp_path: Path) -> None:
-    """A character of two UTF-16 units is higher than one of a single unit, whatever those units are."""
+    """A character of two UTF-16 units is higher than a character of one unit."""
     assert read_bounds(write_file(tmp_path, pa.table({"v": ["\ufffd", "😀"]})), "string") == ("\ufffd", "😀")
 
 
@@ -147,7 +149,7 @@ BOUNDLESS = {
 
 @pytest.mark.parametrize("values", BOUNDLESS)
 def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values: str) -> None:
-    """Beside the bounds of another column, `deltalake` would find none of these values."""
+    """If other columns had bounds, `deltalake` would miss the rows with these values."""
     column = BOUNDLESS[values]
     rows = pa.table({"id": [1, 2], "v": column})
     kind = {"double": "double", "string": "string", "date32[day]": "date"}.get(str(column.type), "timestamp")
@@ -155,8 +157,8 @@ def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values:
     assert found == {"numRecords": "2", "nullCount": {"id": "0", "v": "0"}}
 
 
-def test_a_column_of_nothing_but_null_needs_no_bounds(tmp_path: Path) -> None:
-    """Its number of NULLs says all."""
+def test_a_column_with_only_nulls_needs_no_bounds(tmp_path: Path) -> None:
+    """Its number of NULLs is enough."""
     rows = pa.table({"id": [1, 2], "v": pa.nulls(2, pa.float64()), "w": pa.nulls(2, pa.string())})
     found = read_noted(write_file(tmp_path, rows), describe(id="long", v="double", w="string"))
     assert (found["minValues"], found["maxValues"]) == ({"id": "1"}, {"id": "2"})
@@ -164,15 +166,15 @@ def test_a_column_of_nothing_but_null_needs_no_bounds(tmp_path: Path) -> None:
 
 
 def test_booleans_have_bounds_and_bytes_have_none(tmp_path: Path) -> None:
-    """`deltalake` compares booleans by bounds, and nothing compares bytes."""
+    """`deltalake` compares booleans by bounds. No reader compares bytes."""
     rows = pa.table({"yes": [True, False], "no": [False, None], "raw": [b"x", None]})
     found = read_noted(write_file(tmp_path, rows), describe(yes="boolean", no="boolean", raw="binary"))
     assert (found["minValues"], found["maxValues"]) == ({"yes": False, "no": False}, {"yes": True, "no": False})
     assert found["nullCount"] == {"yes": "0", "no": "1", "raw": "1"}
 
 
-def test_a_struct_says_what_is_in_each_of_its_columns(tmp_path: Path) -> None:
-    """A value is NULL where the struct is; a list inside is not looked at."""
+def test_the_statistics_of_a_struct_cover_each_of_its_columns(tmp_path: Path) -> None:
+    """A value counts as NULL if its struct is NULL. A list in a struct has no statistics."""
     whole = [{"a": 1, "b": {"c": 0.5}, "d": [1]}, {"a": None, "b": None, "d": None}, None]
     kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int64()))])
     listed = {"type": "array", "elementType": "long", "containsNull": True}
@@ -183,8 +185,8 @@ def test_a_struct_says_what_is_in_each_of_its_columns(tmp_path: Path) -> None:
     assert found["nullCount"] == {"s": {"a": "2", "b": {"c": "2"}}}
 
 
-def test_the_first_32_columns_are_looked_at_in_the_order_of_the_table(tmp_path: Path) -> None:
-    """Each column inside a struct counts, and so does a list; the order in the file does not."""
+def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> None:
+    """Each column in a struct counts, and so does a list. The order in the file has no effect."""
     inner = pa.array([{f"s{at}": at for at in range(20)}])
     plain = {f"v{at}": [at] for at in range(20)}
     rows = pa.table({**dict(reversed(plain.items())), "l": [[1]], "s": inner})
@@ -196,8 +198,8 @@ def test_the_first_32_columns_are_looked_at_in_the_order_of_the_table(tmp_path: 
     assert found["nullCount"].keys() == found["minValues"].keys()
 
 
-def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path) -> None:
-    """By each way in which `deltalake` filters."""
+def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:
+    """`deltalake` finds it with a filter."""
     folder, long = tmp_path / "notes", "x" * 50
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("string"))))
     table = pa.table({"v": [long, "a"]})
@@ -209,8 +211,8 @@ def test_a_long_text_is_found_by_a_reader_that_passes_over_files(tmp_path: Path)
 
 
 @pytest.mark.parametrize("text", ["𠮷", "\U000e0041", "\U0010ffff", 'a\u2028\x85"\\\n'])
-def test_a_text_is_found_by_a_reader_whatever_its_characters_are(tmp_path: Path, text: str) -> None:
-    """In a value and in the name of a column, also those characters that JSON can write as two escapes."""
+def test_a_reader_that_skips_files_finds_a_text_of_any_characters(tmp_path: Path, text: str) -> None:
+    """This holds for a value and for a column's name, with characters that JSON can write as two escapes."""
     folder, fields = tmp_path / "notes", describe(**{text: "string"})
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(fields)))
     table = pa.table({text: [text]})
@@ -221,8 +223,8 @@ def test_a_text_is_found_by_a_reader_whatever_its_characters_are(tmp_path: Path,
     assert pa.table(found.get_add_actions(flatten=True))[f"max.{text}"].to_pylist() == [text]
 
 
-def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
-    """The log has it as a URL has it."""
+def test_a_file_of_any_name_is_found(tmp_path: Path) -> None:
+    """The log holds the name encoded as in a URL."""
     folder, name = tmp_path / "notes", "part 50%25=é#?.parquet"
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
     rows = pa.table({"v": [1]})
@@ -234,7 +236,7 @@ def test_a_file_is_found_whatever_its_name_is(tmp_path: Path) -> None:
 
 
 def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Path) -> None:
-    """Such bounds leave NaN out, and readers that have it above all numbers would pass over it."""
+    """Such bounds leave NaN out, and a reader that orders NaN above all numbers would skip it."""
     inner = pa.array([{"a": math.nan, "b": 1}, {"a": 1.0, "b": 2}])
     footer = parquet.read_metadata(write_file(tmp_path, pa.table({"v": [1.0, math.nan], "s": inner})))
     noted = [footer.row_group(0).column(at) for at in range(footer.num_columns)]
@@ -250,8 +252,8 @@ def test_numbers_that_may_be_nan_have_no_bounds_in_the_file_itself(tmp_path: Pat
         ("org.apache.spark.version", "3.0.3"),
     ],
 )
-def test_files_with_days_of_another_calendar_are_not_taken_over(tmp_path: Path, word: str, value: str) -> None:
-    """What their footers say of a day is not the day that Spark reads."""
+def test_files_with_days_of_another_calendar_are_not_adopted(tmp_path: Path, word: str, value: str) -> None:
+    """The days in their footers differ from the days that Spark reads."""
     described = {COLUMNS: json.dumps(columns("date")), "org.apache.spark.version": "3.1.0"}
     plain = pa.schema([("v", pa.date32())], described)
     parquet.write_table(pa.table({"v": [date(1500, 1, 1)]}, plain), tmp_path / "plain.parquet")
@@ -262,8 +264,8 @@ def test_files_with_days_of_another_calendar_are_not_taken_over(tmp_path: Path, 
     assert AdoptableFiles.of([tmp_path / "plain.parquet", tmp_path / "legacy.parquet"]) is None
 
 
-def test_files_that_were_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> None:
-    """One that looked at the table before they came, and takes what is older than a week for left over."""
+def test_files_prepared_long_ago_outlive_a_vacuum(tmp_path: Path) -> None:
+    """The vacuum read the table before the files came, and deletes unknown files that are older than a week."""
     folder, prepared = tmp_path / "orders", tmp_path / "rows.parquet"
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns("long"))))
     table = pa.table({"v": [1]})
@@ -290,10 +292,10 @@ SPARKS = {"numRecords": 3, "minValues": {"v": 0.5}, "maxValues": {"v": 2.5}, "nu
         ({**SPARKS, "minValues": {}, "maxValues": {}, "nullCount": {"v": 3}}, ({"k": 1}, {"k": 3}), {"k": 0, "v": 3}),
     ],
 )
-def test_what_spark_counted_stands_beside_what_the_footer_says(
+def test_statistics_of_spark_are_added_to_those_of_the_footer(
     tmp_path: Path, sparks: Any, bounds: Any, nulls: Any
 ) -> None:
-    """The file's own values are other ones: none of them is read."""
+    """The file's values differ from those statistics, and Wherry reads none of them."""
     file = write_file(tmp_path, pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": [7.0, 8.0, 9.0]}))
     measured = measure_file(file, describe(k="long", v="double"), json.dumps(sparks))
     stats = json.loads(measured.text)
@@ -304,8 +306,8 @@ def test_what_spark_counted_stands_beside_what_the_footer_says(
 
 
 @pytest.mark.parametrize("end", ["-0043-03-15T00:00:00.000Z", "+10000-01-01T00:00:00.000Z"])
-def test_a_moment_of_a_year_without_four_digits_gives_a_file_no_bounds(tmp_path: Path, end: str) -> None:
-    """Readers differ in how they write it."""
+def test_a_year_without_four_digits_leaves_a_file_without_bounds(tmp_path: Path, end: str) -> None:
+    """Readers differ in how they write such a year."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
     measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
@@ -329,10 +331,10 @@ def test_a_moment_of_a_year_without_four_digits_gives_a_file_no_bounds(tmp_path:
         ("9999-12-31T23:59:59.999Z", "9999-12-31T23:59:59.999Z", ("9999-12-31T23:59:59.999Z", "23:59:59.999999Z")),
     ],
 )
-def test_moments_that_spark_noted_are_told_in_utc_with_what_it_cut_off(
+def test_moments_of_spark_are_recorded_in_utc_with_the_digits_that_spark_cut_off(
     tmp_path: Path, least: str, highest: str, expected: tuple[str, str]
 ) -> None:
-    """No reader has to know a zone of seconds, or that a moment may be later than it is noted."""
+    """Readers need not know zones with seconds, or that a moment may be later than the recorded one."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
     stats = json.loads(measure_file(file, columns("timestamp"), json.dumps(sparks)).text)
@@ -340,8 +342,8 @@ def test_moments_that_spark_noted_are_told_in_utc_with_what_it_cut_off(
 
 
 @pytest.mark.parametrize("end", ["0001-01-01T00:30:00.000+05:30", "9999-12-31T23:30:00.000-05:30"])
-def test_a_moment_that_is_in_no_year_of_utc_gives_a_file_no_bounds(tmp_path: Path, end: str) -> None:
-    """Its year has four digits in a zone alone."""
+def test_a_moment_outside_the_years_of_utc_leaves_a_file_without_bounds(tmp_path: Path, end: str) -> None:
+    """Its year has four digits only in its zone."""
     file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
     sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
     measured = measure_file(file, columns("timestamp"), json.dumps(sparks))
@@ -349,8 +351,10 @@ def test_a_moment_that_is_in_no_year_of_utc_gives_a_file_no_bounds(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("least", "highest"), [("a", "b\ufffd"), ("\ufffd", "😀")])
-def test_bytes_that_spark_noted_as_text_give_a_file_no_bounds(tmp_path: Path, least: str, highest: str) -> None:
-    """It puts a character in their place, which readers do not compare as those bytes."""
+def test_bytes_that_spark_recorded_as_text_leave_a_file_without_bounds(
+    tmp_path: Path, least: str, highest: str
+) -> None:
+    """Spark replaces them with a character that readers order differently from the bytes."""
     file = write_file(tmp_path, pa.table({"v": ["a", "b"]}))
     sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
     measured = measure_file(file, columns("string"), json.dumps(sparks))
@@ -358,8 +362,8 @@ def test_bytes_that_spark_noted_as_text_give_a_file_no_bounds(tmp_path: Path, le
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])
-def test_the_highest_zero_that_spark_noted_has_no_sign(tmp_path: Path, kind: str) -> None:
-    """Spark takes both for the same, and some readers have `-0.0` below `0.0`."""
+def test_the_highest_zero_that_spark_recorded_has_no_sign(tmp_path: Path, kind: str) -> None:
+    """Spark treats both zeros as equal, and some readers order `-0.0` below `0.0`."""
     file = write_file(tmp_path, pa.table({"v": [-1.5, -0.0]}))
     sparks = {"minValues": {"v": -1.5}, "maxValues": {"v": -0.0}, "nullCount": {"v": 0}}
     stats = json.loads(measure_file(file, columns(kind), json.dumps(sparks)).text, parse_float=str)

@@ -1,4 +1,4 @@
-"""Every reader finds in a table what is there, with a filter as without one, whichever of Wherry's ways wrote it."""
+"""Every reader finds all rows of a table, with and without a filter, for each of Wherry's ways of writing."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of columns, and how values of it come about."""
+    """A column type, and how to draw values of it."""
 
     delta: Any
     arrow: pa.DataType
     ends: Sequence[Any]
-    """Those that are most likely to be lost."""
+    """The values that are most likely to be lost."""
     some: Callable[[random.Random], Any]
     boundless: Sequence[Any] = ()
-    """Those beside which a file has no bounds."""
+    """Values that leave a file without bounds."""
 
 
 def decimal(precision: int, scale: int) -> Kind:
-    """Decimals with so many digits."""
+    """Return decimals with this many digits."""
     most, one = 10**precision - 1, Decimal(1).scaleb(-scale)
 
     def scaled(number: int) -> Decimal:
@@ -74,7 +74,7 @@ def decimal(precision: int, scale: int) -> Kind:
 
 
 def whole(name: str, arrow: pa.DataType) -> Kind:
-    """Whole numbers."""
+    """Return a type of whole numbers."""
     most = 2 ** (arrow.bit_width - 1)
     return Kind(name, arrow, [most - 1, -most, 0], lambda dice: dice.randint(-most, most - 1) >> dice.randint(0, 60))
 
@@ -137,7 +137,7 @@ KINDS = [
     Kind("boolean", pa.bool_(), [True, False], lambda dice: dice.random() < 0.5),
 ]
 FAR = [dt.datetime.min.replace(tzinfo=dt.timezone.utc), dt.datetime.max.replace(tzinfo=dt.timezone.utc)]
-"""Moments that some readers cannot read where Spark wrote them in its own way."""
+"""Moments that some readers cannot read in Spark's own encoding."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Filter:
     values: Sequence[Any] = ()
 
     def sql(self, named: str, literals: Sequence[str]) -> str:
-        """The condition on a column that is named so, with these values."""
+        """Return the condition on the column with this name, with these values."""
         if self.word == "between":
             return f"{named} BETWEEN {literals[0]} AND {literals[1]}"
         return f"{named} {self.word} ({', '.join(literals)})" if literals else f"{named} {self.word}"
@@ -160,7 +160,7 @@ COMPARED = {"=": operator.eq, "<": operator.lt, ">=": operator.ge}
 
 
 def make_condition(word: str, named: Any, values: Sequence[Any], among: Any) -> Any:
-    """A filter in a reader's own words; `among` is what it says of a list of values."""
+    """Build a filter for a reader's API. `among` is the reader's condition for a list of values."""
     if word in COMPARED:
         return COMPARED[word](named, values[0])
     if word == "between":
@@ -169,7 +169,7 @@ def make_condition(word: str, named: Any, values: Sequence[Any], among: Any) -> 
 
 
 def in_pyarrow(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
-    """How many rows each filter finds as it reads, and behind it."""
+    """Yield how many rows each filter finds while reading, and afterwards on all rows."""
     options = ParquetReadOptions(coerce_int96_timestamp_unit="us")
     found = DeltaTable(str(folder)).to_pyarrow_dataset(parquet_read_options=options)
     there = found.to_table()
@@ -193,7 +193,7 @@ DATAFUSION = {
 
 
 def in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
-    """The same."""
+    """Yield the same counts as `in_pyarrow`, by DataFusion."""
     query = QueryBuilder().register("t", DeltaTable(str(folder)))
 
     def literal(kind: Kind, value: Any) -> str:
@@ -218,7 +218,7 @@ def in_datafusion(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int
 
 
 def in_polars(folder: Path, filters: Sequence[Filter]) -> Iterator[tuple[int, int]]:
-    """The same."""
+    """Yield the same counts as `in_pyarrow`, by Polars."""
     found = pl.scan_delta(str(folder))
     there = found.collect()
     for each in filters:
@@ -232,7 +232,7 @@ READERS = {"pyarrow": in_pyarrow, "DataFusion": in_datafusion, "polars": in_pola
 
 
 def find_lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
-    """What the readers without Spark find otherwise with a filter than without."""
+    """Return where the readers without Spark find other rows while reading than afterwards."""
     return [
         f"{reader}: {each.kind.delta} {each.word} {each.values}: {with_it} instead of {without}"
         for reader, count in READERS.items()
@@ -242,7 +242,7 @@ def find_lost(folder: Path, filters: Sequence[Filter]) -> list[str]:
 
 
 LOST_BY = {"pyarrow": "a NaN", "DataFusion": "a -0.0"}
-"""What a filter compares with where a reader passes over rows in the files of whoever wrote them."""
+"""Values in a filter for which a reader skips rows, in files of every writer."""
 
 
 def is_nan(value: Any) -> bool:
@@ -250,18 +250,18 @@ def is_nan(value: Any) -> bool:
 
 
 def find_special(each: Filter) -> list[str]:
-    """What is special about the values that a filter compares with."""
+    """Return what is special about the values of a filter."""
     special = {"a NaN": any(map(is_nan, each.values)), "a -0.0": "-0.0" in map(str, each.values)}
     return [name for name, found in special.items() if found]
 
 
 def name_comparison(each: Filter) -> str:
-    """What is special about a filter, or else the type of its column."""
+    """Return what is special about a filter, or else the type of its column."""
     return next(iter(find_special(each)), str(each.kind.delta).partition("(")[0])
 
 
 def draw_filters(column: str, kind: Kind, values: Sequence[Any], dice: random.Random) -> list[Filter]:
-    """One of each word, on values of the column and on another one."""
+    """Draw a filter for each comparison, on values of the column and on another value."""
     pick = [*(value for value in values if value is not None), kind.some(dice)]
     one, two = dice.choice(pick), dice.choice(pick)
     ordered = sorted((one, two), key=lambda value: (is_nan(value), value))
@@ -285,7 +285,7 @@ def describe(kinds: Mapping[str, Kind]) -> NestedBody:
 
 
 def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table]) -> None:
-    """A table with these files, which Wherry wrote and appended."""
+    """Make a table whose files Wherry wrote and appended."""
     columns = describe(kinds)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(columns)))
     for number, rows in enumerate(files):
@@ -300,8 +300,8 @@ def make_table(folder: Path, kinds: Mapping[str, Kind], files: Sequence[pa.Table
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
     dice=st.randoms(use_true_random=False),
 )
-def test_readers_find_with_a_filter_what_they_find_without(kind: Kind, sizes: list[int], dice: random.Random) -> None:
-    """Whatever values a file has, and whatever it has beside them."""
+def test_readers_find_the_same_rows_with_a_filter_as_without(kind: Kind, sizes: list[int], dice: random.Random) -> None:
+    """This holds for all combinations of values in a file."""
     pool = [None, *kind.ends, *kind.boundless]
     files = [[dice.choice(pool) if dice.random() < 0.6 else kind.some(dice) for _ in range(size)] for size in sizes]
     tables = [pa.table({"id": pa.array(range(len(each))), "a.v": pa.array(each, kind.arrow)}) for each in files]
@@ -311,8 +311,8 @@ def test_readers_find_with_a_filter_what_they_find_without(kind: Kind, sizes: li
         assert find_lost(Path(place, "t"), draw_filters("a.v", kind, values, dice)) == []
 
 
-def test_readers_find_what_is_in_a_struct(tmp_path: Path) -> None:
-    """A value in it, a NULL in it, and a struct that is NULL itself."""
+def test_readers_find_values_inside_a_struct(tmp_path: Path) -> None:
+    """The struct holds a value or a NULL, or is NULL itself."""
     inner = pa.struct([("a", pa.int64()), ("b", pa.float64())])
     fields = [{"name": "a", "type": "long", "nullable": True, "metadata": {}}]
     fields.append({"name": "b", "type": "double", "nullable": True, "metadata": {}})
@@ -333,7 +333,7 @@ def test_readers_find_what_is_in_a_struct(tmp_path: Path) -> None:
 
 
 def draw_files(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]:
-    """Three files of four rows: with bounds, with values beside which there are none, and with NULLs."""
+    """Draw three files of four rows: with bounds, with values that prevent bounds, and with NULLs."""
 
     def column(kind: Kind, number: int) -> pa.Array:
         values = {
@@ -349,7 +349,7 @@ def draw_files(kinds: Mapping[str, Kind], dice: random.Random) -> list[pa.Table]
 def find_lost_by_spark(
     spark: SparkSession, named: str, kinds: Mapping[str, Kind], files: Sequence[pa.Table]
 ) -> list[str]:
-    """The rows that Spark does not find by all their values at once."""
+    """Return the rows that Spark does not find by a condition on all their values."""
 
     def literal(kind: Kind, value: Any) -> str:
         if kind.delta == "binary":
@@ -401,16 +401,16 @@ def bring_by_spark(spark: SparkSession, orders: OpenDelta, rows: pa.Table, numbe
 WAYS = [bring_in_process, bring_few, bring_files, bring_staged, bring_by_spark]
 OFTEN = "TBLPROPERTIES ('delta.checkpointInterval' = '2')"
 LOST_IN_FILES_OF_SPARK = {
-    ("pyarrow", "boolean"),  # Spark writes no bounds of them
-    ("pyarrow", "float"),  # beside a NaN, which Spark writes as the highest value
+    ("pyarrow", "boolean"),  # Spark writes no bounds of booleans
+    ("pyarrow", "float"),  # in files with a NaN, which Spark writes as the highest value
     ("pyarrow", "double"),
-    ("pyarrow", "decimal"),  # of which Spark writes small ones with an exponent
+    ("pyarrow", "decimal"),  # Spark writes small ones with an exponent
 }
 
 
 @pytest.mark.spark
-def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of all types; of Spark's own files a reader may lose some, and of Wherry's none."""
+def test_every_reader_finds_the_rows_that_each_way_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows of all types are found. A reader may lose some rows in Spark's own files, and none in Wherry's."""
     dice = random.Random(23)
     kinds = {f"v.{at}": kind for at, kind in enumerate(KINDS)}
     tiny = Decimal(1).scaleb(-38)
@@ -449,8 +449,8 @@ def test_every_reader_finds_what_each_way_wrote(spark: SparkSession, tmp_path: P
 
 @pytest.mark.spark
 @pytest.mark.parametrize("way", [bring_in_process, bring_files, bring_staged])
-def test_spark_answers_from_statistics_alone(spark: SparkSession, tmp_path: Path, way: Callable[..., None]) -> None:
-    """How many, the least and the highest, also of a checkpoint that has the statistics as columns."""
+def test_spark_answers_from_the_statistics_alone(spark: SparkSession, tmp_path: Path, way: Callable[..., None]) -> None:
+    """Spark counts rows and finds the lowest and highest values. A checkpoint may store the statistics as columns."""
     columns = {
         "whole bigint": ([7, -(2**63), None], pa.int64()),
         "above double": ([0.0, 1.5, 0.1], pa.float64()),

@@ -1,4 +1,4 @@
-"""A run that replaces: its first batch takes the place of what is there, the others are appended."""
+"""In mode `replace`, a run's first batch replaces the table's rows, and the other batches append."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 @pytest.mark.connect
 class TestReplace(RememberingConformance):
-    """Of batches that are not the first of their run all holds that holds for appends."""
+    """A batch that is not the first of its run behaves as in mode `append`."""
 
     @pytest.fixture
     def destination(self, tmp_path: Path) -> Delta:
@@ -45,10 +45,10 @@ def orders(spark: SparkSession, tmp_path: Path) -> OpenDelta:
 class TestTheFirstBatch:
     @pytest.mark.connect
     @pytest.mark.parametrize("through_spark", [False, True])
-    def test_its_rows_are_all_that_is_there_until_more_come(
+    def test_its_rows_replace_all_others_and_later_batches_append(
         self, spark: SparkSession, orders: OpenDelta, monkeypatch: pytest.MonkeyPatch, through_spark: bool
     ) -> None:
-        """In one commit that carries the label; those of the second batch are added."""
+        """The replacement is one commit, which has the label."""
         local = delta_table._find_local_log
         monkeypatch.setattr(delta_table, "_find_local_log", lambda *table: None if through_spark else local(*table))
         identity = orders.ensure_place(spark, spark.range(1).schema)
@@ -60,8 +60,10 @@ class TestTheFirstBatch:
         assert ids(spark, orders) == [20, 21, 22]
         assert orders.find(spark, mine, identity) == written
 
-    def test_one_without_rows_empties_the_table_and_is_found(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """There is a commit, with a label and 0 rows; a table that is empty already needs none."""
+    def test_a_first_batch_without_rows_empties_the_table_and_is_found(
+        self, spark: SparkSession, orders: OpenDelta
+    ) -> None:
+        """The commit has a label and 0 rows. A table that is already empty gets no commit."""
         identity = orders.ensure_place(spark, spark.range(1).schema)
         mine, again = first(), first()
         written = orders.write(spark, FrameRows(spark.range(0)), [mine])
@@ -71,8 +73,8 @@ class TestTheFirstBatch:
         assert orders.write(spark, FrameRows(spark.range(0)), [again]) == Written(rows=0)
         assert orders.find(spark, again, identity) is None
 
-    def test_what_an_earlier_run_brought_is_undone_by_it(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """A label behind which a run replaced the rows proves nothing any more."""
+    def test_it_undoes_batches_of_earlier_runs(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A label proves nothing after a later run has replaced the rows."""
         identity = orders.ensure_place(spark, spark.range(1).schema)
         before = make_label(number=7)
         orders.write(spark, FrameRows(spark.range(1)), [before])
@@ -80,8 +82,8 @@ class TestTheFirstBatch:
         with pytest.raises(Unsure, match="version 2 has it, but a later version undid that: WRITE, version 3"):
             orders.find(spark, before, identity)
 
-    def test_a_fence_fails_it_as_it_fails_any_write(self, spark: SparkSession, tmp_path: Path) -> None:
-        """What it would have replaced stays."""
+    def test_a_fence_stops_a_replacement_as_it_stops_any_write(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The rows that it would have replaced remain."""
         table = Delta(path=str(tmp_path / "t"), mode="replace").open()
         rows = spark.createDataFrame([(1, "a")], "id bigint, text string")
         identity = table.ensure_place(spark, rows.schema)
@@ -97,7 +99,7 @@ class TestTheFirstBatch:
 
 class TestWhere:
     def test_only_rows_that_match_are_replaced(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Partitions of the same name are left alone, however the session overwrites partitions."""
+        """Other rows of a partition remain, even if the session overwrites partitions dynamically."""
         table = Delta(
             path=str(tmp_path / "t"), mode="replace", where="day = 1 and id is not null", partition_by=["day"]
         ).open()
@@ -121,8 +123,10 @@ class TestWhere:
         with pytest.raises(Unsure, match="but a later version undid that: WRITE"):
             table.find(spark, mine, identity)
 
-    def test_a_condition_that_cannot_be_asked_is_told_at_once(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Before a table is made."""
+    def test_a_condition_that_spark_cannot_resolve_is_reported_at_once(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """The error comes before a table is made."""
         table = Delta(path=str(tmp_path / "t"), mode="replace", where="dya = 1").open()
         with pytest.raises(Misfit, match=r"where: \[UNRESOLVED_COLUMN"):
             table.ensure_place(spark, spark.range(1).schema)
@@ -131,8 +135,8 @@ class TestWhere:
 
 class TestLayout:
     @pytest.mark.connect
-    def test_a_table_is_made_as_it_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Partitioned or clustered, with a comment; one that is there keeps its own."""
+    def test_a_new_table_gets_the_layout_of_the_options(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It is partitioned or clustered, and has a comment. An existing table keeps its layout."""
         rows = spark.createDataFrame([], "`a b` int, `c``d` int, e int").schema
         parted = Delta(path=str(tmp_path / "p"), partition_by=["C`D", "_batch"], comment="it's", stamp="_batch").open()
         parted.ensure_place(spark, rows)
@@ -142,8 +146,11 @@ class TestLayout:
         assert detail(spark, parted) == (["c`d", "_batch"], [], "it's")
         assert detail(spark, clustered) == ([], ["`a b`"], None)
 
-    def test_a_stamp_says_which_batch_brought_a_row(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Lane and number, also where the table demands something of it; rows of several batches have none."""
+    def test_a_stamp_names_the_batch_of_a_row(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It is the lane and the number, and satisfies the table's constraints.
+
+        A write of several batches is refused.
+        """
         table = Delta(path=str(tmp_path / "t"), stamp="_batch").open()
         spark.sql(f"CREATE TABLE {table.destination.sql_name} (id bigint, _batch string NOT NULL) USING delta")
         spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT a CHECK (_batch like '%/%')")
@@ -156,18 +163,18 @@ class TestLayout:
 
 
 def first() -> Label:
-    """The label of a run's first batch."""
+    """Return the label of a run's first batch."""
     planned = make_label()
     return dataclasses.replace(planned, batch=dataclasses.replace(planned.batch, first=True))
 
 
 def ids(spark: SparkSession, table: OpenDelta) -> list[int]:
-    """The ids in the table, in order."""
+    """Return the sorted ids in the table."""
     return sorted(row["id"] for row in spark.table(table.destination.sql_name).collect())
 
 
 def detail(spark: SparkSession, table: OpenDelta) -> tuple[list[str], list[str], str | None]:
-    """How the table is partitioned and clustered, and its comment."""
+    """Return how the table is partitioned and clustered, and its comment."""
     columns = ("partitionColumns", "clusteringColumns", "description")
     ((partitions, clusters, comment),) = (
         spark.sql(f"DESCRIBE DETAIL {table.destination.sql_name}").select(*columns).collect()

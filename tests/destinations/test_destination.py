@@ -1,4 +1,4 @@
-"""What a destination's options are apart from what a run has open."""
+"""A destination's options are separate from the state of an open destination."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WITH_STATE = [Delta(path="/tables/orders", name="orders"), Files(path="/out/orde
 
 
 @pytest.mark.parametrize("destination", WITH_STATE, ids=lambda each: type(each).__name__)
-def test_what_is_open_leaves_the_options_as_they_were(destination: Destination) -> None:
-    """They are equal to a copy that was made before, and can be sent to another process."""
+def test_opening_a_destination_leaves_its_options_unchanged(destination: Destination) -> None:
+    """They equal a copy made before the opening, and can be sent to another process."""
     before = replace(destination)
     destination.open().expects(Identity(place=destination.place, id="t"))
     assert destination == before
@@ -26,8 +26,8 @@ def test_what_is_open_leaves_the_options_as_they_were(destination: Destination) 
 
 
 @pytest.mark.parametrize("destination", WITH_STATE, ids=lambda each: type(each).__name__)
-def test_what_is_opened_twice_is_two(destination: Destination) -> None:
-    """What one of them expects, the other does not."""
+def test_two_openings_of_a_destination_share_no_state(destination: Destination) -> None:
+    """The identity that one of them expects does not reach the other."""
     one, other = destination.open(), destination.open()
     untold = vars(other).copy()
     one.expects(Identity(place=destination.place, id="t"))
@@ -35,14 +35,14 @@ def test_what_is_opened_twice_is_two(destination: Destination) -> None:
     assert vars(one) != untold
 
 
-def test_one_without_state_is_open_by_itself() -> None:
-    """Its kind is one class."""
+def test_a_destination_without_state_opens_as_itself() -> None:
+    """Its kind has a single class."""
     discard = Discard()
     assert discard.open() is discard
 
 
-def test_the_one_of_a_lane_stays_that_of_its_lane() -> None:
-    """Also as a copy with another option."""
+def test_a_destination_of_a_lane_takes_only_that_lane() -> None:
+    """This also holds for a copy with another option."""
     only = Delta(path="/tables/{lane}").of_lane("items")
     assert isinstance(only, Delta)
     copied = replace(only, optimize=5)

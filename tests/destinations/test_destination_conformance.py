@@ -1,4 +1,4 @@
-"""Every check of the suite catches the fault that it is for: a double that has it fails this check and no other."""
+"""Each fault is found by its own check of the suite, and by no other check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Suite(RememberingConformance):
 
 
 class LosesRows(Memory):
-    """Keeps ten rows, and says nothing of the others."""
+    """Keeps ten rows, and does not report the others."""
 
     @property
     def rows(self) -> list[Row]:
@@ -33,7 +33,7 @@ class LosesRows(Memory):
 
 
 class CountsToTen(Memory):
-    """Takes all rows, and miscounts many."""
+    """Takes all rows, and reports at most ten."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         written = super().write(spark, rows, labels)
@@ -42,7 +42,7 @@ class CountsToTen(Memory):
 
 
 class RoundsDecimals(Memory):
-    """Keeps a decimal as a double."""
+    """Keeps decimals as doubles."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         from pyspark.sql import functions as F
@@ -54,7 +54,7 @@ class RoundsDecimals(Memory):
 
 
 class RenamesColumns(Memory):
-    """Has no dots in names."""
+    """Replaces dots in column names."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         frame = rows.frame()
@@ -62,7 +62,7 @@ class RenamesColumns(Memory):
 
 
 class NeedsARow(Memory):
-    """Cannot write nothing."""
+    """Raises if there are no rows."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         written = super().write(spark, rows, labels)
@@ -72,7 +72,7 @@ class NeedsARow(Memory):
 
 
 class Tears(Memory):
-    """Leaves what it had when a write fails."""
+    """Leaves a row in the destination if a write fails."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         try:
@@ -84,7 +84,7 @@ class Tears(Memory):
 
 
 class SkipsSameRows(Memory):
-    """Takes rows that it has for a batch that it has."""
+    """Skips a batch whose rows equal those of an earlier batch."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         written = super().write(spark, rows, labels)
@@ -95,7 +95,7 @@ class SkipsSameRows(Memory):
 
 
 class SkipsLowerNumbers(Memory):
-    """Takes the highest number for a high-water mark."""
+    """Skips a batch whose number is lower than an earlier number."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         number = labels[0].batch.number
@@ -105,7 +105,7 @@ class SkipsLowerNumbers(Memory):
 
 
 class OneThreadOnly(Memory):
-    """Belongs to the first thread that writes."""
+    """Accepts writes only from the thread that wrote first."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         mine = self.__dict__.setdefault("thread", threading.get_ident())
@@ -115,7 +115,7 @@ class OneThreadOnly(Memory):
 
 
 class OpensAnew(Memory):
-    """Is empty whenever it is opened."""
+    """Loses its rows at each opening."""
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         self._kept.commits.clear()
@@ -123,7 +123,7 @@ class OpensAnew(Memory):
 
 
 class SharesItsConnection(Memory):
-    """Has one connection, which the first run that ends closes for all."""
+    """Has one connection, which the first run that ends closes for all runs."""
 
     def close(self) -> None:
         self.__dict__["closed"] = True
@@ -135,7 +135,7 @@ class SharesItsConnection(Memory):
 
 
 class SharesWhatItExpects(Memory):
-    """Takes what one run was told for what every run was told."""
+    """Applies what one run expects to all runs."""
 
     def expects(self, known: Identity) -> None:
         self.__dict__["expected"] = known.id
@@ -147,7 +147,7 @@ class SharesWhatItExpects(Memory):
 
 
 class TakesTheFirstForDone(Memory):
-    """Says yes to the first batch before there is anything."""
+    """Finds the first batch before any write."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         if not self._kept.commits and label.batch.number == 1:
@@ -156,7 +156,7 @@ class TakesTheFirstForDone(Memory):
 
 
 class RemembersTheLast(Memory):
-    """Remembers one batch."""
+    """Remembers only the last batch."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = super().find(spark, label, identity)
@@ -164,7 +164,7 @@ class RemembersTheLast(Memory):
 
 
 class FindsWithoutCount(Memory):
-    """Remembers that a batch came, and not with how many rows."""
+    """Remembers a batch without its number of rows."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         found = super().find(spark, label, identity)
@@ -172,7 +172,7 @@ class FindsWithoutCount(Memory):
 
 
 class ComparesNumbers(Memory):
-    """Takes lane and number for the batch."""
+    """Compares only the lane and the number of a batch."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         written = super().write(spark, rows, labels)
@@ -186,7 +186,7 @@ class ComparesNumbers(Memory):
 
 
 class ComparesPlans(Memory):
-    """Takes a plan for delivered here when it was delivered anywhere."""
+    """Finds a plan in each lane if it was delivered in any lane."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         plans = {key.split("/")[0] for commit in self._kept.commits for key in commit.keys}
@@ -195,21 +195,21 @@ class ComparesPlans(Memory):
 
 
 class KeepsTheFirstLabel(Memory):
-    """Remembers one label of a write."""
+    """Remembers only the first label of a write."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         return super().write(spark, rows, labels[:1])
 
 
 class HasNoFence(Memory):
-    """Lets in what comes late."""
+    """Accepts a late write."""
 
     def fence(self, spark: SparkSession, token: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class FenceForgets(Memory):
-    """Loses its labels at a fence."""
+    """Forgets all labels at a fence."""
 
     def fence(self, spark: SparkSession, token: str) -> None:
         super().fence(spark, token)
@@ -220,7 +220,7 @@ class FenceForgets(Memory):
 
 
 class FenceStaysShut(Memory):
-    """Takes nothing after a fence."""
+    """Refuses all writes after a fence."""
 
     def fence(self, spark: SparkSession, token: str) -> None:
         super().fence(spark, token)
@@ -261,15 +261,15 @@ CHECKS = [name for name in dir(Suite) if name.startswith("test_")]
 @pytest.mark.spark
 @pytest.mark.variant
 @pytest.mark.parametrize(("double", "found_by"), [(Memory, None), *FAULTS.items()])
-def test_a_fault_is_caught_by_its_check_and_by_no_other(
+def test_a_fault_is_found_by_its_check_and_by_no_other(
     spark: SparkSession, double: type[Memory], found_by: str | None
 ) -> None:
-    """And a sound destination passes them all."""
+    """A correct destination passes all checks."""
     assert [name for name in CHECKS if _fails(spark, name, double())] == [name for name in CHECKS if name == found_by]
 
 
-def test_every_check_has_its_fault() -> None:
-    """No check is there that nothing fails, and each double stands in the table."""
+def test_every_check_has_a_fault() -> None:
+    """Each check fails for at least one fault, and each double is in the table of faults."""
     assert set(CHECKS) == set(FAULTS.values())
     assert set(Memory.__subclasses__()) & {each for each in globals().values() if isinstance(each, type)} == set(FAULTS)
 

@@ -1,4 +1,4 @@
-"""Rows that are thrown away are counted."""
+"""Discarded rows are counted."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class TestDiscard(DestinationConformance):
 
 
 def test_rows_are_counted(spark: SparkSession) -> None:
-    """Throwing away is no reason not to know how many."""
+    """The count is known although the rows are thrown away."""
     assert Discard().write(spark, FrameRows(spark.range(12)), [make_label()]).rows == 12

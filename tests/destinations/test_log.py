@@ -28,13 +28,13 @@ class TestLog(DestinationConformance):
 
 @pytest.fixture
 def heard(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    """What the logger of rows says, whatever its level."""
+    """The rows' logger at level DEBUG, captured."""
     caplog.set_level(logging.DEBUG, "wherry.rows")
     return caplog
 
 
 def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
-    """Line breaks and control characters inside a value do not break the line, and NULL is seen."""
+    """Line breaks and control characters in a value do not break the line, and NULL is written."""
     row = {"text": 'a\nb\r"\u2028\0', "n": 1, "nothing": None, "nested": {"x.y": [1, None]}}
     schema = "text string, n int, nothing string, nested struct<`x.y`: array<int>>"
     Log().write(spark, FrameRows(spark.createDataFrame([tuple(row.values())], schema)), [make_label()])
@@ -43,8 +43,8 @@ def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFi
     assert json.loads(line) == row
 
 
-def test_as_a_fallback_it_leaves_no_row_out(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
-    """The log then has the only copy of a refused row."""
+def test_as_a_fallback_it_logs_every_row(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
+    """The log then holds the only copy of a refused row."""
     label = dataclasses.replace(make_label(), destination=FALLBACK)
     assert Log(limit=1).write(spark, FrameRows(spark.range(3)), [label]).rows == 3
     assert len(heard.messages) == 3
@@ -52,16 +52,18 @@ def test_as_a_fallback_it_leaves_no_row_out(spark: SparkSession, heard: pytest.L
 
 @pytest.mark.promise("DQ-12")
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_the_level_is_the_definitions(spark: SparkSession, heard: pytest.LogCaptureFixture, level: Any) -> None:
-    """Nacked rows can be made as loud as one likes."""
+def test_rows_are_logged_at_the_level_of_the_definition(
+    spark: SparkSession, heard: pytest.LogCaptureFixture, level: Any
+) -> None:
+    """A definition can log nacked rows at any level."""
     Log(level=level).write(spark, FrameRows(spark.range(1)), [make_label()])
     assert [(name, logging.getLevelName(number).lower()) for name, number, _ in heard.record_tuples] == [
         ("wherry.rows", level)
     ]
 
 
-def test_many_rows_are_counted_and_not_all_logged(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
-    """A log is no table: after the limit it says how many more there were, and the count is exact."""
+def test_rows_beyond_the_limit_are_counted_and_not_logged(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
+    """After the limit, the log reports how many more rows there were, and the count is exact."""
     written = Log(limit=2).write(spark, FrameRows(spark.range(7)), [make_label(number=412, lane="3")])
     assert written.rows == 7
     assert len(heard.messages) == 3
@@ -69,7 +71,7 @@ def test_many_rows_are_counted_and_not_all_logged(spark: SparkSession, heard: py
 
 
 def test_as_many_rows_as_the_limit_are_all_logged(spark: SparkSession, heard: pytest.LogCaptureFixture) -> None:
-    """Nothing is said of rows that are not there."""
+    """No line reports further rows."""
     assert Log(limit=2).write(spark, FrameRows(spark.range(2)), [make_label()]).rows == 2
     assert sorted(heard.messages) == ['{"id":0}', '{"id":1}']
 
@@ -81,7 +83,7 @@ def test_as_many_rows_as_the_limit_are_all_logged(spark: SparkSession, heard: py
         ({"limit": -1}, "limit: expected 0 or more rows, got -1"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
-    """What was expected and what came, under the option's name."""
+def test_an_invalid_option_is_named(options: dict[str, Any], message: str) -> None:
+    """The error names the option, the expected values and the given value."""
     with pytest.raises(ValueError, match=message):
         Log(**options)

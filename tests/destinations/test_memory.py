@@ -26,23 +26,23 @@ class TestMemory(RememberingConformance):
         return destination.rows
 
 
-def test_rows_stand_in_the_order_of_the_writes(spark: SparkSession) -> None:
-    """A test can say what came first."""
+def test_rows_keep_the_order_of_the_writes(spark: SparkSession) -> None:
+    """A test can check which rows came first."""
     memory = Memory()
     memory.write(spark, FrameRows(spark.range(5, 6)), [make_label()])
     memory.write(spark, FrameRows(spark.range(3, 4)), [make_label()])
     assert memory.rows == [{"id": 5}, {"id": 3}]
 
 
-def test_each_instance_holds_its_own(spark: SparkSession) -> None:
+def test_each_instance_holds_only_its_own_rows(spark: SparkSession) -> None:
     """Two destinations of one pipeline do not share rows."""
     one, other = Memory(name="one"), Memory(name="other")
     one.write(spark, FrameRows(spark.range(1)), [make_label()])
     assert other.rows == []
 
 
-def test_what_is_given_out_is_a_copy(spark: SparkSession) -> None:
-    """A test that changes the list changes nothing in the destination."""
+def test_the_returned_list_is_a_copy(spark: SparkSession) -> None:
+    """A test that changes the list does not change the destination."""
     memory = Memory()
     memory.write(spark, FrameRows(spark.range(1)), [make_label()])
     memory.rows.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """A function of the user's that keeps rows in a list."""
+    """A user's function that keeps rows in a list."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -45,14 +45,14 @@ class TestPython(DestinationConformance):
 
 
 @pytest.mark.parametrize("said", [-1, "7", 1.5, True, [3]])
-def test_what_is_no_number_of_rows_is_an_error(said: Any) -> None:
-    """The equation is not made of what could be anything."""
+def test_a_result_that_is_not_a_number_of_rows_is_an_error(said: Any) -> None:
+    """Wherry counts rows only by a whole number of 0 or more."""
     with pytest.raises(DestinationError, match="expected the number of rows that it has written, or nothing"):
         Python(lambda rows, label: said).write(None, FrameRows(None), [make_label()])  # type: ignore[arg-type]
 
 
 class Mute(Exception):
-    """An exception that has no words."""
+    """An exception that cannot be shown as text."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -67,8 +67,8 @@ class Mute(Exception):
         (StopIteration("enough"), "raised StopIteration: enough"),
     ],
 )
-def test_whatever_a_function_raises_is_the_destinations_error(error: BaseException, says: str) -> None:
-    """It names the batch, though the exception itself has no words."""
+def test_any_exception_of_the_function_becomes_a_destination_error(error: BaseException, says: str) -> None:
+    """The error names the batch, even if the exception cannot be shown as text."""
 
     def write(rows: object, label: Label) -> None:
         raise error
@@ -89,8 +89,10 @@ def test_whatever_a_function_raises_is_the_destinations_error(error: BaseExcepti
         ("typing_error:write", "its module raises SyntaxError"),
     ],
 )
-def test_a_function_that_cannot_be_had_is_told_before_a_row_is_read(tmp_path: Path, text: str, told: str) -> None:
-    """Whether there is no such module, or it raises, or it does not have it."""
+def test_a_function_that_cannot_be_loaded_is_reported_before_a_row_is_read(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    """The module may be missing, may raise, or may lack the function."""
     (tmp_path / "broken.py").write_text("1 / 0")
     (tmp_path / "leaving.py").write_text("raise SystemExit(3)")
     (tmp_path / "lacking.py").write_text("import no_such_module")
@@ -100,19 +102,19 @@ def test_a_function_that_cannot_be_had_is_told_before_a_row_is_read(tmp_path: Pa
 
 
 def test_an_installed_function_is_found(tmp_path: Path) -> None:
-    """Where no file beside the definition has its name."""
+    """It is found if no file beside the definition has the module's name."""
     assert Python(f"{tmp_path}/os.path:join").open().ensure_place(None, None).place == "os.path:join"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("text", ["load", "load:", ":write", "load:write()", "a b:c", "load.py:write:x", ""])
-def test_what_names_no_function_is_a_wrong_option(text: str) -> None:
-    """What was expected and what came."""
+def test_text_that_names_no_function_is_refused(text: str) -> None:
+    """The error names the expected form."""
     with pytest.raises(ValueError, match="function: expected module:function, got"):
         Python(f"/somewhere/{text}")
 
 
-def test_a_definition_says_where_the_function_is(tmp_path: Path) -> None:
-    """Beside it; it is called as it was written."""
+def test_a_definition_names_a_function_in_a_file_beside_it(tmp_path: Path) -> None:
+    """The destination's name is the function as the definition spells it."""
     file = tmp_path / "orders.yaml"
     file.write_text(ORDERS.replace("delta: {path: tables/orders}", "python: {function: 'load:write'}"))
     (destination,) = load(file).pipeline.destinations

@@ -1,4 +1,4 @@
-"""Appends to a table in S3 whose files Spark writes; what came of each, as JSON.
+"""Appends to a table in S3 whose files Spark writes. It prints the results as JSON.
 
 python -m tests.destinations.delta.staged_appends ENDPOINT BUCKET
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Appends:
-    """The cases, each with a table of its own."""
+    """The cases, each with a separate table."""
 
     def __init__(self, spark: SparkSession, endpoint: str, bucket: str) -> None:
         self.spark, self.bucket, self.settings = spark, bucket, make_spark_settings(endpoint)
@@ -51,13 +51,13 @@ class Appends:
         return PendingAppend(spark=self.spark, table=table, rows=FrameRows(frame), labels=labels)
 
     def list_keys(self, name: str) -> list[str]:
-        """The objects of a table that are not in its own log, without the marks of folders that Spark leaves."""
+        """Return the keys of a table outside its log, without the folder markers that Spark leaves."""
         pages = ObjectStore(self.place(name)).list_pages()
         keys = (key for page in pages for key in page)
         return sorted(key for key in keys if not key.startswith("_") and not key.endswith("_staged_commits"))
 
     def write(self, append: PendingAppend) -> Written | None:
-        """Let it be written, and its table be closed."""
+        """Write the append, and close its table."""
         try:
             return FileAppend().write(append)
         finally:
@@ -68,8 +68,10 @@ class Appends:
         return [json.loads(line)["add"] for line in content.splitlines() if line.startswith('{"add"')]
 
     def writes(self) -> Any:
-        """What lands is what was given, and the log says of it what Spark's own commit says, of moments to
-        the millisecond."""
+        """The table has the given rows, and its log has the statistics of Spark's commit.
+
+        Moments are compared by milliseconds.
+        """
         frame = rows_of(self.spark, 4)
         append, sparks = self.append("ours", frame), self.append("sparks", frame)
         chosen = next(writer for writer in WRITERS if writer.can_take(append))
@@ -94,13 +96,13 @@ class Appends:
         }
 
     def spelling(self) -> Any:
-        """Columns in another order and another spelling."""
+        """The columns have another order and another spelling."""
         self.open("spelling", self.spark.range(1).selectExpr("id AS Id", "'x' AS Name"))
         self.write(self.append("spelling", self.spark.range(1).selectExpr("'x' AS name", "id AS ID")))
         return [row.asDict() for row in self.spark.table(Delta(path=self.place("spelling")).sql_name).collect()]
 
     def several(self) -> Any:
-        """Batches of one run, some of them at the same time."""
+        """A run writes several batches, some of them at the same time."""
         first = self.append("several", rows_of(self.spark, 1))
         appends = [first, *(replace(first, rows=FrameRows(rows_of(self.spark, count))) for count in (2, 3, 4))]
         for append in appends:
@@ -112,17 +114,17 @@ class Appends:
         return [rows, self.spark.table(first.table.name).count(), len(self.list_keys("several"))]
 
     def nothing(self) -> Any:
-        """No rows."""
+        """There are no rows."""
         written = self.write(self.append("nothing", rows_of(self.spark, 4).where("id > 9")))
         return [written.rows if written else None, self.list_keys("nothing")]
 
     def raises(self) -> Any:
-        """A row that a stage refuses while it is written."""
+        """A stage refuses a row while it is written."""
         frame = self.spark.range(4).selectExpr("if(id = 2, raise_error('no'), id) AS id")
         return self.fails("raises", self.append("raises", frame))
 
     def late(self) -> Any:
-        """The lease is over."""
+        """The lease has ended."""
         late = Deadline(left=lambda: -1.0)
         return self.fails("late", self.append("late", rows_of(self.spark, 4), late))
 
@@ -141,14 +143,14 @@ class Appends:
         return [error, self.spark.table(append.table.name).count()]
 
     def partitioned(self) -> Any:
-        """A table that asks for more than files."""
+        """The table demands more than files."""
         name = Delta(path=self.place("partitioned")).sql_name
         self.spark.sql(f"CREATE TABLE {name} (id bigint, text string) USING delta PARTITIONED BY (text)").collect()
         frame = rows_of(self.spark, 4).select("id", "text")
         return FileAppend().can_take(self.append("partitioned", frame))
 
     def fails(self, name: str, append: PendingAppend) -> tuple[str, list[str]]:
-        """How a write raises, and what it leaves."""
+        """Return the type of the error that a write raises, and the keys that it leaves."""
         try:
             self.write(append)
         except Exception as error:
@@ -169,7 +171,7 @@ CASES: tuple[Callable[[Appends], Any], ...] = (
 
 
 def main(endpoint: str, bucket: str) -> None:
-    """Try each."""
+    """Run each case."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]")

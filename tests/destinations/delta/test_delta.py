@@ -1,4 +1,4 @@
-"""Delta tables: how they are made, what they refuse, and what their history proves."""
+"""How Delta tables are made, which rows they refuse, and what their history proves."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TestByPath(RememberingConformance):
 
 @pytest.mark.variant
 class TestOfFewRows(TestByPath):
-    """What fits into this process goes there without Spark's Delta, and keeps the same promises."""
+    """Few rows are written without Spark's Delta, and keep the same promises."""
 
     def rows(self, frame: DataFrame) -> FrameRows:
         return FrameRows(frame, 0)
@@ -54,7 +54,7 @@ class TestOfFewRows(TestByPath):
 
 @pytest.mark.variant
 class TestByNameThroughSpark(RememberingConformance):
-    """As on Databricks: a table of a catalog, whose log only Spark can read."""
+    """A catalog's table whose log only Spark can read, as on Databricks."""
 
     @pytest.fixture
     def destination(self, database: str, monkeypatch: pytest.MonkeyPatch) -> Delta:
@@ -67,7 +67,7 @@ class TestByNameThroughSpark(RememberingConformance):
 
 @pytest.fixture
 def database(spark: SparkSession, tmp_path: Path) -> str:
-    """A new database of a test's own."""
+    """A new database for the test."""
     name = f"db_{abs(hash(str(tmp_path))):x}"
     spark.sql(f"CREATE DATABASE {name} LOCATION '{tmp_path / name}'")
     return name
@@ -75,13 +75,13 @@ def database(spark: SparkSession, tmp_path: Path) -> str:
 
 @pytest.fixture
 def orders(tmp_path: Path) -> OpenDelta:
-    """A table that is not there yet."""
+    """A table that does not exist yet."""
     return Delta(path=str(tmp_path / "orders")).open()
 
 
 @pytest.fixture
 def opened(spark: SparkSession, orders: OpenDelta) -> tuple[OpenDelta, Identity]:
-    """A table of one column, `id bigint`, as it was when a run began."""
+    """A table with one column, `id bigint`, and its identity at the start of a run."""
     return orders, orders.ensure_place(spark, schema("id bigint", spark))
 
 
@@ -118,33 +118,33 @@ class TestOptions:
             ({"table": "a..b"}, "table: expected a name such as"),
         ],
     )
-    def test_a_wrong_option_is_named(self, options: dict[str, Any], message: str) -> None:
-        """What was expected and what came, under the option's name."""
+    def test_an_invalid_option_is_named(self, options: dict[str, Any], message: str) -> None:
+        """The error names the option, the expected values and the given value."""
         with pytest.raises(ValueError, match=message):
             Delta(**options)
 
     @pytest.mark.parametrize("name", ["t", "main.shop.orders", "`odd name`.`a``b`", "größen"])
-    def test_a_table_has_a_name_of_sql(self, name: str) -> None:
-        """Parts with dots between them, quoted or not."""
+    def test_a_tables_name_is_an_sql_name(self, name: str) -> None:
+        """Its parts are separated by dots, and may be quoted."""
         assert Delta(table=name).place == name
 
-    def test_a_path_does_not_depend_on_the_folder_one_is_in(
+    def test_a_path_does_not_depend_on_the_current_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The place is what the ledger records, so it is the whole path; a URL is left as it is."""
+        """The ledger records the place, so a path is made absolute. A URL remains unchanged."""
         monkeypatch.chdir(tmp_path)
         assert Delta(path="tables/orders").place == str(tmp_path / "tables" / "orders")
         assert Delta(path="abfss://lake@shop/orders").place == "abfss://lake@shop/orders"
 
 
 class TestMaking:
-    def test_a_table_checkpoints_seldom(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """A checkpoint after each tenth commit would double what a small append costs."""
+    def test_a_table_is_set_to_few_checkpoints(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A checkpoint after every tenth commit would double the cost of a small append."""
         orders.ensure_place(spark, schema("id bigint", spark))
         assert properties(spark, orders) == {"delta.checkpointInterval": "100"}
 
-    def test_properties_are_the_definitions(self, spark: SparkSession, tmp_path: Path) -> None:
-        """What the definition says is set, also in the place of what we would set."""
+    def test_a_table_gets_the_properties_of_the_definition(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A property in the definition overrides Wherry's default."""
         table = Delta(path=str(tmp_path / "t"), properties={"delta.checkpointInterval": "7", "own.it's": "a\\b"}).open()
         table.ensure_place(spark, schema("id bigint", spark))
         assert properties(spark, table) == {"delta.checkpointInterval": "7", "own.it's": "a\\b"}
@@ -153,33 +153,33 @@ class TestMaking:
         ("columns", "mapped"),
         [("`a.b` int, `grün` int, `x``y` int", False), ("`two words` int", True), ("s struct<`a;b`: int>", True)],
     )
-    def test_names_are_mapped_where_a_name_needs_it(
+    def test_names_are_mapped_only_where_a_name_needs_it(
         self, spark: SparkSession, orders: OpenDelta, columns: str, mapped: bool
     ) -> None:
-        """Old readers cannot read a table whose names are mapped, so it is done for no other."""
+        """Old readers cannot read a table with mapped names."""
         orders.ensure_place(spark, schema(columns, spark))
         assert ("delta.columnMapping.mode" in properties(spark, orders)) is mapped
 
-    def test_columns_may_be_null(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """That no row of the first batch can be NULL says nothing of those that come."""
+    def test_columns_of_a_new_table_are_nullable(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Later batches may have NULL where the rows of the first batch cannot."""
         orders.ensure_place(spark, spark.range(1).schema)
         assert [field.nullable for field in spark.table(orders.destination.sql_name).schema] == [True]
 
-    def test_nothing_is_made_when_nothing_is_known_of_the_rows(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Without a schema the place stays as it is."""
+    def test_no_table_is_made_without_a_schema(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """The place remains empty."""
         assert orders.ensure_place(spark, None) == Identity(place=orders.destination.place)
         assert not Path(orders.destination.place).exists()
 
-    def test_a_table_that_is_there_is_told_without_a_schema(
+    def test_an_existing_table_is_identified_without_a_schema(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """Its identity does not depend on what waits."""
+        """Its identity does not depend on the waiting rows."""
         orders, identity = opened
         assert orders.ensure_place(spark, None) == identity
 
     @pytest.mark.parametrize("name", ["a b", "50%41", "grün", "x`y", "it's", "#1", "st*r[a]{b,c}?", "a:b", "new\nline"])
     def test_a_path_may_have_any_name(self, spark: SparkSession, tmp_path: Path, name: str) -> None:
-        """What the file system takes, the table takes, and its log is read there."""
+        """The table takes every name that the file system takes, and Wherry reads its log there."""
         table = Delta(path=str(tmp_path / name)).open()
         identity = table.ensure_place(spark, schema("id bigint", spark))
         mine = make_label()
@@ -196,8 +196,10 @@ class TestMaking:
             ("file/below", "is a file"),
         ],
     )
-    def test_a_place_that_is_taken_is_refused(self, spark: SparkSession, tmp_path: Path, place: str, why: str) -> None:
-        """A folder of something else is left alone, and the error says so."""
+    def test_a_place_with_other_content_is_refused(
+        self, spark: SparkSession, tmp_path: Path, place: str, why: str
+    ) -> None:
+        """A folder with other files remains unchanged, and the error names the problem."""
         (tmp_path / "file").touch()
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "data.csv").touch()
@@ -205,26 +207,26 @@ class TestMaking:
             Delta(path=str(tmp_path / place)).open().ensure_place(spark, schema("id bigint", spark))
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["data.csv", "file", "full"]
 
-    def test_a_folder_that_is_empty_will_do(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """People make the folder first."""
+    def test_an_empty_folder_gets_the_table(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A user may have made the folder first."""
         Path(orders.destination.place).mkdir()
         assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
 
-    def test_a_schema_that_is_missing_is_named(self, spark: SparkSession) -> None:
-        """A table does not make the database around it."""
+    def test_a_missing_schema_of_a_catalog_is_named(self, spark: SparkSession) -> None:
+        """Wherry does not make the schema of a table."""
         with pytest.raises(DestinationError, match="the schema does not exist"):
             Delta(table="nowhere.orders").open().ensure_place(spark, schema("id bigint", spark))
 
     def test_a_table_of_another_format_is_refused(self, spark: SparkSession, database: str) -> None:
-        """Only Delta tables remember."""
+        """Only Delta tables remember batches."""
         spark.sql(f"CREATE TABLE {database}.plain (id bigint) USING parquet")
         with pytest.raises(DestinationError, match="is not a Delta table; it is parquet"):
             Delta(table=f"{database}.plain").open().ensure_place(spark, schema("id bigint", spark))
 
 
 class TestFitting:
-    def test_every_problem_is_told_at_once_with_its_way_out(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Types, columns that the table has not, and columns that it wants."""
+    def test_every_problem_is_reported_at_once_with_its_remedy(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """The problems are types, columns that the table lacks, and columns that it requires."""
         make(spark, orders, "id bigint, amount decimal(10,2), `a.b` int, must int NOT NULL")
         with pytest.raises(Misfit) as told:
             orders.ensure_place(spark, schema("id bigint, amount string, `A.B` string, extra double", spark))
@@ -236,8 +238,10 @@ class TestFitting:
             "  must: the table needs a value in every row (NOT NULL); add it, with_columns: {must: …}",
         ]
 
-    def test_what_no_table_can_have_is_told_before_one_is_made(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Intervals, columns without a type, and two names that differ only in case."""
+    def test_columns_that_no_table_can_have_are_reported_before_one_is_made(
+        self, spark: SparkSession, orders: OpenDelta
+    ) -> None:
+        """They are intervals, columns without a type, and two names that differ only in case."""
         rows = spark.sql("SELECT NULL AS nothing, INTERVAL 1 DAY AS took, 1 AS a, 2 AS A, array(NULL) AS inside")
         with pytest.raises(Misfit) as told:
             orders.ensure_place(spark, rows.schema)
@@ -251,7 +255,7 @@ class TestFitting:
         assert not Path(orders.destination.place).exists()
 
     def test_rows_without_columns_do_not_fit(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """A stage has taken them all."""
+        """A stage has dropped all columns."""
         with pytest.raises(Misfit, match="the rows have no columns"):
             orders.ensure_place(spark, spark.range(1).drop("id").schema)
 
@@ -263,10 +267,10 @@ class TestFitting:
             "s struct<a: int>",
         ],
     )
-    def test_case_order_and_columns_that_lack_do_not_matter(
+    def test_case_and_order_of_columns_do_not_matter_and_columns_may_be_missing(
         self, spark: SparkSession, orders: OpenDelta, rows: str
     ) -> None:
-        """What lacks is NULL in the table."""
+        """Missing columns are NULL in the table."""
         make(spark, orders, TABLE)
         orders.ensure_place(spark, schema(rows, spark))
         orders.write(spark, FrameRows(spark.createDataFrame([], schema(rows, spark))), [make_label()])
@@ -284,14 +288,14 @@ class TestFitting:
             "pairs map<int, struct<y: int>>",
         ],
     )
-    def test_another_type_does_not_fit_however_deep(self, spark: SparkSession, orders: OpenDelta, rows: str) -> None:
-        """A type is never changed on the way into the table."""
+    def test_another_type_at_any_depth_does_not_fit(self, spark: SparkSession, orders: OpenDelta, rows: str) -> None:
+        """Wherry never changes a type when it writes."""
         make(spark, orders, TABLE)
         with pytest.raises(Misfit, match="cast: "):
             orders.ensure_place(spark, schema(rows, spark))
 
-    def test_columns_that_the_table_fills_itself_may_lack(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """A default, a generated and an identity column are wanted in every row, and not from us."""
+    def test_columns_that_the_table_fills_may_be_missing(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Every row needs a default, a generated and an identity column, but the rows need not bring them."""
         make(
             spark,
             orders,
@@ -303,32 +307,30 @@ class TestFitting:
         orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()])
         assert rows_of(spark, orders) == [{"id": 0, "d": 7, "g": 1, "k": 1}]
 
-    def test_a_struct_that_lacks_what_the_table_wants_does_not_fit(
-        self, spark: SparkSession, orders: OpenDelta
-    ) -> None:
-        """NOT NULL counts inside a struct as well."""
+    def test_a_struct_without_a_required_field_does_not_fit(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """NOT NULL also counts inside a struct."""
         make(spark, orders, "id bigint, s struct<a: int NOT NULL, b: int>")
         with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
             orders.ensure_place(spark, schema("id bigint, s struct<b: int>", spark))
 
-    def test_asking_whether_rows_fit_commits_nothing(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """The table is asked by a write that always fails."""
+    def test_checking_whether_rows_fit_commits_nothing(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Wherry checks this with a write that always fails."""
         make(spark, orders, "id bigint, k bigint NOT NULL GENERATED ALWAYS AS IDENTITY")
         assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
         assert orders.ensure_place(spark, schema("id bigint", spark)).version == 0
 
 
 class TestWriting:
-    def test_rows_keep_their_names_inside_structs(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Fields are matched by name where their order differs, also where names are mapped."""
+    def test_fields_of_structs_are_matched_by_name(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Their order and case may differ, also in a table with mapped names."""
         make(spark, orders, "id bigint, s struct<`x;y`: int, b: int>", "'delta.columnMapping.mode' = 'name'")
         rows = spark.sql("SELECT named_struct('b', 1, 'X;Y', 2) AS S, 3L AS ID")
         orders.ensure_place(spark, rows.schema)
         orders.write(spark, FrameRows(rows), [make_label()])
         assert rows_of(spark, orders) == [{"id": 3, "s": {"x;y": 2, "b": 1}}]
 
-    def test_rows_may_lack_any_column_that_may_be_null(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """One that the table is partitioned by, and a struct with a varchar in it, are NULL like any other."""
+    def test_rows_may_lack_any_nullable_column(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """A partition column, and a struct with a varchar in it, become NULL like any other column."""
         spark.sql(
             f"CREATE TABLE {orders.destination.sql_name} (id bigint, day int, s struct<v: varchar(2)>) USING delta "
             "PARTITIONED BY (day)"
@@ -337,16 +339,18 @@ class TestWriting:
         assert orders.write(spark, FrameRows(spark.range(0, 1, 1, 1)), [make_label()]).rows == 1
         assert rows_of(spark, orders) == [{"id": 0, "day": None, "s": None}]
 
-    def test_a_write_of_nothing_is_no_commit(self, spark: SparkSession, opened: tuple[OpenDelta, Identity]) -> None:
-        """Delta skips it, so there is no version that could carry a label."""
+    def test_a_write_without_rows_makes_no_commit(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """Delta skips it, so no version has the label."""
         orders, identity = opened
         assert orders.write(spark, FrameRows(spark.range(9).where("id < 0")), [make_label()]) == Written(rows=0)
         assert orders.ensure_place(spark, None).version == identity.version
 
-    def test_figures_are_those_of_the_commit_that_carries_the_label(
+    def test_the_figures_are_those_of_the_commit_with_the_label(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """Commits that land before and after it, ours and others', are not taken for it."""
+        """Other commits before and after it are not mistaken for it."""
         orders, identity = opened
         orders.write(spark, FrameRows(spark.range(5)), [make_label()])
         mine = make_label()
@@ -358,30 +362,28 @@ class TestWriting:
         assert table.find_written(spark, mine.key, identity.version) == written
         assert (written.rows, written.version) == (10, 2)
 
-    def test_a_strangers_label_does_not_stay_in_the_session(
+    def test_the_batchs_label_overrides_a_tag_of_the_session(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """What a session is configured to write beside its commits gives way to the batch's label."""
+        """A session may be configured to write a tag with every commit."""
         orders, identity = opened
         spark.conf.set(TAG, "mine")
         mine = make_label()
         written = orders.write(spark, FrameRows(spark.range(1)), [mine])
         assert orders.find(spark, mine, identity) == written
 
-    def test_a_table_that_was_dropped_is_not_made_anew(
-        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
-    ) -> None:
-        """When the table goes under a run, the next write fails before anything is written."""
+    def test_a_dropped_table_is_not_made_again(self, spark: SparkSession, opened: tuple[OpenDelta, Identity]) -> None:
+        """If the table is dropped during a run, the next write fails before it writes anything."""
         orders, _ = opened
         shutil.rmtree(orders.destination.place)
         with pytest.raises(DestinationError, match="is missing"):
             orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         assert not Path(orders.destination.place).exists()
 
-    def test_a_table_that_took_the_place_of_another_is_not_written(
+    def test_a_table_that_replaced_another_is_not_written(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """The run was about the table that it opened."""
+        """The run belongs to the table that it opened."""
         orders, _ = opened
         orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         shutil.rmtree(orders.destination.place)
@@ -390,8 +392,8 @@ class TestWriting:
             orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         assert rows_of(spark, orders) == []
 
-    def test_a_table_whose_log_was_cleaned_is_written_on(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Old versions go in time, and the table is the same."""
+    def test_a_table_with_a_cleaned_up_log_can_be_written(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Delta deletes old versions over time, and the table remains the same."""
         orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "1"}).open()
         orders.ensure_place(spark, schema("id bigint", spark))
         spark.range(1).write.format("delta").mode("append").save(orders.destination.place)
@@ -401,7 +403,7 @@ class TestWriting:
     def test_a_log_without_checksums_is_read_through_spark(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """Where it cannot be told whether the folder here is Spark's table, Spark is asked."""
+        """If Wherry cannot find out whether the local folder is Spark's table, it asks Spark."""
         orders, identity = opened
         version(orders, 0).with_suffix(".crc").unlink()
         again, mine = Delta(path=orders.destination.path).open(), make_label()
@@ -410,10 +412,10 @@ class TestWriting:
         assert again.find(spark, mine, identity) == written
 
     @pytest.mark.parametrize("torn", [b'{"metadata": {"id"', b"", b"\x00" * 40, b"1", b"\xff"])
-    def test_a_torn_checksum_is_none(
+    def test_a_torn_checksum_is_ignored(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity], torn: bytes
     ) -> None:
-        """Delta needs none: the table is found, written, fenced and asked as it is without."""
+        """Delta needs no checksum: finding, writing and fencing work as without it."""
         orders, identity = opened
         version(orders, 0).with_suffix(".crc").write_bytes(torn)
         again, mine = Delta(path=orders.destination.path).open(), make_label()
@@ -425,10 +427,10 @@ class TestWriting:
         assert again.find(spark, mine, identity) == written
         assert sorted(row["id"] for row in rows_of(spark, orders)) == [0, 1, 2]
 
-    def test_a_write_waits_for_another_process_and_says_so(
+    def test_a_write_waits_for_another_process_and_logs_it(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """On a local disk two JVMs can lose each other's commits, so they take turns."""
+        """Two JVMs can lose each other's commits on a local disk, so they take turns."""
         orders, _ = opened
         monkeypatch.setattr(table_lock, "_LONG", 0.0)
         with ThreadPoolExecutor(1) as pool, held_elsewhere(orders) as other, said("waiting for another") as waits:
@@ -438,18 +440,18 @@ class TestWriting:
             other.communicate("go\n")
             assert write.result().version == 1
 
-    def test_a_fence_does_not_wait_for_ever(
+    def test_a_fence_waits_only_for_a_limited_time(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A process that is frozen while it writes cannot keep its successor from fencing it."""
+        """A process that is frozen during a write cannot stop its successor from fencing the table."""
         orders, identity = opened
         monkeypatch.setattr(delta, "_PATIENCE", 0.0)
         with held_elsewhere(orders):
             orders.fence(spark, "token")
         assert orders.ensure_place(spark, None).version == identity.version + 1
 
-    def test_a_fence_of_the_same_value_is_none(self, spark: SparkSession, orders: OpenDelta) -> None:
-        """Delta sees no change in it of a table that Spark writes, so the token must be random."""
+    def test_a_fence_with_the_same_token_has_no_effect(self, spark: SparkSession, orders: OpenDelta) -> None:
+        """Delta sees no change in the metadata of a table that Spark writes, so the token must be random."""
         spark.sql(
             f"CREATE TABLE {orders.destination.sql_name} (id bigint, text string) USING delta PARTITIONED BY (text)"
         ).collect()
@@ -463,19 +465,19 @@ class TestWriting:
 
 @pytest.mark.promise("CD-22")
 class TestFinding:
-    def test_another_process_finds_what_was_written(
+    def test_another_process_finds_a_written_batch(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """All that is remembered lies in the table."""
+        """The table stores everything that is remembered."""
         orders, identity = opened
         mine = make_label()
         written = orders.write(spark, FrameRows(spark.range(3)), [mine])
         assert Delta(path=orders.destination.path).open().find(spark, mine, identity) == written
 
-    def test_what_others_do_to_the_table_does_not_matter(
+    def test_later_changes_of_the_table_do_not_hide_a_batch(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """Rows may be corrected and deleted, files rewritten and properties set."""
+        """Rows may be corrected and deleted, files rewritten, and properties set."""
         orders, identity = opened
         mine = make_label()
         written = orders.write(spark, FrameRows(spark.range(3)), [mine])
@@ -494,10 +496,10 @@ class TestFinding:
             "INSERT OVERWRITE {} SELECT 7L",
         ],
     )
-    def test_who_emptied_the_table_is_asked(
+    def test_a_batch_before_the_table_was_emptied_is_unsure(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity], statement: str
     ) -> None:
-        """The label is in the history, its rows perhaps no longer in the table: neither yes nor no would be safe."""
+        """The history has the label, but the table may no longer have the rows. Neither yes nor no would be safe."""
         orders, identity = opened
         mine = make_label(number=412, lane="3")
         orders.write(spark, FrameRows(spark.range(3)), [mine])
@@ -511,10 +513,10 @@ class TestFinding:
         )
         assert "--assume delivered" in told.value.hint
 
-    def test_a_label_that_is_missing_stays_missing_after_a_restore(
+    def test_a_missing_label_is_not_found_after_a_restore(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """The history is whole, and has it nowhere."""
+        """The history is complete and does not have the label."""
         orders, identity = opened
         orders.write(spark, FrameRows(spark.range(3)), [make_label()])
         spark.sql(f"RESTORE TABLE {orders.destination.sql_name} TO VERSION AS OF 0")
@@ -523,7 +525,7 @@ class TestFinding:
     def test_a_batch_that_came_after_a_restore_is_found(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """Only what stands after the label can have taken its rows away."""
+        """Only a commit after the label can have removed its rows."""
         orders, identity = opened
         orders.write(spark, FrameRows(spark.range(3)), [make_label()])
         spark.sql(f"TRUNCATE TABLE {orders.destination.sql_name}")
@@ -532,10 +534,10 @@ class TestFinding:
         assert orders.find(spark, mine, identity) == written
 
     @pytest.mark.parametrize("statement", ["REPLACE TABLE {} (id bigint) USING delta", "DROP TABLE {}"])
-    def test_another_table_at_the_same_place_is_not_believed(
+    def test_another_table_at_the_same_place_proves_nothing(
         self, spark: SparkSession, database: str, statement: str
     ) -> None:
-        """Neither its yes nor its no is that of the table which the run opened."""
+        """It cannot show whether the table that the run opened had the batch."""
         orders = Delta(table=f"{database}.orders").open()
         identity = orders.ensure_place(spark, schema("id bigint", spark))
         spark.sql(statement.format(orders.destination.sql_name))
@@ -543,17 +545,19 @@ class TestFinding:
         with pytest.raises(Unsure, match="the table was replaced after the run opened it"):
             orders.find(spark, make_label(), identity)
 
-    def test_a_table_that_is_gone_cannot_say(self, spark: SparkSession, opened: tuple[OpenDelta, Identity]) -> None:
-        """It may have had the batch."""
+    def test_a_missing_table_leaves_a_batch_unsure(
+        self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
+    ) -> None:
+        """The table may have had the batch."""
         orders, identity = opened
         shutil.rmtree(orders.destination.place)
         with pytest.raises(Unsure, match="the table is missing"):
             orders.find(spark, make_label(), identity)
 
-    def test_a_no_counts_only_while_the_history_reaches_back(
+    def test_a_batch_counts_as_missing_only_if_the_history_is_complete(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """What was cleaned up may have had the label; what is left still proves a yes."""
+        """A deleted version may have had the label. A label in the remaining versions still proves the batch."""
         orders, identity = opened
         orders.write(spark, FrameRows(spark.range(1)), [make_label()])
         mine = make_label()
@@ -564,19 +568,19 @@ class TestFinding:
         with pytest.raises(Unsure, match="no longer reaches back to version 0"):
             orders.find(spark, make_label(), identity)
 
-    def test_a_table_that_went_back_in_time_cannot_say(
+    def test_a_table_older_than_the_run_leaves_a_batch_unsure(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """A copy from before the run has lost what came since."""
+        """A copy from before the run has lost the later versions."""
         orders, identity = opened
         later = Identity(place=identity.place, id=identity.id, version=identity.version + 5)
         with pytest.raises(Unsure, match="no longer reaches back to version 5"):
             orders.find(spark, make_label(), later)
 
-    def test_a_configured_tag_on_other_commits_proves_nothing(
+    def test_a_session_tag_on_other_commits_proves_nothing(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
-        """ALTER, UPDATE and OPTIMIZE of a session carry its tag as well, and bring no rows."""
+        """ALTER, UPDATE and OPTIMIZE of a session also have its tag, and bring no rows."""
         orders, identity = opened
         orders.write(spark, FrameRows(spark.range(3)), [make_label()])
         mine = make_label()
@@ -601,34 +605,34 @@ with hold_table(Path(sys.argv[1])):
 
 
 def schema(columns: str, spark: SparkSession) -> StructType:
-    """The type of rows with these columns."""
+    """Return the type of rows with these columns."""
     return spark.createDataFrame([], columns).schema
 
 
 def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
-    """Make the table by hand, as somebody else would."""
+    """Make the table outside Wherry."""
     spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")
 
 
 def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
-    """All rows of the table."""
+    """Return all rows of the table."""
     return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
 
 
 def properties(spark: SparkSession, table: OpenDelta) -> dict[str, str]:
-    """The properties of the table that somebody has set."""
+    """Return the properties of the table that were set explicitly."""
     found = spark.sql(f"DESCRIBE DETAIL {table.destination.sql_name}").collect()[0]["properties"]
     return {key: value for key, value in found.items() if key != "delta.columnMapping.maxColumnId"}
 
 
 def version(table: OpenDelta, number: int) -> Path:
-    """The file of one version in the table's log."""
+    """Return the file of a version in the table's log."""
     return Path(table.destination.place) / "_delta_log" / f"{number:020}.json"
 
 
 @contextmanager
 def held_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the table until it is told something, or the test ends."""
+    """Start another process that holds the table until it gets a line, or until the block ends."""
     command = [sys.executable, "-c", HOLDER, table.destination.place]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -641,7 +645,7 @@ def held_elsewhere(table: OpenDelta) -> Iterator[subprocess.Popen[str]]:
 
 @contextmanager
 def said(words: str) -> Iterator[threading.Event]:
-    """An event that is set when these words are logged."""
+    """Give an event that is set when these words are logged."""
     heard = threading.Event()
     handler = logging.Handler()
     handler.emit = lambda record: heard.set() if words in record.getMessage() else None  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Which statements make a Delta table hold rows that come with more than before."""
+"""The statements that make a Delta table fit rows with more columns or wider types."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ WIDENS = "ALTER TABLE t SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
         (struct(id=INT), struct(id=LONG), []),
     ],
 )
-def test_a_table_gets_what_it_lacks_and_loses_nothing(
+def test_a_table_gets_missing_columns_and_wider_types(
     rows: StructType, table: StructType, statements: list[str]
 ) -> None:
-    """Columns, fields inside columns, wider types; what does not fit otherwise is not its matter."""
+    """It gets columns, fields in columns, and wider types. Other differences lead to no statement."""
     assert list_growth_statements(rows, table, "t") == statements

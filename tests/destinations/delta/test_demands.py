@@ -1,4 +1,4 @@
-"""What a Delta table demands: rows that it would refuse are refused before anything is written."""
+"""Wherry refuses the rows that a Delta table would refuse before it writes anything."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.fixture
 def strict(spark: SparkSession, tmp_path: Path) -> OpenDelta:
-    """A table that demands everything that a table can."""
+    """A table with every kind of demand."""
     table = Delta(path=str(tmp_path / "strict")).open()
     make(spark, table, TABLE, DEFAULTS)
     spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT positive CHECK (amount > 0)")
@@ -78,8 +78,8 @@ def strict(spark: SparkSession, tmp_path: Path) -> OpenDelta:
 
 class TestAgreement:
     @pytest.mark.connect
-    def test_each_bad_row_is_refused_with_what_is_wrong(self, spark: SparkSession, strict: OpenDelta) -> None:
-        """A code for machines; a message that names the column or constraint, and the value."""
+    def test_each_bad_row_is_refused_with_its_reason(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """The nack has a code, and a message that names the column or constraint and the value."""
         rows = spark.createDataFrame([GOOD, *[{**GOOD, **change} for change, _, _ in BAD]], SCHEMA)
         good, *bad = verdicts(spark, strict, rows)
         assert good is None
@@ -90,8 +90,8 @@ class TestAgreement:
             assert message.startswith(begins)
 
     @pytest.mark.promise("CD-12")
-    def test_the_table_itself_agrees_row_by_row(self, spark: SparkSession, strict: OpenDelta) -> None:
-        """It takes the good row, and none of the bad ones: nothing is refused that could have been written."""
+    def test_the_table_refuses_the_same_rows(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """It takes the good row and none of the bad ones, so Wherry refuses no row that could be written."""
         rows = spark.createDataFrame([GOOD], SCHEMA)
         strict.ensure_place(spark, rows.schema)
         assert strict.write(spark, FrameRows(rows), [make_label()]).rows == 1
@@ -99,8 +99,8 @@ class TestAgreement:
             with pytest.raises(Exception, match=r"DELTA_\w*(?:CONSTRAINT|VIOLATE|LIMIT)"):
                 strict.write(spark, FrameRows(spark.createDataFrame([{**GOOD, **change}], SCHEMA)), [make_label()])
 
-    def test_a_row_that_breaks_several_rules_says_all_of_them(self, spark: SparkSession, strict: OpenDelta) -> None:
-        """It is refused once, under the code of the first."""
+    def test_a_row_that_breaks_several_rules_reports_all_of_them(self, spark: SparkSession, strict: OpenDelta) -> None:
+        """It is refused once, under the code of the first rule."""
         rows = spark.createDataFrame([{**GOOD, "amount": 0, "short": "abcd"}], SCHEMA)
         (nack,) = verdicts(spark, strict, rows)
         assert nack is not None
@@ -109,8 +109,8 @@ class TestAgreement:
 
 
 class TestWhatRowsLack:
-    def test_a_constraint_sees_what_the_table_puts_there_itself(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A default, a generated value, NULL; names of fields and functions are no columns."""
+    def test_a_constraint_sees_the_values_that_the_table_fills(self, spark: SparkSession, tmp_path: Path) -> None:
+        """They are a default, a generated value, and NULL. Names of fields and functions are not columns."""
         table = Delta(path=str(tmp_path / "t")).open()
         make(
             spark,
@@ -138,8 +138,10 @@ class TestWhatRowsLack:
             with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
                 table.write(spark, FrameRows(row), [make_label()])
 
-    def test_what_cannot_be_told_is_left_to_the_table(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A constraint on a column that the table counts, or on a struct of which rows bring a part."""
+    def test_a_constraint_that_wherry_cannot_check_is_left_to_the_table(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """It is on an identity column, or on a struct of which the rows bring only a part."""
         table = Delta(path=str(tmp_path / "t")).open()
         make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY, s struct<a: int, b: varchar(1)>")
         spark.sql(f"ALTER TABLE {table.destination.sql_name} ADD CONSTRAINT counted CHECK (k > 0)")
@@ -148,8 +150,8 @@ class TestWhatRowsLack:
         table.ensure_place(spark, rows.schema)
         assert table.demands(spark, rows.schema) == []
 
-    def test_a_struct_that_is_not_brought_lacks_what_is_wanted_in_it(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Delta wants a field that is NOT NULL even where the struct around it may be NULL."""
+    def test_a_missing_struct_lacks_its_required_fields(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Delta requires a NOT NULL field even if the struct around it may be NULL."""
         table = Delta(path=str(tmp_path / "t")).open()
         make(spark, table, "id bigint, s struct<a: int NOT NULL>")
         with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
@@ -157,24 +159,24 @@ class TestWhatRowsLack:
 
 
 class TestCost:
-    def test_a_table_that_demands_nothing_costs_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
-        """There is no stage at all."""
+    def test_a_table_without_demands_needs_no_stage(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It has no rules, NOT NULL columns or lengths to check."""
         table = Delta(path=str(tmp_path / "t")).open()
         table.ensure_place(spark, spark.range(1).schema)
         assert table.demands(spark, spark.range(1).schema) == []
 
-    def test_generated_columns_are_read_through_spark_as_well(
+    def test_generated_columns_are_also_read_through_spark(
         self, spark: SparkSession, strict: OpenDelta, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Where the table's folder is not one of this machine, Spark reads its metadata."""
+        """Spark reads the metadata if the table's folder is not on this machine."""
         monkeypatch.setattr(delta_table, "_find_local_log", lambda location, table_id: None)
         rows = spark.createDataFrame([{**GOOD, "twice": 3}], SCHEMA)
         (nack,) = verdicts(spark, strict, rows)
         assert nack is not None
         assert nack["code"] == "GENERATED"
 
-    def test_a_column_that_the_table_counts_is_not_written(self, spark: SparkSession, tmp_path: Path) -> None:
-        """GENERATED ALWAYS AS IDENTITY takes nobody's values, and that is said before a row is read."""
+    def test_rows_with_an_identity_column_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """GENERATED ALWAYS AS IDENTITY takes no values, and Wherry reports that before it reads a row."""
         table = Delta(path=str(tmp_path / "t")).open()
         make(spark, table, "id bigint, k bigint GENERATED ALWAYS AS IDENTITY")
         with pytest.raises(Misfit, match=r"k: the table generates it .* drop: \[k\]"):
@@ -183,7 +185,7 @@ class TestCost:
 
 @pytest.mark.connect
 class TestAsAStage(StageConformance):
-    """Demands keep to what every stage keeps to."""
+    """Demands keep the contract of every stage."""
 
     schema = "a int, b string"
     rows = ((1, "x"), (None, "x"), (2, None), (-1, "long"), (3, "y"))
@@ -197,14 +199,14 @@ class TestAsAStage(StageConformance):
         )
 
 
-def test_a_rule_that_asks_the_time_is_not_repeatable() -> None:
-    """Its answer is written down once."""
+def test_a_rule_that_depends_on_the_time_is_not_repeatable() -> None:
+    """Wherry records its result once."""
     assert not Demands(rules=[Rule(code="A", holds="at < current_timestamp()", reason="")]).repeatable
     assert Demands(rules=[Rule(code="A", holds="at > id", reason="")]).repeatable
 
 
 def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[Any]:
-    """For each row why what the table demands refuses it, or None."""
+    """Return why the table's demands refuse each row, or None."""
     from origins.origin import PLACE
     from stages.rows import VERDICT
 
@@ -216,5 +218,5 @@ def verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> list[An
 
 
 def make(spark: SparkSession, table: OpenDelta, columns: str, properties: str = "'a' = 'b'") -> None:
-    """Make the table by hand, as somebody else would."""
+    """Make the table outside Wherry."""
     spark.sql(f"CREATE TABLE {table.destination.sql_name} ({columns}) USING delta TBLPROPERTIES ({properties})")

@@ -1,4 +1,4 @@
-"""Two processes that write one table take turns; shown with real processes."""
+"""Two processes that write one table take turns, shown with real processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def table(tmp_path: Path) -> Path:
 
 @contextmanager
 def process(*words: object) -> Iterator[subprocess.Popen[str]]:
-    """Another Python with these arguments, ended when the test ends."""
+    """Start another Python process with these arguments, and end it after the block."""
     command = [sys.executable, "-c", *map(str, words)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         try:
@@ -71,19 +71,19 @@ def process(*words: object) -> Iterator[subprocess.Popen[str]]:
 
 
 def said(child: subprocess.Popen[str]) -> str:
-    """The next line that the other process says."""
+    """Return the next line of the other process."""
     assert child.stdout is not None
     return child.stdout.readline().strip()
 
 
 def gets_in(table: Path) -> bool:
-    """Whether the lock is to be had at once."""
+    """Return whether the lock is free."""
     with hold_table(table, patience=0.0) as held:
         return held
 
 
 def test_a_table_is_held_by_one_process_at_a_time(table: Path) -> None:
-    """While another process holds the table it is not to be had, and afterwards it is."""
+    """No other process gets the table until the holder has left."""
     with process(HOLDER, "hold_table", table) as other:
         assert said(other) == "in"
         assert not gets_in(table)
@@ -91,7 +91,7 @@ def test_a_table_is_held_by_one_process_at_a_time(table: Path) -> None:
         assert gets_in(table)
 
 
-def test_a_process_that_is_killed_holds_nothing(table: Path) -> None:
+def test_a_killed_process_holds_no_lock(table: Path) -> None:
     """SIGKILL frees the table."""
     with process(HOLDER, "hold_table", table) as other:
         assert said(other) == "in"
@@ -100,15 +100,15 @@ def test_a_process_that_is_killed_holds_nothing(table: Path) -> None:
         assert gets_in(table)
 
 
-def test_threads_of_one_process_go_together(table: Path) -> None:
-    """Spark keeps commits of one JVM apart itself, so its threads do not wait for one another."""
+def test_threads_of_one_process_hold_a_table_together(table: Path) -> None:
+    """Spark keeps the commits of one JVM apart, so its threads need not wait for one another."""
     with hold_table(table) as first, hold_table(table, patience=0.0) as second:
         assert first
         assert second
 
 
-def test_at_a_store_a_commit_of_this_process_does_not_go_beside_those_of_spark() -> None:
-    """Spark may replace a version in S3 that this process took in between."""
+def test_in_a_store_wherrys_commits_and_sparks_take_turns() -> None:
+    """Spark may replace a version in S3 that Wherry took in the meantime."""
     url = "s3a://bucket/orders"
     with hold_table(url), hold_table(url, patience=0.0, apart=True) as beside:
         assert not beside
@@ -118,8 +118,8 @@ def test_at_a_store_a_commit_of_this_process_does_not_go_beside_those_of_spark()
         assert alone
 
 
-def test_the_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
-    """The first thread that leaves does not let others in."""
+def test_a_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
+    """The table remains held after the first thread has left."""
     with hold_table(table):
         with hold_table(table):
             pass
@@ -127,8 +127,8 @@ def test_the_table_is_held_until_the_last_thread_has_left(table: Path) -> None:
             assert said(other) == "False"
 
 
-def test_a_process_that_waits_gets_its_turn(table: Path) -> None:
-    """Threads that come later queue behind another process, however many of them there are."""
+def test_a_waiting_process_gets_its_turn(table: Path) -> None:
+    """Later threads queue behind another process."""
     with process(HOLDER, "hold_table", table) as other:
         with hold_table(table):
             wait_until_refused(table)
@@ -136,8 +136,11 @@ def test_a_process_that_waits_gets_its_turn(table: Path) -> None:
         assert not gets_in(table)
 
 
-def test_nothing_is_lost_between_two_processes(table: Path, tmp_path: Path) -> None:
-    """Two processes that read, add one and write back, a hundred times each, count to two hundred."""
+def test_two_processes_lose_no_update(table: Path, tmp_path: Path) -> None:
+    """Each of two processes reads a counter, adds one and writes it back a hundred times.
+
+    The counter ends at two hundred.
+    """
     counter = tmp_path / "counter"
     counter.write_text("0")
     with process(COUNTER, table, counter) as one, process(COUNTER, table, counter) as two:
@@ -146,7 +149,7 @@ def test_nothing_is_lost_between_two_processes(table: Path, tmp_path: Path) -> N
 
 
 def test_a_table_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
-    """Who makes a table that is not there yet waits for another process that does so below the same folder."""
+    """A process that makes a table waits for another process that makes one below the same folder."""
     table = tmp_path / "not" / "yet"
     with process(HOLDER, "hold_making_lock", tmp_path / "not") as other:
         assert said(other) == "in"
@@ -156,8 +159,8 @@ def test_a_table_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
             assert seen.result()
 
 
-def test_two_names_of_one_table_are_one_lock(table: Path, tmp_path: Path) -> None:
-    """A link to the table leads to the same lock, for this process and for others."""
+def test_two_paths_of_one_table_share_a_lock(table: Path, tmp_path: Path) -> None:
+    """A link to the table leads to the same lock, in this process and in others."""
     link = tmp_path / "link"
     link.symlink_to(table)
     with hold_table(table):
@@ -167,22 +170,22 @@ def test_two_names_of_one_table_are_one_lock(table: Path, tmp_path: Path) -> Non
         assert not gets_in(link)
 
 
-def test_a_table_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    """Nothing is made in order to be locked."""
+def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
+    """The lock makes no folder."""
     with pytest.raises(DestinationError, match="is missing"), hold_table(tmp_path / "gone"):
         pass
 
 
-def test_nothing_is_left_behind(table: Path) -> None:
-    """The lock is no file: what lies in the table's folders is what lay there before."""
+def test_the_lock_leaves_no_file(table: Path) -> None:
+    """The table's folders hold the same files as before."""
     assert gets_in(table)
     assert [path.name for path in table.rglob("*")] == ["_delta_log"]
 
 
-def test_where_nothing_can_be_locked_one_goes_on_and_says_so(
+def test_without_file_locks_writes_continue_with_a_warning(
     table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a file system without locks writes go on, with one warning for each folder."""
+    """Wherry warns once for each folder on a file system without locks."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOTSUP, "not supported")
@@ -195,20 +198,20 @@ def test_where_nothing_can_be_locked_one_goes_on_and_says_so(
 
 
 def wait_until_refused(table: Path) -> None:
-    """Wait until another process has queued for the table that this one holds."""
+    """Wait until another process has queued for the table that this process holds."""
     deadline = time.monotonic() + 60
     while gets_in(table):
         assert time.monotonic() < deadline, "no other process has queued"
 
 
 def makes(table: Path) -> bool:
-    """Whether the other process was done when this one could make its table."""
+    """Return whether the other process was done when this process could make its table."""
     with hold_making_lock(table):
         return table.parent.with_suffix(".done").exists()
 
 
-def test_who_commits_without_spark_is_alone(table: Path) -> None:
-    """It waits for no thread that commits through Spark, and lets none in beside it."""
+def test_a_commit_without_spark_holds_the_table_alone(table: Path) -> None:
+    """It does not wait for a thread that commits through Spark, and lets no other thread in."""
     with ThreadPoolExecutor(1) as pool, hold_table(table, apart=True) as held:
         assert held
         assert not pool.submit(gets_in, table).result()
@@ -220,8 +223,11 @@ def test_who_commits_without_spark_is_alone(table: Path) -> None:
         assert held
 
 
-def test_a_gap_is_left_where_a_stranger_waits_and_only_there() -> None:
-    """He is looked for now and then; the gap is one for all threads, and behind it nobody waits at once again."""
+def test_a_pause_is_made_only_if_another_writer_waits() -> None:
+    """Wherry checks for one at intervals.
+
+    The pause is shared by all threads, and the next one does not follow at once.
+    """
     looks = iter([False, True, False])
     breath = YieldPause(lambda: next(looks), every=0.3, gap=0.5)
     assert [breath.pause(now) for now in (0.0, 0.1, 0.29)] == [0.0, 0.0, 0.0]
@@ -231,13 +237,13 @@ def test_a_gap_is_left_where_a_stranger_waits_and_only_there() -> None:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A table of one file."""
+    """A table with one file."""
     write_deltalake(tmp_path / "table", pyarrow.table({"id": [1]}))
     return tmp_path / "table"
 
 
-def test_a_file_that_was_not_committed_at_two_looks_is_a_strangers(shared: Path) -> None:
-    """Files that were there before, and those that are committed meanwhile, are nobody's that waits."""
+def test_a_file_uncommitted_at_two_checks_belongs_to_a_waiting_writer(shared: Path) -> None:
+    """Files that existed before, or are committed in the meantime, do not count."""
     strangers = ForeignWrites(shared)
     assert strangers.wait() is False
     write_deltalake(shared, pyarrow.table({"id": [2]}), mode="append")
@@ -247,8 +253,8 @@ def test_a_file_that_was_not_committed_at_two_looks_is_a_strangers(shared: Path)
     assert [strangers.wait(), strangers.wait()] == [False, False]
 
 
-def test_a_line_of_a_log_ends_where_json_ends_it(shared: Path) -> None:
-    """A text in it may have characters at which Python would end one."""
+def test_lines_of_a_log_end_only_where_json_ends_them(shared: Path) -> None:
+    """A text in a line may have characters that end a line for Python."""
     strangers = ForeignWrites(shared)
     strangers.wait()
     stats = json.dumps({"numRecords": 1, "minValues": {"v": "a\u2028\x85b"}}, ensure_ascii=False)
@@ -258,16 +264,16 @@ def test_a_line_of_a_log_ends_where_json_ends_it(shared: Path) -> None:
     assert [strangers.wait(), strangers.wait()] == [False, False]
 
 
-def test_a_file_that_is_never_committed_is_waited_for_a_few_times_only(shared: Path) -> None:
-    """Somebody's process was killed."""
+def test_a_file_that_is_never_committed_causes_few_waits(shared: Path) -> None:
+    """The process that wrote it may have been killed."""
     strangers = ForeignWrites(shared)
     strangers.wait()
     (shared / "part-a.parquet").touch()
     assert [strangers.wait() for _ in range(8)] == [False, True, True, True, False, False, False, False]
 
 
-def test_a_backlog_waits_for_a_stranger(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who commits apart looks for one before each commit."""
+def test_commits_without_spark_pause_for_a_waiting_writer(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder checks for a waiting writer before each commit."""
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(table_lock.ForeignWrites, "wait", lambda self: True)

@@ -1,4 +1,4 @@
-"""The log of a table on this machine is read without Spark, and says what Spark says."""
+"""Wherry reads the log of a local table without Spark, and finds the same as Spark."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def commit(log: LocalLog, version: int, info: Mapping[str, Any] | None = None) -
 
 
 def versions(log: LocalLog, after: int) -> list[int]:
-    """The versions that the log gives."""
+    """Return the versions that the log lists."""
     return [each.version for each in log.list_commits(NO_SPARK, after)]
 
 
 def written(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit:
-    """A commit with this tag."""
+    """Return a commit with this tag."""
     return LogCommit(version=1, operation=operation, parameters=parameters, metrics={}, tag=text)
 
 
 def test_versions_come_newest_first(log: LocalLog) -> None:
-    """All versions after the one that is named, and not that one."""
+    """They are all versions after the given one, without it."""
     for version in range(12):
         commit(log, version)
     assert versions(log, 8) == [11, 10, 9]
 
 
-def test_the_newest_batch_in_a_store_is_told_without_spark(s3: S3) -> None:
-    """As long as it is among the last few versions, and is of the pipeline that is asked for."""
+def test_the_newest_batch_in_a_store_is_found_without_spark(s3: S3) -> None:
+    """It must be among the last few versions, and belong to the given pipeline."""
     from deltalake import CommitProperties, write_deltalake
 
     url, label = StoreUrl(s3.make_url("orders"), s3.spark_settings), make_label()
@@ -77,21 +77,21 @@ def test_the_newest_batch_in_a_store_is_told_without_spark(s3: S3) -> None:
     assert table.newest("another") is None
 
 
-def test_nothing_comes_after_the_newest(log: LocalLog) -> None:
-    """A version that is the newest, or that is not there yet, has none after it."""
+def test_no_version_comes_after_the_newest(log: LocalLog) -> None:
+    """This also holds for a version that does not exist yet."""
     commit(log, 0)
     assert [versions(log, 0), versions(log, 5)] == [[], []]
 
 
-def test_versions_end_where_the_log_was_cleaned(log: LocalLog) -> None:
-    """What Delta has cleaned up is missing, and nothing older is given."""
+def test_versions_end_where_the_log_was_cleaned_up(log: LocalLog) -> None:
+    """No version older than a missing one is listed."""
     for version in (3, 4, 7, 8):
         commit(log, version)
     assert versions(log, 0) == [8, 7]
 
 
-def test_other_files_in_the_log_are_no_versions(log: LocalLog) -> None:
-    """Checkpoints, checksums, compacted and staged commits are passed over."""
+def test_other_files_in_the_log_are_not_versions(log: LocalLog) -> None:
+    """They are checkpoints, checksums, and compacted and staged commits."""
     commit(log, 0)
     for name in ("00000000000000000009.checkpoint.parquet", "_last_checkpoint", "00000000000000000007.crc"):
         (log.folder / "_delta_log" / name).touch()
@@ -99,16 +99,16 @@ def test_other_files_in_the_log_are_no_versions(log: LocalLog) -> None:
     assert log.find_latest(NO_SPARK) == 0
 
 
-def test_a_commit_says_what_it_left(log: LocalLog) -> None:
-    """Rows and bytes are those of the commit's own metrics."""
+def test_a_commit_gives_its_rows_and_bytes(log: LocalLog) -> None:
+    """Both come from the metrics of the commit."""
     metrics = {"numOutputRows": "9007199254740993", "numOutputBytes": "12"}
     commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=9007199254740993, bytes=12, version=0)
 
 
-def test_a_commit_without_figures_says_none(log: LocalLog) -> None:
-    """Where metrics are switched off nothing is guessed."""
+def test_a_commit_without_metrics_gives_no_rows(log: LocalLog) -> None:
+    """Wherry does not guess the rows if metrics are switched off."""
     commit(log, 0, {"operation": "WRITE", "operationMetrics": None})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=None, version=0)
@@ -122,23 +122,23 @@ def test_a_commit_without_figures_says_none(log: LocalLog) -> None:
         ({"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "0"}, 0),
     ],
 )
-def test_rows_that_are_copied_are_not_delivered(log: LocalLog, metrics: Mapping[str, str], rows: int | None) -> None:
-    """Where rows make room, those beside them are written again. Files without statistics say nothing of their rows."""
+def test_copied_rows_are_not_counted(log: LocalLog, metrics: Mapping[str, str], rows: int | None) -> None:
+    """A replacement writes the rows beside the replaced ones again. Files without statistics leave the rows unknown."""
     commit(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written().rows == rows
 
 
 def test_a_merge_counts_the_rows_of_its_source(log: LocalLog) -> None:
-    """What a merge delivered is what came, not what it rewrote."""
+    """A merge delivers the rows of its source, not the rows that it rewrites."""
     metrics = {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}
     commit(log, 0, {"operation": "MERGE", "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
     assert found.measure_written() == Written(rows=3, bytes=7, version=0)
 
 
-def test_a_tag_is_a_list_of_labels() -> None:
-    """Beside the key, which is compared, stands what a person wants to know."""
+def test_a_tag_lists_the_labels_of_a_write() -> None:
+    """Wherry compares only the key. The other fields are for people."""
     first, second = make_label(number=3, lane="a"), make_label(number=4, lane="b")
     labels = json.loads(make_tag([first, second]))["wherry"]
     assert [one["key"] for one in labels] == [first.key, second.key]
@@ -153,16 +153,16 @@ def test_a_tag_is_a_list_of_labels() -> None:
 
 
 @pytest.mark.parametrize("operation", ["WRITE", "MERGE"])
-def test_a_label_counts_on_what_delivers_rows(operation: str) -> None:
-    """A write or a merge under this label has delivered the batch."""
+def test_a_label_counts_on_a_commit_that_brings_rows(operation: str) -> None:
+    """A write or a merge with this label has delivered the batch."""
     mine = make_label()
     assert written(make_tag([make_label(), mine]), operation).carries(mine.key)
 
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("operation", ["SET TBLPROPERTIES", "OPTIMIZE", "UPDATE", "DELETE", "RESTORE", "CREATE TABLE"])
-def test_a_label_counts_on_nothing_else(operation: str) -> None:
-    """Every commit of a session whose tag is configured carries it; only a write proves that rows came."""
+def test_a_label_counts_on_no_other_commit(operation: str) -> None:
+    """If a session configures a tag, all its commits have the tag. Only a write proves that rows came."""
     mine = make_label()
     assert not written(make_tag([mine]), operation).carries(mine.key)
 
@@ -184,8 +184,8 @@ def test_a_label_counts_on_nothing_else(operation: str) -> None:
         '{"other": [{"key": "KEY"}]}',
     ],
 )
-def test_what_others_write_into_a_tag_is_no_label(text: str) -> None:
-    """Somebody else's text, of any shape, is read without complaint and proves nothing."""
+def test_other_text_in_a_tag_is_no_label(text: str) -> None:
+    """Text of any shape is read without an error, and proves nothing."""
     mine = make_label()
     assert not written(text.replace("KEY", mine.key)).carries(mine.key)
 
@@ -203,8 +203,8 @@ def test_what_others_write_into_a_tag_is_no_label(text: str) -> None:
         ("DELETE", {"predicate": "[]"}),
     ],
 )
-def test_what_replaces_a_table_undoes(operation: str, parameters: Mapping[str, str]) -> None:
-    """After it, nobody can tell from the log alone whether earlier rows are there."""
+def test_a_commit_that_replaces_the_table_undoes_earlier_ones(operation: str, parameters: Mapping[str, str]) -> None:
+    """Afterwards the log alone does not show whether earlier rows are in the table."""
     assert written("", operation, **parameters).undoes
 
 
@@ -219,14 +219,14 @@ def test_what_replaces_a_table_undoes(operation: str, parameters: Mapping[str, s
         ("MERGE", {}),
     ],
 )
-def test_what_changes_some_rows_undoes_nothing(operation: str, parameters: Mapping[str, str]) -> None:
-    """People correct and delete rows that were delivered; delivered they were."""
+def test_a_commit_that_changes_some_rows_undoes_nothing(operation: str, parameters: Mapping[str, str]) -> None:
+    """Rows that users correct or delete were still delivered."""
     assert not written("", operation, **parameters).undoes
 
 
 @pytest.mark.spark
-def test_spark_and_the_folder_say_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """Versions, operations, tags and figures are the same in both ways, as far back as either is asked."""
+def test_spark_and_the_folder_list_the_same_commits(spark: SparkSession, tmp_path: Path) -> None:
+    """Versions, operations, tags and figures are equal for each starting version."""
     table = Delta(path=str(tmp_path / "orders")).open()
     rows = spark.range(3)
     table.ensure_place(spark, rows.schema)
@@ -242,7 +242,7 @@ def test_spark_and_the_folder_say_the_same(spark: SparkSession, tmp_path: Path) 
 
 
 def compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[tuple[Any, ...]]:
-    """What is read of each version."""
+    """Return the compared fields of each version."""
     return [
         (each.version, each.operation, each.tag, each.metrics.get("numOutputRows"), each.undoes)
         for each in log.list_commits(spark, after)
@@ -262,10 +262,10 @@ def compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> list[
         "id long, day date) using delta cluster by (day",
     ],
 )
-def test_a_table_is_the_same_by_its_log_and_by_what_spark_says(
+def test_a_table_read_from_its_log_equals_the_one_read_by_spark(
     spark: SparkSession, tmp_path: Path, columns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which it is, where it lies, its properties, its version, and all that its columns demand."""
+    """The id, location, properties, version and demands of the columns are equal."""
     folder = tmp_path / "the table's 50%"
     name = f"delta.`{folder}`"
     using = "" if "using" in columns else "using delta"
@@ -282,10 +282,10 @@ def test_a_table_is_the_same_by_its_log_and_by_what_spark_says(
 
 
 @pytest.mark.spark
-def test_a_spark_on_this_machine_is_not_asked_what_it_sees(
+def test_a_local_spark_is_not_asked_what_it_sees(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the fence of an open batch does not wait for the first query of a Spark that has just started."""
+    """So the fence of an open batch does not wait for the first query of a new Spark."""
     orders = Delta(path=str(tmp_path / "orders")).open()
     identity = orders.ensure_place(spark, spark.range(1).schema)
     monkeypatch.setattr(type(spark), "sql", never)
@@ -297,16 +297,16 @@ def test_a_spark_on_this_machine_is_not_asked_what_it_sees(
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"metadata": {"id"', b"\x00" * 40, b"1", b"null", b"\xff", b"{}"])
-def test_a_torn_checksum_says_nothing(tmp_path: Path, torn: bytes) -> None:
-    """Delta needs none, and the log itself has the same."""
+def test_a_torn_checksum_gives_no_metadata(tmp_path: Path, torn: bytes) -> None:
+    """Delta needs no checksum, and the log has the same data."""
     (tmp_path / "_delta_log").mkdir()
     log = LocalLog(tmp_path)
     log.path_of(0, "crc").write_bytes(torn)
     assert parse_metadata(log.read_checksum(0)) == {}
 
 
-def test_a_log_that_is_not_the_one_that_spark_sees_is_not_believed(tmp_path: Path) -> None:
-    """As on a cluster that has another disk below the same path, or none, or may not read it."""
+def test_a_log_that_spark_does_not_see_is_not_used(tmp_path: Path) -> None:
+    """A cluster may have another disk below the same path, or none, or may not be allowed to read it."""
     log = tmp_path / "_delta_log"
     log.mkdir()
     (log / f"{0:020}.json").touch()
@@ -316,7 +316,7 @@ def test_a_log_that_is_not_the_one_that_spark_sees_is_not_believed(tmp_path: Pat
 
 
 def elsewhere(content: str | None) -> SparkSession:
-    """A Spark that finds this in every file, or fails to."""
+    """Return a Spark that finds this content in every file, or raises for None."""
 
     class Frame:
         def collect(self) -> list[tuple[str]]:
@@ -340,7 +340,7 @@ def never(*_: object, **__: object) -> None:
 
 
 def facts(spark: SparkSession, table: TargetTable) -> dict[str, Any]:
-    """All that is asked of a table."""
+    """Return all compared facts of a table."""
     declared = table.read_declared(spark)
     told = ("__CHAR_VARCHAR_TYPE_STRING", "CURRENT_DEFAULT")
     return {

@@ -1,4 +1,4 @@
-"""Merges into Delta tables: which row wins, what becomes of the others, and what a commit says of it."""
+"""Merges into Delta tables: which row wins, what happens to the others, and what a commit records."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TAG = "spark.databricks.delta.commitInfo.userMetadata"
 KEYS = {"test_values_come_as_they_are": "long", "test_columns_may_have_any_name": "a.b"}
-"""The keys of the suite's rows, where they are not `id`."""
+"""The keys of the suite's rows where the key is not `id`."""
 
 
 @pytest.mark.spark
@@ -47,14 +47,14 @@ class TestMerge(RememberingConformance):
         return rows_of(spark, destination.open())
 
     def holds(self, spark: SparkSession, destination: Destination, rows: Sequence[Row]) -> None:
-        """Rows of the same keys are one row."""
+        """Rows with the same key become one row."""
         once = [row for place, row in enumerate(rows) if row not in rows[:place]]
         super().holds(spark, destination, once)
 
 
 @pytest.fixture
 def latest(tmp_path: Path) -> OpenDelta:
-    """A table that is not there yet, with one row for each id: that of the highest `at`."""
+    """A table that does not exist yet, with one row for each id: that of the highest `at`."""
     return Delta(
         path=str(tmp_path / "latest"),
         mode="merge",
@@ -71,22 +71,22 @@ CHANGE = "id bigint, at bigint, op string, note string"
 @pytest.mark.spark
 @pytest.mark.variant
 class TestWhoWins:
-    def test_the_highest_in_sequence_wins_against_the_table(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """An older row changes nothing, also as a delete; one as old as what is there takes its place."""
+    def test_the_highest_in_sequence_wins(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """An older row changes nothing, even as a delete. A row as old as the table's row replaces it."""
         carry(spark, latest, [(1, 5, "U", "a"), (2, 5, "U", "a"), (3, 5, "U", "a"), (4, 5, "U", "a")])
         late = [(1, 4, "U", "late"), (2, 4, "D", ""), (3, 5, "U", "same"), (4, 5, "D", ""), (5, 1, "D", "")]
         assert carry(spark, latest, late).rows == 5
         assert notes(spark, latest) == {1: "a", 2: "a", 3: "same"}
 
     def test_a_delete_is_not_remembered(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """With the row its place in the sequence is gone, so that an older row which comes later is there again."""
+        """The row's place in the sequence is removed with it, so an older row that comes later is inserted."""
         carry(spark, latest, [(1, 5, "U", "a")])
         carry(spark, latest, [(1, 7, "D", "")])
         carry(spark, latest, [(1, 6, "U", "older than its delete")])
         assert notes(spark, latest) == {1: "older than its delete"}
 
-    def test_a_row_that_others_wrote_without_a_sequence_gives_way(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """NULL in the table is older than everything; NULL in a row is refused, and so is a NULL key."""
+    def test_a_row_without_a_sequence_is_replaced(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """NULL in the table is older than everything. A row with NULL in the sequence or a key is refused."""
         spark.sql(f"CREATE TABLE {latest.destination.sql_name} (id bigint, at bigint, note string) USING delta")
         spark.sql(f"INSERT INTO {latest.destination.sql_name} VALUES (1, NULL, 'theirs')")
         rows = [(1, 0, "U", "ours"), (1, None, "U", "a"), (None, 1, "U", "b"), (None, None, "D", "c")]
@@ -99,8 +99,10 @@ class TestWhoWins:
             "key id is NULL, and a merge matches rows by it; at is NULL, and a merge compares rows by it (sequence_by)",
         ]
 
-    def test_nothing_is_demanded_of_a_row_that_deletes(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """It is never written, so the table's constraints do not concern it."""
+    def test_a_row_that_deletes_need_not_satisfy_the_tables_demands(
+        self, spark: SparkSession, latest: OpenDelta
+    ) -> None:
+        """It is never written, so the table's constraints do not apply to it."""
         spark.sql(
             f"CREATE TABLE {latest.destination.sql_name} (id bigint, at bigint, note string NOT NULL) USING delta"
         )
@@ -110,8 +112,8 @@ class TestWhoWins:
         assert carry(spark, latest, rows).rows == 2
         assert notes(spark, latest) == {4: "good"}
 
-    def test_columns_that_rows_do_not_bring_are_kept(self, spark: SparkSession, tmp_path: Path) -> None:
-        """In a row that is there; a new one gets the default. A constraint on such a column is the table's business."""
+    def test_columns_that_the_rows_lack_keep_their_values(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A new row gets the default. The table checks a constraint on such a column."""
         table = Delta(path=str(tmp_path / "t"), mode="merge", keys=["ID"]).open()
         spark.sql(
             f"CREATE TABLE {table.destination.sql_name} (id bigint, a int, b int DEFAULT 7, "
@@ -126,8 +128,8 @@ class TestWhoWins:
             (2, 2, 7, 2),
         ]
 
-    def test_a_column_that_the_table_counts_is_not_merged(self, spark: SparkSession, tmp_path: Path) -> None:
-        """It may be the key, or be left out; a struct is merged whole or not at all."""
+    def test_an_identity_column_is_not_merged(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It may be the key, or be left out. A struct is merged as a whole or not at all."""
         columns = "id bigint, k bigint GENERATED BY DEFAULT AS IDENTITY, s struct<a: int, b: array<struct<c: int>>>"
         spark.sql(f"CREATE TABLE delta.`{tmp_path / 't'}` ({columns}) USING delta")
         rows = spark.createDataFrame([], "id bigint, k bigint, s struct<b: array<struct<c: int>>>").schema
@@ -145,18 +147,16 @@ class TestWhoWins:
 
 @pytest.mark.spark
 class TestCommits:
-    def test_a_merge_that_changes_nothing_counts_its_rows_all_the_same(
-        self, spark: SparkSession, latest: OpenDelta
-    ) -> None:
-        """There is no commit for it, so nobody finds it; to run it again changes as little."""
+    def test_a_merge_that_changes_nothing_still_counts_its_rows(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """It makes no commit, so the batch is not found. Running it again has no effect either."""
         identity = latest.ensure_place(spark, schema(spark))
         mine = make_label()
         rows = spark.createDataFrame([(1, 1, "D", ""), (2, 1, "D", "")], CHANGE)
         assert latest.write(spark, FrameRows(rows), [mine]) == Written(rows=2)
         assert latest.find(spark, mine, identity) is None
 
-    def test_the_session_carries_the_tag_around_the_merge_alone(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """What was configured before is there again, also when the merge fails; no view is left."""
+    def test_the_session_has_the_tag_only_during_the_merge(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """The former setting returns afterwards, even if the merge fails. No view remains."""
         latest.ensure_place(spark, schema(spark))
         before = {table.name for table in spark.catalog.listTables()}
         spark.conf.set(TAG, "mine")
@@ -168,10 +168,8 @@ class TestCommits:
         assert spark.conf.get(TAG, "none") == "none"
         assert {table.name for table in spark.catalog.listTables()} == before
 
-    def test_a_merge_that_a_strangers_commit_got_into_is_run_again(
-        self, spark: SparkSession, latest: OpenDelta
-    ) -> None:
-        """The stranger's row is merged with, as if it had been there from the beginning."""
+    def test_a_merge_with_a_concurrent_commit_is_run_again(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """The other writer's row is merged as if the table had it from the beginning."""
         latest.ensure_place(spark, schema(spark))
         reached, go = (Path(latest.destination.place) / name for name in ("reached", "go"))
         for pipe in (reached, go):
@@ -188,10 +186,8 @@ class TestCommits:
             assert write.result().rows == 1
         assert notes(spark, latest) == {0: "theirs"}
 
-    def test_rows_of_the_same_key_are_one_row_whatever_their_order(
-        self, spark: SparkSession, latest: OpenDelta
-    ) -> None:
-        """The highest in sequence goes on, the others count as filtered."""
+    def test_rows_of_one_key_make_one_row_in_any_order(self, spark: SparkSession, latest: OpenDelta) -> None:
+        """The row with the highest sequence is written, and the others count as filtered."""
         rows = [(1, 2, "U", "b"), (1, 3, "U", "c"), (1, 1, "U", "a"), (1, 3, "U", "bb")]
         results = set()
         for order in (rows, rows[::-1]):
@@ -199,8 +195,10 @@ class TestCommits:
             results.add(str(notes(spark, latest)))
         assert len(results) == 1
 
-    def test_of_equals_in_sequence_a_row_that_stays_wins(self, spark: SparkSession, latest: OpenDelta) -> None:
-        """One version of a table may take a row away and bring it again; whatever else the rows say."""
+    def test_a_row_that_stays_wins_over_a_delete_with_the_same_sequence(
+        self, spark: SparkSession, latest: OpenDelta
+    ) -> None:
+        """A version of a table may remove a row and add it again. The other columns do not matter."""
         latest = replace(latest.destination, apply_as_deletes="op IN ('D', 'X')").open()
         carry(spark, latest, [(1, 1, "U", "old"), (2, 1, "U", "old"), (3, 1, "U", "old")])
         carry(spark, latest, [(1, 3, "D", ""), (1, 3, "U", "a"), (2, 3, "X", ""), (2, 3, "U", "b"), (3, 3, "X", "")])
@@ -208,8 +206,8 @@ class TestCommits:
 
 
 class TestInsisting:
-    def test_a_conflict_is_tried_again_and_nothing_else_is(self) -> None:
-        """A change of metadata may be a fence: whoever looks into the ledger decides about it."""
+    def test_only_a_conflict_is_tried_again(self) -> None:
+        """A change of metadata may be a fence, and the ledger decides about a fence."""
         tries = [conflict("DELTA_CONCURRENT_APPEND"), conflict("DELTA_CONCURRENT_DELETE_READ"), None]
         commit_persistently(scripted(tries), lambda: False)
         assert tries == []
@@ -218,14 +216,14 @@ class TestInsisting:
             commit_persistently(scripted(fenced), lambda: False)
         assert fenced == [None]
 
-    def test_a_try_that_landed_though_it_raised_is_not_tried_again(self) -> None:
-        """The log is asked for the tag before every other try."""
+    def test_a_try_that_raised_and_succeeded_is_not_repeated(self) -> None:
+        """Wherry looks for the tag in the log before every further try."""
         tries = [conflict("DELTA_CONCURRENT_WRITE"), None]
         commit_persistently(scripted(tries), lambda: True)
         assert tries == [None]
 
-    def test_it_gives_up_in_the_end(self) -> None:
-        """With the last conflict."""
+    def test_the_last_conflict_is_raised_after_all_tries(self) -> None:
+        """The number of tries is limited."""
         tries: list[Exception | None] = [conflict(f"DELTA_CONCURRENT_APPEND {number}") for number in range(TRIES)]
         with pytest.raises(SparkConnectGrpcException, match=f"APPEND {TRIES - 1}"):
             commit_persistently(scripted(tries), lambda: False)
@@ -233,7 +231,7 @@ class TestInsisting:
 
 @dataclass(frozen=True)
 class Standing:
-    """A table of which nobody but this process knows."""
+    """A table that only this process knows."""
 
     id: str
 
@@ -242,8 +240,8 @@ class Standing:
 
 
 @pytest.mark.parametrize("mode", [{"mode": "merge", "keys": ["id"]}, {"mode": "replace"}])
-def test_merges_into_one_table_go_one_after_another(mode: dict[str, Any]) -> None:
-    """A second thread waits until the first has left, and so does one that replaces; another table's does not."""
+def test_merges_into_one_table_take_turns(mode: dict[str, Any]) -> None:
+    """A second merge or replacement waits until the first has left. Another table does not wait."""
     table: Any = Standing("table")
     other: Any = Standing("another")
     one, two = Delta(path="a", **mode).open(), Delta(path="a", name="two", **mode).open()
@@ -266,23 +264,21 @@ def test_merges_into_one_table_go_one_after_another(mode: dict[str, Any]) -> Non
 
 
 class TestOptions:
-    def test_the_order_of_batches_matters_where_there_is_no_sequence(self) -> None:
-        """So such a merge needs one lane, or lanes by its keys."""
+    def test_a_merge_without_a_sequence_is_ordered(self) -> None:
+        """Such a merge needs a single lane, or lanes by its keys."""
         assert Delta(path="a", mode="merge", keys=["id"]).ordered
         assert not Delta(path="a", mode="merge", keys=["id"], sequence_by="at").ordered
         assert not Delta(path="a").ordered
 
     @pytest.mark.parametrize("mode", [{"mode": "merge", "keys": ["id"]}, {"mode": "replace"}])
-    def test_to_a_dlq_rows_are_only_added(self, mode: dict[str, Any]) -> None:
-        """A run that replaced it would lose what the last one refused."""
+    def test_the_destination_of_a_dlq_must_only_add_rows(self, mode: dict[str, Any]) -> None:
+        """A run that replaced the DLQ would lose the rows refused before."""
         with pytest.raises(ValueError, match="destination: expected a destination that only adds rows"):
             Dlq(destination=Delta(path="a", **mode))
 
     @pytest.mark.spark
-    def test_columns_that_are_not_there_are_told_before_a_table_is_made(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """Each under the option that names it."""
+    def test_missing_columns_are_reported_before_a_table_is_made(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The error names each column under its option."""
         table = Delta(
             path=str(tmp_path / "t"),
             mode="merge",
@@ -310,7 +306,7 @@ class TestOptions:
 
 
 def carry(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]], columns: str = CHANGE) -> Written:
-    """Carry the rows as a runner would that decides a batch: through what the table demands, then into it."""
+    """Apply the table's demands to the rows, and write the rest, as a runner does."""
     from stages.rows import STATE
 
     marked = demanded(spark, table, spark.createDataFrame(rows, columns))
@@ -319,7 +315,7 @@ def carry(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]], co
 
 
 def refusals(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]]) -> list[Any]:
-    """Why rows are refused, in the order of the rows."""
+    """Return the nacks of the refused rows, in the order of the rows."""
     from origins.origin import PLACE
     from stages.rows import VERDICT
 
@@ -329,7 +325,7 @@ def refusals(spark: SparkSession, table: OpenDelta, rows: list[tuple[Any, ...]])
 
 
 def demanded(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFrame:
-    """The rows with what the table says to each."""
+    """Return the rows with the verdicts of the table's demands."""
     table.ensure_place(spark, frame.schema)
     rows: Rows = begin(frame)
     for step, stage in enumerate(table.demands(spark, frame.schema), 1):
@@ -338,17 +334,17 @@ def demanded(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> DataFra
 
 
 def schema(spark: SparkSession) -> Any:
-    """The type of changes."""
+    """Return the type of the changes."""
     return spark.createDataFrame([], CHANGE).schema
 
 
 def torn(spark: SparkSession) -> DataFrame:
-    """Changes that cannot be computed."""
+    """Return changes whose computation raises."""
     return spark.range(1).selectExpr("id", "1L AS at", "'U' AS op", "cast(raise_error('torn') AS string) AS note")
 
 
 def notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
-    """The notes by their ids."""
+    """Return the notes by id."""
     rows = spark.table(table.destination.sql_name).collect()
     found = {row["id"]: row["note"] for row in rows}
     assert len(found) == len(rows)
@@ -356,22 +352,22 @@ def notes(spark: SparkSession, table: OpenDelta) -> dict[int, str]:
 
 
 def rows_of(spark: SparkSession, table: OpenDelta) -> list[Row]:
-    """All rows of the table."""
+    """Return all rows of the table."""
     return [row.asDict(recursive=True) for row in spark.table(table.destination.sql_name).collect()]
 
 
 def meet(pipe: Path) -> None:
-    """Wait until somebody reads the pipe, and let them go on."""
+    """Wait until another thread reads the pipe, and release it."""
     os.close(os.open(pipe, os.O_WRONLY))
 
 
 def conflict(name: str) -> Exception:
-    """The error that Delta raises under this name."""
+    """Return the error that Delta raises under this name."""
     return spark_error(name, "somebody else was here")
 
 
 def scripted(tries: list[Exception | None]) -> Any:
-    """A commit that does what the list says, item by item."""
+    """Return a commit that raises the next error of the list, or succeeds for None."""
 
     def commit() -> None:
         error = tries.pop(0)

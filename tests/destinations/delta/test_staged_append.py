@@ -1,4 +1,4 @@
-"""Spark writes rows as files of a table in an object store, and this process commits them by a conditional PUT."""
+"""Spark writes rows as files of a table in an object store, and Wherry commits them by a conditional PUT."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.long
 @pytest.mark.promise("CD-22")
 def test_spark_writes_the_files_and_wherry_commits_them(s3: S3) -> None:
-    """No commit of Spark's is in the table's own log, and what does not land leaves no file with rows."""
+    """The table's log has no commit by Spark, and a failed write leaves no file with rows."""
     done = run(
         [sys.executable, "-m", "tests.destinations.delta.staged_appends", s3.behind, s3.bucket], clean_environment()
     )

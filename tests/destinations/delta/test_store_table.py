@@ -1,4 +1,4 @@
-"""A Delta table in an object store, as this process finds and reads it."""
+"""A Delta table in an object store is found and read without Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Asked(Exception):
 
 
 class NoSpark:
-    """A Spark that may not be asked. Its settings do not say that it sees what this process sees."""
+    """A Spark that must not be asked. Its settings do not show that it sees what this process sees."""
 
     conf: Mapping[str, str] = {}
 
@@ -64,14 +64,14 @@ def find(url: StoreUrl) -> TargetTable:
     return table
 
 
-def test_it_is_found_with_its_columns_and_its_newest_version(url: StoreUrl) -> None:
-    """Without Spark."""
+def test_a_table_is_found_with_its_columns_and_newest_version(url: StoreUrl) -> None:
+    """Spark is not asked."""
     table = find(url)
     assert (table.version, table.schema.simpleString(), table.location) == (2, "struct<id:bigint>", url)
 
 
-def test_its_first_write_does_not_open_it_again(s3: S3, url: StoreUrl) -> None:
-    """It only tries whether the store keeps two writers apart."""
+def test_the_first_write_does_not_open_the_table_again(s3: S3, url: StoreUrl) -> None:
+    """It only tests whether the store keeps two writers apart."""
     table = find(url)
     s3.proxy.reset_counts()
     direct = table.get_direct_table(cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={}))))
@@ -80,8 +80,8 @@ def test_its_first_write_does_not_open_it_again(s3: S3, url: StoreUrl) -> None:
     assert s3.proxy.count() == {"PUT": 2}
 
 
-def test_its_versions_say_which_batches_they_brought(s3: S3, url: StoreUrl) -> None:
-    """Only those behind a version are fetched, newest first."""
+def test_the_versions_name_their_batches(s3: S3, url: StoreUrl) -> None:
+    """Only versions after the given one are fetched, newest first."""
     table = find(url)
     s3.proxy.reset_counts()
     commits = list(table.log.list_commits(SPARK, 0))
@@ -91,13 +91,13 @@ def test_its_versions_say_which_batches_they_brought(s3: S3, url: StoreUrl) -> N
 
 
 def test_a_write_is_found_by_its_label(url: StoreUrl) -> None:
-    """With its rows and its version."""
+    """The result has its rows and its version."""
     written = find(url).find_written(SPARK, "p2/orders", -1)
     assert (written.rows, written.version) == (2, 1)
 
 
-def test_what_this_process_may_not_read_is_asked_of_spark(s3: S3, url: StoreUrl) -> None:
-    """It may have a right that this process has not."""
+def test_spark_reads_what_this_process_may_not_read(s3: S3, url: StoreUrl) -> None:
+    """Spark may have rights that this process does not have."""
     log = find(url).log
     assert isinstance(log, StoreLog)
     s3.proxy.add(Fault("forbid", times=None))
@@ -107,8 +107,8 @@ def test_what_this_process_may_not_read_is_asked_of_spark(s3: S3, url: StoreUrl)
         list(log.list_commits(SPARK, 0))
 
 
-def test_what_refuses_spark_too_is_said_in_plain_words(s3: S3, url: StoreUrl) -> None:
-    """With what to do."""
+def test_an_error_of_the_store_is_reported_in_plain_words(s3: S3, url: StoreUrl) -> None:
+    """It has a hint for the user."""
 
     class Refused(NoSpark):
         def sql(self, query: str) -> NoReturn:
@@ -121,7 +121,7 @@ def test_what_refuses_spark_too_is_said_in_plain_words(s3: S3, url: StoreUrl) ->
     assert "AWS_REGION=eu-west-1" in raised.value.hint
 
 
-def test_a_table_that_is_missing_here_is_asked_of_spark(s3: S3) -> None:
-    """This process may look at another store."""
+def test_spark_is_asked_for_a_table_that_is_missing_here(s3: S3) -> None:
+    """This process may be connected to another store."""
     with pytest.raises(Asked, match="DESCRIBE DETAIL"):
         TargetTable.find(SPARK, NAME, StoreUrl(s3.make_url("tables/none"), s3.spark_settings))

@@ -1,4 +1,4 @@
-"""What a definition may set for the DLQ."""
+"""The options of the DLQ in a definition."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ FALLBACK = Delta(path="/other/refused")
         ({"budget": 5, "destination": Log()}, "budget: expected a DLQ of the kind delta"),
     ],
 )
-def test_what_could_not_work_is_refused_with_the_name_of_its_option(given: dict[str, Any], said: str) -> None:
-    """And with what was expected."""
+def test_an_option_that_cannot_work_is_refused_by_name(given: dict[str, Any], said: str) -> None:
+    """The error names what was expected."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}"):
         Dlq(window=0, **given)
 
@@ -79,15 +79,15 @@ def test_what_could_not_work_is_refused_with_the_name_of_its_option(given: dict[
         (Memory(), False),
     ],
 )
-def test_each_kind_can_be_a_fallback(fallback: Destination, reads: bool) -> None:
-    """Wherry reads those kinds back that keep all columns of a row."""
+def test_a_fallback_is_readable_only_if_its_kind_keeps_all_columns(fallback: Destination, reads: bool) -> None:
+    """Wherry can read rows back from a fallback only if it keeps all columns of a row."""
     dlq = Dlq(window=0, on_failure="fallback", fallback=fallback)
     assert dlq.fallback is fallback
     assert (fallback.read_back is not None) == reads
 
 
-def test_one_copy_and_several_are_given_alike() -> None:
-    """They count among the destinations that are not in the state, and so does the fallback."""
+def test_copies_are_given_as_one_or_as_several() -> None:
+    """The copies and the fallback are among the destinations that are not in the state."""
     one, other = Memory(name="one"), Memory(name="other", stages=[Filter("code = 'CAST'")])
     assert Dlq(copy=one).copies == (one,)
     dlq = Dlq(copy=[one, other], on_failure="fallback", fallback=FALLBACK)
@@ -102,6 +102,6 @@ def test_one_copy_and_several_are_given_alike() -> None:
         ({"default": "1d", "CAST": "7d"}, {"default": "1d", "CAST": "7d"}),
     ],
 )
-def test_a_code_may_have_a_period_of_its_own(retain: Any, periods: dict[str, str]) -> None:
-    """All others have the default."""
+def test_a_code_may_have_a_separate_period(retain: Any, periods: dict[str, str]) -> None:
+    """All other codes have the default period."""
     assert Dlq(retain=retain).periods == periods

@@ -1,4 +1,4 @@
-"""Files that do not lie there as their table's log says are told, and how they differ; others are not."""
+"""The audit reports a file that differs from its table's log, and how it differs."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ ROWS: Sequence[dict[str, Any]] = [{"id": 1, "name": "a", "share": 0.5}, {"id": 2
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A table of one file."""
+    """A table with one file."""
     return written(tmp_path / "table", ROWS)
 
 
 def written(folder: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    """A table with these rows."""
+    """Write a table with these rows."""
     write_deltalake(folder, pyarrow.Table.from_pylist(list(rows), schema=SCHEMA))
     return folder
 
 
 def files(folder: Path) -> list[AddedFile]:
-    """The files that the table names."""
+    """Return the files in the table's log."""
     return [file for version in VersionLog(str(folder)).list_after(cast("Any", None), -1) for file in version.added]
 
 
 def said(folder: Path) -> list[str]:
-    """What is wrong with them."""
+    """Return the losses that the audit finds in them."""
     return [f"{loss.code} {loss.reason}" for loss in find_harm(folder, files(folder)).values()]
 
 
-def test_a_file_that_is_as_it_was_written_is_not_told(folder: Path) -> None:
-    """Whatever its columns are."""
+def test_an_unchanged_file_is_not_reported(folder: Path) -> None:
+    """This holds for columns of several types."""
     assert said(folder) == []
 
 
@@ -72,10 +72,10 @@ def test_a_file_that_is_as_it_was_written_is_not_told(folder: Path) -> None:
         ),
     ],
 )
-def test_a_file_in_whose_place_there_is_another(
+def test_a_file_replaced_by_another_is_reported(
     folder: Path, tmp_path: Path, rows: Sequence[dict[str, Any]], differs: str
 ) -> None:
-    """By its size, or by what its footer says of its columns."""
+    """The audit compares the size, and the statistics of the columns in the footer."""
     other = written(tmp_path / "other", rows)
     shutil.copy(other / files(other)[0].path, folder / files(folder)[0].path)
     (told,) = said(folder)
@@ -90,21 +90,21 @@ def test_a_file_in_whose_place_there_is_another(
         (lambda file: file.write_bytes(bytes(file.stat().st_size)), "it is not a whole parquet file"),
     ],
 )
-def test_a_file_that_is_gone_or_no_file_any_more(folder: Path, harmed: Callable[[Path], None], told: str) -> None:
-    """It says which."""
+def test_a_missing_or_damaged_file_is_reported(folder: Path, harmed: Callable[[Path], None], told: str) -> None:
+    """The audit reports which of the two it is."""
     harmed(folder / files(folder)[0].path)
     assert told in said(folder)[0]
 
 
-def test_as_many_rows_as_were_written(folder: Path) -> None:
-    """Where the log notes another number."""
+def test_another_number_of_rows_than_the_log_records_is_reported(folder: Path) -> None:
+    """The log records 3 rows, and the file has 2."""
     (file,) = files(folder)
     noted = AddedFile(path=file.path, size=file.size, rows=3, plain=True)
     assert "2 rows instead of 3" in find_harm(folder, [noted])[file.path].reason
 
 
-def test_as_many_nulls_as_were_written(folder: Path) -> None:
-    """Where the log notes another number."""
+def test_another_number_of_nulls_than_the_log_records_is_reported(folder: Path) -> None:
+    """The log records no NULL, and the file has one."""
     (file,) = files(folder)
     stats = json.dumps({"nullCount": {"name": 0}})
     noted = AddedFile(path=file.path, size=file.size, rows=2, plain=True, stats=stats)
@@ -120,8 +120,8 @@ def test_as_many_nulls_as_were_written(folder: Path) -> None:
     ],
     ids=["a day", "a moment", "a text"],
 )
-def test_a_value_that_python_does_not_have_is_not_compared(tmp_path: Path, values: pyarrow.Array) -> None:
-    """Spark writes days after 9999 and bytes that are no text; the rest of such a file is looked at."""
+def test_a_value_that_python_cannot_represent_is_not_compared(tmp_path: Path, values: pyarrow.Array) -> None:
+    """Spark writes days after 9999 and bytes that are no text. The other columns of such a file are compared."""
     file = tmp_path / "part.parquet"
     parquet.write_table(pyarrow.table({"id": [1] * len(values), "v": values}), file, row_group_size=1)
     stats = json.dumps({"nullCount": {"id": 0, "v": 0}, "minValues": {"id": 1}, "maxValues": None})
@@ -131,19 +131,22 @@ def test_a_value_that_python_does_not_have_is_not_compared(tmp_path: Path, value
     assert "least value of column id is 1" in find_harm(tmp_path, [other])[file.name].reason
 
 
-def test_what_is_not_on_this_machine_is_not_looked_at(folder: Path) -> None:
-    """A shallow clone's files, in a store for example."""
+def test_a_file_outside_this_machine_is_not_checked(folder: Path) -> None:
+    """The files of a shallow clone may be in a store, for example."""
     assert find_harm(folder, [AddedFile(path="s3://bucket/file.parquet", size=1, rows=1, plain=False)]) == {}
 
 
-def test_a_table_that_is_not_there_gives_no_account(tmp_path: Path) -> None:
-    """And no Spark is asked."""
+def test_the_account_of_a_missing_table_has_no_batches(tmp_path: Path) -> None:
+    """Spark is not asked."""
     found = make_account("t", tmp_path / "gone", "append", cast("Any", None), "orders")
     assert (found.there, found.brought) == (False, ())
 
 
-def test_a_table_in_a_store_is_told_by_the_versions_of_its_log(s3: S3) -> None:
-    """Of its checkpoints no more is fetched than its id takes. A version that is missing is told, as on a disk."""
+def test_the_account_of_a_table_in_a_store_reads_the_versions_of_its_log(s3: S3) -> None:
+    """Of the checkpoints, only the newest is fetched, for the table's id.
+
+    A missing version is reported, as on a disk.
+    """
     url = StoreUrl(s3.make_url("orders"), s3.spark_settings)
     for number in range(4):
         rows = pyarrow.table({"id": [number]})
@@ -161,8 +164,8 @@ def test_a_table_in_a_store_is_told_by_the_versions_of_its_log(s3: S3) -> None:
     ]
 
 
-def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_called(tmp_path: Path) -> None:
-    """The log has a folder's name as a URL has it; a file that is there is not told, and one that is gone is."""
+def test_files_of_deleted_versions_are_checked_in_folders_of_any_name(tmp_path: Path) -> None:
+    """The log holds a folder's name encoded as in a URL. An existing file is not reported, and a missing file is."""
     folder = tmp_path / "table"
     for number in range(2):
         rows = pyarrow.table({"id": [number], "name": ["a b=50%é"]})
@@ -177,8 +180,8 @@ def test_files_of_cleaned_up_versions_are_looked_at_whatever_their_folders_are_c
     ]
 
 
-def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
-    """Nobody's batches are there."""
+def test_a_table_without_tags_has_no_newest_batch(folder: Path) -> None:
+    """None of its commits belongs to a batch."""
     assert find_newest(LocalLog(folder), 0, "orders") is None
 
 
@@ -194,17 +197,17 @@ def test_the_newest_batch_of_a_table_without_tags_is_none(folder: Path) -> None:
     ],
     ids=["his changed", "his went", "ours went", "one of two alike went", "both went", "ours were never there"],
 )
-def test_rows_are_found_in_the_file_that_took_the_place_of_theirs(
+def test_rows_are_found_in_the_file_that_replaced_theirs(
     tmp_path: Path, before: str, after: str, found: bool | None
 ) -> None:
-    """We brought a and b; all others are a stranger's, who may have an a as well."""
+    """Wherry brought a and b. Another writer brought all others, and may have brought an a as well."""
     for name, rows in {"mine": "ab", "before": before, "after": after}.items():
         parquet.write_table(pyarrow.table({"value": list(rows)}), tmp_path / name)
     assert find_untouched(tmp_path, ["before"], ["after"], ["mine"]) == {"mine": found}
 
 
-def test_files_that_are_gone_or_too_large_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is told of them."""
+def test_files_that_are_missing_or_too_large_are_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result for them is None."""
     parquet.write_table(pyarrow.table({"value": ["a", "b"]}), tmp_path / "mine")
     assert find_untouched(tmp_path, ["gone"], ["mine"], ["mine"]) == {"mine": None}
     assert find_untouched(tmp_path, ["mine"], ["mine"], ["mine"]) == {"mine": True}

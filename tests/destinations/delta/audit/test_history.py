@@ -1,4 +1,4 @@
-"""What became of the rows that each commit brought, from the table's history alone."""
+"""The audit finds from a table's history alone whether the rows of each commit are still in the table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from origins.delta_actions import AddedFile, Version
 
 
 class Table:
-    """A table whose history is written version by version."""
+    """A table whose history a test writes version by version."""
 
     def __init__(self) -> None:
         self.commits: list[LogCommit] = []
         self.versions: list[Version] = []
         self.seen: dict[str, bool | None] = {}
-        """Whether the rows of each file of ours are found where they went."""
+        """Whether each of Wherry's files has its rows in the file that replaced it."""
 
     def turn(
         self,
@@ -37,7 +37,7 @@ class Table:
         rows: int = 3,
         plain: bool = True,
     ) -> int:
-        """One version more; its number."""
+        """Add a version, and return its number."""
         number = len(self.commits)
         added = tuple(AddedFile(path=name, size=1, rows=rows, plain=plain) for name in brings)
         self.commits.append(
@@ -59,7 +59,7 @@ class Table:
     def batch(
         self, *names: str, number: int = 1, operation: str = "WRITE", takes: Sequence[str] = (), mode: str = "Append"
     ) -> int:
-        """A batch of ours."""
+        """Add a batch of Wherry's."""
         text = make_tag([make_label(number=number)])
         rows = {"numOutputRows": str(3 * len(names)), "numSourceRows": "3"}
         version = self.turn(operation, brings=names, takes=takes, text=text, metrics=rows)
@@ -68,21 +68,21 @@ class Table:
 
     @property
     def story(self) -> TableHistory:
-        """What it adds up to."""
+        """Return the history of the table."""
         return tell_history(self.commits, self.versions, "conformance", self.look)
 
     def look(self, before: Sequence[str], after: Sequence[str], mine: Sequence[str]) -> Mapping[str, bool | None]:
-        """What the comparison of the files would say."""
+        """Return the results of comparing the files."""
         return {name: self.seen.get(name) for name in mine}
 
     @property
     def doubtful(self) -> list[tuple[int, int | None]]:
-        """The batches that may not be there as they came: number, and the version that made it so."""
+        """Return the batches that may have changed: the number, and the version that caused the doubt."""
         return [(each.label["number"], each.doubt.version) for each in self.story.brought if each.doubt is not None]
 
     @property
     def lost(self) -> list[tuple[int, str, bool]]:
-        """The batches that are not there as they came: number, how, and whether nothing of it is left."""
+        """Return the batches that changed: the number, the code of the loss, and whether all rows are gone."""
         return [
             (each.label["number"], each.loss.code, each.loss.whole)
             for each in self.story.brought
@@ -92,7 +92,7 @@ class Table:
 
 @pytest.fixture
 def table() -> Table:
-    """Two batches, of two files and of one."""
+    """A table with two batches, of two files and of one."""
     made = Table()
     made.turn("CREATE TABLE")
     made.batch("a", "b", number=1)
@@ -100,76 +100,76 @@ def table() -> Table:
     return made
 
 
-def test_what_nobody_touched_is_there(table: Table) -> None:
-    """With its rows by the commit's figure and by its files'."""
+def test_an_untouched_batch_is_present(table: Table) -> None:
+    """Its rows are counted by the commit and by its files."""
     assert table.lost == []
     first, second = table.story.brought
     assert (first.rows, first.listed, first.version, first.files) == (6, 6, 1, ["a", "b"])
     assert (second.label["number"], second.together) == (2, [second.key])
 
 
-def test_files_that_were_put_together_are_whole(table: Table) -> None:
-    """And are lost with the file into which they went."""
+def test_compacted_files_are_whole(table: Table) -> None:
+    """They are lost if the file that holds their rows is deleted."""
     table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
     assert table.lost == []
     table.turn("DELETE", takes=["abc"])
     assert table.lost == [(1, "ROWS_GONE", True), (2, "ROWS_GONE", True)]
 
 
-def test_a_deletion_inside_of_a_file_leaves_a_part(table: Table) -> None:
-    """Also of those that were only beside the rows that went."""
+def test_a_deletion_in_a_file_leaves_a_part_of_the_batch(table: Table) -> None:
+    """The loss names the version, and how many rows it removed."""
     version = table.turn("DELETE", brings=["b2"], takes=["b"], metrics={"numDeletedRows": "1"})
     assert table.lost == [(1, "ROWS_GONE", False)]
     (hurt,) = [each.loss for each in table.story.brought if each.loss]
     assert (hurt.version, hurt.reason) == (version, f"version {version} (DELETE, noon) removed them (1 row)")
 
 
-def test_a_restore_brings_back_what_was_deleted(table: Table) -> None:
-    """Just these files are part of the table again."""
+def test_a_restore_brings_back_deleted_rows(table: Table) -> None:
+    """The deleted files are in the table again."""
     table.turn("DELETE", brings=["b2"], takes=["b"])
     table.turn("RESTORE", brings=["b"], takes=["b2"])
     assert table.lost == []
 
 
-def test_a_restore_takes_away_what_came_since(table: Table) -> None:
-    """And leaves what was there before."""
+def test_a_restore_removes_later_batches(table: Table) -> None:
+    """The earlier batches remain."""
     table.turn("RESTORE", takes=["c"])
     assert table.lost == [(2, "RESTORED", True)]
 
 
-def test_rows_that_were_put_back_are_there(table: Table) -> None:
-    """The first commit's rows are gone, the second's are there."""
+def test_rows_brought_again_after_a_restore_are_present(table: Table) -> None:
+    """The rows of the first commit are gone, and those of the second are present."""
     table.turn("RESTORE", takes=["c"])
     table.batch("c2", number=2)
     losses = [each.loss for each in table.story.brought if each.label["number"] == 2]
     assert [loss is None for loss in losses] == [False, True]
 
 
-def test_merges_and_replacements_of_ours_are_no_loss(table: Table) -> None:
-    """They take the place of rows on purpose."""
+def test_merges_and_replacements_by_wherry_are_no_loss(table: Table) -> None:
+    """They replace rows on purpose."""
     table.batch("ab", number=3, operation="MERGE", takes=["a", "b"])
     table.batch("d", number=4, takes=["ab", "c"])
     assert table.lost == []
 
 
-def test_what_was_lost_before_everything_was_replaced_is_no_loss_any_more(table: Table) -> None:
-    """It would have made room anyway."""
+def test_a_loss_before_a_replacement_is_no_loss_afterwards(table: Table) -> None:
+    """The replacement would have removed the rows anyway."""
     table.turn("DELETE", takes=["c"])
     assert table.lost == [(2, "ROWS_GONE", True)]
     table.batch("d", number=3, takes=["a", "b"], mode="Overwrite")
     assert table.lost == []
 
 
-def test_what_is_left_of_a_batch_may_be_put_together_with_others(table: Table) -> None:
-    """It stays a part, and it was the deletion that made it one."""
+def test_a_batch_with_deleted_rows_remains_partial_after_a_compaction(table: Table) -> None:
+    """The loss names the version of the deletion."""
     version = table.turn("DELETE", brings=["c2"], takes=["c"])
     table.turn("OPTIMIZE", brings=["all"], takes=["a", "b", "c2"], rearranges=True)
     assert table.lost == [(2, "ROWS_GONE", False)]
     assert [each.loss.version for each in table.story.brought if each.loss] == [version]
 
 
-def test_what_a_restore_takes_apart_again_is_there(table: Table) -> None:
-    """The file into which others went makes room for these, and later for a merge of ours."""
+def test_a_restore_undoes_a_compaction(table: Table) -> None:
+    """The original files replace the compacted one, and a later merge may replace them."""
     table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
     table.turn("RESTORE", brings=["a", "b", "c"], takes=["abc"])
     assert table.lost == []
@@ -177,8 +177,8 @@ def test_what_a_restore_takes_apart_again_is_there(table: Table) -> None:
     assert table.lost == []
 
 
-def test_what_another_pipeline_overwrites_is_a_loss(table: Table) -> None:
-    """Though it has a tag; its merges are not."""
+def test_rows_that_another_pipeline_overwrites_are_a_loss(table: Table) -> None:
+    """This holds although its commit has a tag. Its merges are no loss."""
     theirs = make_label(number=9)
     theirs = replace(theirs, batch=replace(theirs.batch, pipeline="invoices"))
     table.turn("MERGE", brings=["c2"], takes=["c"], text=make_tag([theirs]))
@@ -187,16 +187,16 @@ def test_what_another_pipeline_overwrites_is_a_loss(table: Table) -> None:
     assert [(number, code) for number, code, _ in table.lost if number == 1] == [(1, "ROWS_GONE")]
 
 
-def test_deleted_rows_of_older_versions_cannot_be_named(table: Table) -> None:
-    """The history begins behind the commit that brought them."""
+def test_deleted_rows_of_older_versions_are_a_loss_of_the_table(table: Table) -> None:
+    """The history begins after the commit that brought them, so no batch is named."""
     table.turn("DELETE", takes=["b", "c"])
     story = tell_history(table.commits[2:], table.versions[2:], "conformance")
     assert [each.label["number"] for each in story.brought if each.loss] == [2]
     assert [loss.code for loss in story.losses] == ["ROWS_GONE"]
 
 
-def test_without_files_the_operations_tell(table: Table) -> None:
-    """Where a table's log cannot be read: who brought what, and who took rows away."""
+def test_without_files_the_operations_show_what_is_lost(table: Table) -> None:
+    """If a table's log cannot be read, the commits show which batches came and which versions removed rows."""
     table.turn("DELETE", takes=["c"], metrics={"numDeletedRows": "3"})
     story = tell_history(table.commits, [], "conformance")
     assert [(each.rows, each.loss) for each in story.brought] == [(6, None), (3, None)]
@@ -204,13 +204,13 @@ def test_without_files_the_operations_tell(table: Table) -> None:
 
 
 def test_a_label_on_an_operation_that_brings_no_rows_proves_nothing(table: Table) -> None:
-    """As when a session's configuration carries it everywhere."""
+    """The configuration of a session can put a label on every operation."""
     table.turn("OPTIMIZE", brings=["ab"], takes=["a", "b"], rearranges=True, text=make_tag([make_label(number=7)]))
     assert 7 not in [each.label["number"] for each in table.story.brought]
 
 
 def mixed(table: Table) -> None:
-    """The first two batches, of nine rows, and three rows of a stranger's are one file."""
+    """Compact the nine rows of the first two batches and three rows of another writer into one file."""
     table.turn("WRITE", brings=["x"])
     table.turn("OPTIMIZE", brings=["abcx"], takes=["a", "b", "c", "x"], rearranges=True, rows=12)
 
@@ -223,10 +223,10 @@ def mixed(table: Table) -> None:
         (False, [(1, "ROWS_GONE"), (2, "ROWS_GONE")], []),
     ],
 )
-def test_a_stranger_who_changes_as_many_rows_as_are_his(
+def test_a_change_of_as_many_rows_as_others_have_is_judged_by_the_files(
     table: Table, seen: bool | None, lost: list[tuple[int, str]], doubtful: list[tuple[int, int]]
 ) -> None:
-    """In a file that holds ours as well: what is found in the files decides, and else it is a doubt and no loss."""
+    """The changed file also holds Wherry's rows. If the files cannot be compared, the change is a doubt and no loss."""
     mixed(table)
     table.seen = dict.fromkeys(["a", "b", "c"], seen)
     table.turn("UPDATE", brings=["new"], takes=["abcx"], metrics={"numUpdatedRows": "3"}, rows=12)
@@ -241,18 +241,16 @@ def test_a_stranger_who_changes_as_many_rows_as_are_his(
     [({"numDeletedRows": "4"}, 8), ({}, 12), ({"numDeletedRows": "3"}, 8)],
     ids=["more than are his", "nobody knows how many", "too few are left"],
 )
-def test_a_change_that_cannot_be_of_others_rows_alone_is_a_loss(
-    table: Table, metrics: Mapping[str, str], rows: int
-) -> None:
-    """Whatever the files would say."""
+def test_a_change_that_must_include_wherrys_rows_is_a_loss(table: Table, metrics: Mapping[str, str], rows: int) -> None:
+    """The comparison of the files does not matter then."""
     mixed(table)
     table.seen = dict.fromkeys(["a", "b", "c"], True)
     table.turn("DELETE", brings=["new"], takes=["abcx"], metrics=metrics, rows=rows)
     assert [(number, code) for number, code, _ in table.lost] == [(1, "ROWS_GONE"), (2, "ROWS_GONE")]
 
 
-def test_rows_that_a_vector_takes_out_of_a_file_are_not_looked_for(table: Table) -> None:
-    """The file stays, and which of its rows count no more is not read: a doubt that goes with the file."""
+def test_rows_deleted_by_a_deletion_vector_are_a_doubt(table: Table) -> None:
+    """The file remains, and Wherry does not read which of its rows are deleted. The doubt follows the file."""
     mixed(table)
     table.seen = dict.fromkeys(["a", "b", "c"], True)
     table.turn("DELETE", brings=["abcx"], takes=["abcx"], metrics={"numDeletedRows": "2"}, rows=12, plain=False)
@@ -266,8 +264,8 @@ def test_rows_that_a_vector_takes_out_of_a_file_are_not_looked_for(table: Table)
 
 
 @given(st.data())
-def test_whatever_happened_a_restore_to_the_end_of_the_batches_makes_all_whole(data: st.DataObject) -> None:
-    """Any deletions, rewritings and rearrangements in between; before it, what was touched is found."""
+def test_a_restore_to_the_version_after_the_batches_makes_all_batches_whole(data: st.DataObject) -> None:
+    """Before the restore, exactly the batches whose rows were deleted or rewritten are lost."""
     table = Table()
     table.turn("CREATE TABLE")
     files = [f"f{number}" for number in range(data.draw(st.integers(1, 6)))]
@@ -293,8 +291,8 @@ def test_whatever_happened_a_restore_to_the_end_of_the_batches_makes_all_whole(d
     assert table.lost == []
 
 
-def test_a_commit_of_several_batches_is_told_once_for_each() -> None:
-    """With the rows of all, and the keys of all."""
+def test_a_commit_of_several_batches_counts_as_each_of_them() -> None:
+    """Each has the rows and the keys of the whole commit."""
     table = Table()
     labels = [make_label(number=1, lane="a"), make_label(number=1, lane="b")]
     table.turn("WRITE", brings=["a"], text=make_tag(labels), metrics={"numOutputRows": "6"})

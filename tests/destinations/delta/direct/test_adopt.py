@@ -1,4 +1,4 @@
-"""Files that Spark wrote become a table's own: what lands is what an append of their rows would have left."""
+"""A table adopts files that Spark wrote, and then equals a table to which Spark appended their rows."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ROWS = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in KINDS.it
 
 
 def lying(spark: SparkSession, folder: Path, rows: DataFrame) -> Sequence[Path]:
-    """The rows in files, as a batch that was decided lies in its store."""
+    """Write the rows to files, as the store of a decided batch holds them."""
     rows.write.parquet(str(folder))
     return sorted(folder.glob("*.parquet"))
 
 
 @dataclass(frozen=True)
 class InFiles(BatchRows):
-    """Rows that lie in these files."""
+    """Rows that are stored in these files."""
 
     spark: SparkSession
     paths: Sequence[Path]
@@ -57,7 +57,7 @@ class InFiles(BatchRows):
 
 
 def valued(spark: SparkSession, row: int) -> DataFrame:
-    """A row of every type."""
+    """Return a row with a value of every type."""
     return spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in ROWS[row].items()])
 
 
@@ -70,10 +70,10 @@ def files_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_files_land_under_the_label_and_stay_where_they_are(
+def test_a_table_adopts_files_and_leaves_the_originals_unchanged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
-    """Those without rows do not; where a disk knows no links they are copied; a second label brings the rows again."""
+    """Files without rows are left out. Without links the files are copied. A second label brings the rows again."""
 
     def unknown(self: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -96,8 +96,8 @@ def test_files_land_under_the_label_and_stay_where_they_are(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder another group")
-def test_files_of_a_table_are_as_open_as_its_others(spark: SparkSession, tmp_path: Path) -> None:
-    """They get the group of the table's folder and the mode of Spark's files; those of the state stay as they are."""
+def test_adopted_files_have_the_permissions_of_the_tables_other_files(spark: SparkSession, tmp_path: Path) -> None:
+    """They get the group of the table's folder and the mode of Spark's files. The originals keep theirs."""
     orders = table(spark, tmp_path / "orders")
     (tmp_path / "orders").chmod(0o2775)
     os.chown(tmp_path / "orders", -1, 4321)
@@ -112,8 +112,8 @@ def test_files_of_a_table_are_as_open_as_its_others(spark: SparkSession, tmp_pat
     assert (private.st_gid, oct(private.st_mode), private.st_nlink) == (os.getegid(), oct(0o100600), 1)
 
 
-def test_files_without_rows_are_no_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """As with any write of none."""
+def test_files_without_rows_make_no_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Any write without rows makes none."""
     orders = table(spark, tmp_path / "orders")
     identity = orders.ensure_place(spark, some(spark).schema)
     files = lying(spark, tmp_path / "rows", some(spark).where("id > 9"))
@@ -121,8 +121,8 @@ def test_files_without_rows_are_no_commit(spark: SparkSession, tmp_path: Path) -
     assert orders.find(spark, make_label(), identity) is None
 
 
-def test_the_log_says_of_a_file_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows, NULLs, the least and the highest of every type that Spark compares."""
+def test_the_statistics_of_a_file_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """They are the rows, the NULLs, and the lowest and highest value of every type that Spark compares."""
     rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
     ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
@@ -135,8 +135,8 @@ def test_the_log_says_of_a_file_what_spark_would_say(spark: SparkSession, tmp_pa
     assert read_as_spark_tells(ours) == [its]
 
 
-def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
-    """At the ends of every type, where the log says what a file has and where it rather says nothing."""
+def test_a_reader_that_skips_files_finds_every_value(spark: SparkSession, tmp_path: Path) -> None:
+    """The values are at the ends of every type, where the log has bounds or leaves them out."""
     orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in KINDS.items()))
     for row in range(3):
         rows = valued(spark, row)
@@ -148,8 +148,8 @@ def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession
     assert missed == []
 
 
-def test_what_a_file_may_have_beside_a_value_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    """NaN, infinity, text of which a log has a part, and a moment between two milliseconds, each beside another."""
+def test_a_value_is_found_beside_any_other_value_in_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    """The values are NaN, infinity, text that a log shortens, and moments between two milliseconds."""
     values = {
         "ratio": ("0D", "double('NaN')", "double('-Infinity')", "1D"),
         "text": ("'a'", "repeat('z', 33)", "repeat('z', 40)", "''"),
@@ -186,10 +186,10 @@ def _tuple(values: tuple[str, ...]) -> str:
         ("id bigint, name string NOT NULL", "", {}, "Apache-Spark"),
     ],
 )
-def test_files_that_do_not_fit_as_they_are_are_read(
+def test_files_that_do_not_fit_the_table_are_read_by_spark(
     spark: SparkSession, tmp_path: Path, columns: str, more: str, options: dict[str, Any], by: str
 ) -> None:
-    """By Spark, into a table that asks for more, or whose columns are not those of the files as they are written."""
+    """The table demands more than the files have, or its columns differ from those of the files."""
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}")
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     orders.ensure_place(spark, None)
@@ -199,8 +199,8 @@ def test_files_that_do_not_fit_as_they_are_are_read(
     assert spark.table(orders.destination.sql_name).count() == 5
 
 
-def test_files_that_spark_did_not_write_are_not_taken(spark: SparkSession, tmp_path: Path) -> None:
-    """Nobody knows then which types they are meant to have."""
+def test_files_that_spark_did_not_write_are_not_adopted(spark: SparkSession, tmp_path: Path) -> None:
+    """Such files do not record the types of their columns."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -212,7 +212,7 @@ def test_files_that_spark_did_not_write_are_not_taken(spark: SparkSession, tmp_p
 
 
 def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    """The lease was over between the look at the files and the commit."""
+    """The lease ends between the reading of the files and the commit."""
 
     class Over(Deadline):
         def check(self) -> None:
@@ -228,10 +228,10 @@ def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: 
     assert spark.table(orders.destination.sql_name).count() == 0
 
 
-def test_behind_a_fence_files_are_not_taken(
+def test_a_fence_stops_the_adoption_of_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fence that comes between the beginning of the write and its commit makes it fail."""
+    """The fence comes between the start of the write and its commit."""
     orders = table(spark, tmp_path / "orders")
     orders.ensure_place(spark, some(spark).schema)
     files = lying(spark, tmp_path / "rows", some(spark))

@@ -1,4 +1,4 @@
-"""The short way of few rows into a Delta table: when it is taken, and that what lands is what Spark would have left."""
+"""When Wherry appends few rows without Spark, and that the table then equals one that Spark wrote."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ COLUMNS = "id bigint, name string"
 
 
 def table(spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "") -> OpenDelta:
-    """One that is there already."""
+    """Return an existing table."""
     spark.sql(f"CREATE TABLE delta.`{folder}` ({columns}) USING delta {more}")
     return Delta(path=str(folder)).open()
 
 
 def brought(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
-    """Bring the rows, as few; what made the commit."""
+    """Append the rows as few rows, and return the engine of the commit."""
     orders.ensure_place(spark, rows.schema)
     written = orders.write(spark, FrameRows(rows, 0), [make_label()])
     assert written.rows == rows.count()
@@ -54,7 +54,7 @@ def brought(spark: SparkSession, orders: OpenDelta, rows: DataFrame) -> str:
 
 
 def newest(orders: OpenDelta, action: str) -> dict[str, Any]:
-    """An action of the newest version, without what it says nothing of."""
+    """Return an action of the newest version, without its empty fields."""
     log = LocalLog(Path(orders.destination.place))
     actions = map(json.loads, log.path_of(log.find_newest()).read_text().splitlines())
     found = next(each[action] for each in actions if action in each)
@@ -62,14 +62,14 @@ def newest(orders: OpenDelta, action: str) -> dict[str, Any]:
 
 
 def told(orders: OpenDelta) -> list[dict[str, Any]]:
-    """What the newest version of a table says of its files, without their names."""
+    """Return the statistics of the files in the newest version of a table."""
     log = LocalLog(Path(orders.destination.place))
     lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
     return [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
 
 
 def engine(orders: OpenDelta) -> str:
-    """What made the newest version, and which of Wherry's versions have a file that Spark wrote for it."""
+    """Return the engine of the newest version, and whether Spark wrote its file for Wherry."""
     name = str(newest(orders, "commitInfo")["engineInfo"]).partition(":")[0]
     if name != "wherry":
         return name
@@ -80,7 +80,7 @@ def engine(orders: OpenDelta) -> str:
 
 @pytest.mark.connect
 def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """And the table goes on as one that Spark reads, appends to and optimizes."""
+    """Afterwards Spark reads, appends to and optimizes the table."""
     orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '3', 'mine' = 'x')")
     for number in range(4):
         assert brought(spark, orders, spark.range(number, number + 1).selectExpr("id", "'x' as NAME")) == "wherry"
@@ -108,17 +108,17 @@ def test_few_rows_are_committed_without_spark(spark: SparkSession, tmp_path: Pat
         ("id bigint, name string, twice bigint GENERATED ALWAYS AS (id * 2)", ""),
     ],
 )
-def test_what_asks_for_more_than_files_is_left_to_spark(
+def test_a_table_that_demands_more_than_files_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, columns: str, more: str
 ) -> None:
-    """Partitions, other names, a change feed, rules, and columns that the rows have not as they are."""
+    """It has partitions, mapped names, a change feed, rules, or columns that the rows lack."""
     orders = table(spark, tmp_path / "orders", columns, more)
     assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
 
 
 @pytest.mark.connect
-def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Path) -> None:
-    """With the stamp, and in whatever order their columns are; none of them is no commit."""
+def test_rows_in_memory_are_written_under_their_label(spark: SparkSession, tmp_path: Path) -> None:
+    """They get the stamp, and their columns may have any order. A write without rows makes no commit."""
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({COLUMNS}, batch string) USING delta")
     orders = Delta(path=str(tmp_path / "orders"), stamp="batch").open()
     rows = spark.range(2).selectExpr("'x' as NAME", "id")
@@ -137,7 +137,7 @@ def test_rows_in_memory_land_under_their_label(spark: SparkSession, tmp_path: Pa
 
 @pytest.mark.connect
 def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """A write that began before fails; the table is the same else."""
+    """A write that began before the fence fails. Only the fence changes in the table's metadata."""
     orders = table(
         spark, tmp_path / "orders", "id bigint, text string", "COMMENT 'ours' TBLPROPERTIES (team = 'sales')"
     )
@@ -154,8 +154,8 @@ def test_a_plain_table_is_fenced_without_spark(spark: SparkSession, tmp_path: Pa
             write.result()
 
 
-def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Wherever it stands among the rows; no file of another way is left."""
+def test_a_day_that_readers_write_differently_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """The day may be anywhere among the rows. Wherry leaves no file of a first attempt."""
     orders = table(spark, tmp_path / "orders", "id bigint, at date")
     days = pa.chunked_array([pa.array([day], pa.date32()) for day in (20_000, 20_001, 3_000_000)])
     rows = TableRows(spark, pa.table({"id": pa.array([1, 2, 3]), "at": days}))
@@ -169,10 +169,10 @@ def test_a_day_that_readers_write_otherwise_is_left_to_spark(spark: SparkSession
     ("more", "options"),
     [("PARTITIONED BY (name)", {}), ("", {"mode": "merge", "keys": ["id"]}), ("", {"mode": "replace"})],
 )
-def test_rows_in_memory_go_through_spark_where_they_must(
+def test_rows_in_memory_are_written_by_spark_where_the_table_needs_it(
     spark: SparkSession, tmp_path: Path, more: str, options: dict[str, Any]
 ) -> None:
-    """Into partitions, and in every mode but `append`."""
+    """The table has partitions, or the mode is not `append`."""
     table(spark, tmp_path / "orders", more=more)
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     rows = spark.range(2).selectExpr("id", "'x' as name")
@@ -222,7 +222,7 @@ COMPARED = {
 
 
 def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
-    """The same without the bounds of booleans, which Spark does not tell."""
+    """Return the statistics without the bounds of booleans, which Spark does not write."""
     files = told(orders)
     for file in files:
         assert (file["minValues"].pop("yes"), file["maxValues"].pop("yes")) == (False, True)
@@ -230,8 +230,8 @@ def read_as_spark_tells(orders: OpenDelta) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession, tmp_path: Path) -> None:
-    """Each row is a file of its own, of which the table's log says the least and the highest value of each column."""
+def test_a_reader_that_skips_files_finds_every_value(spark: SparkSession, tmp_path: Path) -> None:
+    """Each row is a file. The table's log has the lowest and highest value of each of its columns."""
     kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
     orders = table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in kinds.items()))
     rows = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in kinds.items()} for row in range(3)]
@@ -244,8 +244,8 @@ def test_every_value_is_found_again_by_who_passes_over_files(spark: SparkSession
 
 
 @pytest.mark.connect
-def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
-    """Every type, at its ends."""
+def test_few_rows_are_merged_from_memory_unchanged(spark: SparkSession, tmp_path: Path) -> None:
+    """The values are at the ends of every type."""
     kinds = dict(zip("abcdefghijkl", VALUES, strict=True))
     frames = [
         spark.range(row, row + 1).selectExpr(
@@ -275,10 +275,10 @@ def test_few_rows_are_merged_from_memory_as_they_are(spark: SparkSession, tmp_pa
         ("if(id = 0, NULL, named_struct('a', id))", "wherry, files by Spark"),
     ],
 )
-def test_a_value_that_readers_might_pass_over_is_written_by_spark(
+def test_a_value_that_readers_might_skip_is_written_by_spark(
     spark: SparkSession, tmp_path: Path, value: str, by: str
 ) -> None:
-    """Times beyond what all write alike, types of other kinds, and a NULL that pyspark does not fetch."""
+    """It is a time that readers write differently, a type of another kind, or a NULL that PySpark does not fetch."""
     rows = spark.range(1).selectExpr(f"{value} AS value")
     orders = table(spark, tmp_path / "orders", f"value {rows.schema['value'].dataType.simpleString()}")
     assert brought(spark, orders, rows).startswith(by)
@@ -288,8 +288,8 @@ def test_a_value_that_readers_might_pass_over_is_written_by_spark(
     assert there.collect() == given.collect()
 
 
-def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_path: Path) -> None:
-    """The rows go Spark's way from then on, which refuses those that break it."""
+def test_a_rule_added_during_a_run_is_enforced(spark: SparkSession, tmp_path: Path) -> None:
+    """From then on Spark writes the rows, and refuses those that break the rule."""
     orders = table(spark, tmp_path / "orders")
     assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
     spark.sql(f"ALTER TABLE {orders.destination.sql_name} ADD CONSTRAINT early CHECK (id < 5)")
@@ -298,10 +298,10 @@ def test_a_rule_that_comes_while_a_run_goes_on_is_kept(spark: SparkSession, tmp_
     assert spark.table(orders.destination.sql_name).count() == 1
 
 
-def test_a_commit_that_raised_and_landed_has_landed(
+def test_a_commit_that_succeeded_and_then_raised_counts_as_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails behind it is no reason to write the rows again."""
+    """A failure after the commit does not make Wherry write the rows again."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
@@ -315,10 +315,10 @@ def test_a_commit_that_raised_and_landed_has_landed(
     assert spark.table(orders.destination.sql_name).count() == 3
 
 
-def test_one_that_raised_and_did_not_land_raises(
+def test_a_commit_that_raised_and_failed_raises(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is what the run hears."""
+    """The run gets the error of the commit."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(3).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
@@ -332,10 +332,10 @@ def test_one_that_raised_and_did_not_land_raises(
     assert spark.table(orders.destination.sql_name).count() == 0
 
 
-def test_a_checkpoint_that_cannot_be_written_is_said(
+def test_a_checkpoint_that_cannot_be_written_is_logged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The rows have landed, and the next ones land too."""
+    """The rows are written, and so are later ones."""
     orders = table(spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
 
     def full(*_: Any) -> None:
@@ -348,10 +348,10 @@ def test_a_checkpoint_that_cannot_be_written_is_said(
     assert f"no checkpoint could be written for {tmp_path / 'orders'}: no space left on device" in caplog.text
 
 
-def test_where_names_are_not_kept_apart_spark_writes(
+def test_spark_writes_where_links_do_not_keep_versions_apart(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file system without links, or with ones that take the place of others."""
+    """The file system has no links, or its links replace other files."""
 
     def unknown(*_: Any) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -361,8 +361,8 @@ def test_where_names_are_not_kept_apart_spark_writes(
     assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
 
 
-def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_path: Path) -> None:
-    """In the words of Spark's own history, and of rows, NULLs, the least and the highest of every column."""
+def test_the_log_of_few_rows_equals_that_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """This holds for the history, the rows, the NULLs, and the lowest and highest value of every column."""
     rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
     ours, theirs = table(spark, tmp_path / "ours", kinds), table(spark, tmp_path / "theirs", kinds)
@@ -382,8 +382,8 @@ def test_the_log_says_of_few_rows_what_spark_would_say(spark: SparkSession, tmp_
     assert history.operationMetrics["numOutputBytes"] == str(newest(ours, "add")["size"])
 
 
-def test_beside_a_write_of_sparks_rows_go_sparks_way(spark: SparkSession, tmp_path: Path) -> None:
-    """Two that commit in different ways could take the same version."""
+def test_during_a_write_by_spark_rows_are_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Two writers that commit in different ways could take the same version."""
     orders = table(spark, tmp_path / "orders")
     with hold_table(tmp_path / "orders"):
         assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")).startswith("Apache-Spark")
@@ -415,8 +415,8 @@ def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterat
         yield ended
 
 
-def test_who_looked_before_it_renames_takes_no_version_that_is_delivered(spark: SparkSession, tmp_path: Path) -> None:
-    """As every commit of this JVM does, under the lock of the table's log: the batch lands behind it."""
+def test_a_batch_takes_no_version_that_spark_is_committing(spark: SparkSession, tmp_path: Path) -> None:
+    """Each commit of this JVM holds the lock of the table's log, and the batch is committed after it."""
     orders, done = table(spark, tmp_path / "orders"), threading.Event()
     rows, seventh = spark.range(1).selectExpr("id", "'x' as name"), make_label(number=7)
     identity = orders.ensure_place(spark, rows.schema)
@@ -431,8 +431,8 @@ def test_who_looked_before_it_renames_takes_no_version_that_is_delivered(spark: 
     orders.confirm()
 
 
-def test_who_comes_while_a_version_is_taken_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
-    """Before, nobody in this JVM had asked for the table, so there was no lock."""
+def test_spark_waits_while_wherry_takes_a_version(spark: SparkSession, tmp_path: Path) -> None:
+    """Before that, this JVM had not loaded the table, so it had no lock."""
     table(spark, tmp_path / "orders")
     jvm: Any = spark._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -447,10 +447,10 @@ def test_who_comes_while_a_version_is_taken_is_waited_for(spark: SparkSession, t
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_a_batch_that_another_process_replaced_stops_the_next_one(
+def test_a_batch_that_another_process_replaced_stops_the_next_batch(
     spark: SparkSession, tmp_path: Path, few: bool
 ) -> None:
-    """Whichever way it had gone; and if there is no next one, whoever asks at the end is told."""
+    """This holds for both ways of writing. Without a next batch, `confirm` raises at the end."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     given = FrameRows(rows, 0 if few else None)
@@ -468,8 +468,8 @@ def test_a_batch_that_another_process_replaced_stops_the_next_one(
     assert LocalLog(tmp_path / "orders").find_newest() == written.version
 
 
-def test_nothing_is_lost_among_writers_of_one_jvm(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's own appends, and batches on the short way, as many versions as there are commits."""
+def test_writers_in_one_jvm_lose_no_row(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's appends and Wherry's batches of few rows make as many versions as commits."""
     orders = table(spark, tmp_path / "orders", "id bigint")
     orders.ensure_place(spark, spark.range(1).schema)
     sessions = [make_own_session(spark) for _ in range(2)]
@@ -506,8 +506,10 @@ def test_nothing_is_lost_among_writers_of_one_jvm(spark: SparkSession, tmp_path:
         ("spark.databricks.delta.commitLock.enabled", "false"),
     ],
 )
-def test_a_session_that_says_how_to_write_writes(spark: SparkSession, tmp_path: Path, key: str, value: str) -> None:
-    """Compression, sizes, what comes behind a commit, encryption; and that commits are not kept apart."""
+def test_a_session_that_sets_how_to_write_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, key: str, value: str
+) -> None:
+    """The settings are about compression, sizes, actions after a commit, encryption, and the lock of commits."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
@@ -516,8 +518,8 @@ def test_a_session_that_says_how_to_write_writes(spark: SparkSession, tmp_path: 
     assert engine(orders).startswith("Apache-Spark")
 
 
-def test_what_the_hadoop_settings_say_of_parquet_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """No session shows them."""
+def test_a_hadoop_setting_for_parquet_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A session does not show these settings."""
     orders = table(spark, tmp_path / "orders")
     rows = spark.range(1).selectExpr("id", "'x' as name")
     orders.ensure_place(spark, rows.schema)
@@ -530,8 +532,8 @@ def test_what_the_hadoop_settings_say_of_parquet_is_left_to_spark(spark: SparkSe
         hadoop.unset("parquet.encryption.footer.key")
 
 
-def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows, versions and checkpoints have the mode and the group of Spark's own files, whatever this process's mask."""
+def test_files_have_the_permissions_of_sparks_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, versions and checkpoints have the mode and group of Spark's files, independent of this process's umask."""
     before = os.umask(0o077)
     try:
         orders = Delta(path=str(tmp_path / "orders"), properties={"delta.checkpointInterval": "100"}).open()
@@ -552,8 +554,8 @@ def test_others_may_read_what_they_might_of_sparks(spark: SparkSession, tmp_path
     assert modes == {name: oct(0o755 if path.is_dir() else 0o644) for name, path in found.items()}
 
 
-def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
-    """Every batch is there once, under its own label."""
+def test_lanes_write_in_parallel(spark: SparkSession, tmp_path: Path) -> None:
+    """Every batch is in the table once, under its label."""
     orders = table(spark, tmp_path / "orders")
     identity = orders.ensure_place(spark, spark.table(orders.destination.sql_name).schema)
     labels = [make_label(number=number) for number in range(12)]
@@ -568,10 +570,10 @@ def test_lanes_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     assert all(orders.find(spark, each, identity) for each in labels)
 
 
-def test_a_table_without_checksums_is_opened_as_fast(
+def test_a_table_without_checksums_is_opened_without_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only Spark leaves them beside a version; without one the log itself is compared."""
+    """Only Spark writes checksums beside a version. Without them Wherry compares the log itself."""
     orders = table(spark, tmp_path / "orders")
     assert brought(spark, orders, spark.range(1).selectExpr("id", "'x' as name")) == "wherry"
 
@@ -587,12 +589,14 @@ def test_a_table_without_checksums_is_opened_as_fast(
 
 
 @pytest.mark.parametrize("schema", [f"{COLUMNS}, name2 interval day", "id bigint, ID bigint"])
-def test_rows_of_other_kinds_go_sparks_way(spark: SparkSession, schema: str, empty: Callable[[str], DataFrame]) -> None:
-    """So do names that differ in the case of letters only."""
+def test_rows_of_other_types_are_left_to_spark(
+    spark: SparkSession, schema: str, empty: Callable[[str], DataFrame]
+) -> None:
+    """So are names that differ only in upper and lower case."""
     assert _list_types(json.loads(empty(schema).schema.json()), spelled=False) is None
 
 
 @pytest.fixture
 def empty(spark: SparkSession) -> Callable[[str], DataFrame]:
-    """No rows of a schema."""
+    """A function that returns a frame without rows for a schema."""
     return lambda schema: spark.createDataFrame([], schema)

@@ -1,4 +1,4 @@
-"""An append that is one file in a table's log, without Spark: whose version it is, and when it is none."""
+"""An append without Spark, as one file in a table's log: which version it gets, and when it fails."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def orders(tmp_path: Path) -> Path:
 
 
 def lying(folder: Path, number: int) -> list[FileBody]:
-    """A file with this number that lies in the folder, as the log tells of it."""
+    """Write a file with this number to the folder, and return its description for the log."""
     name = f"part-{number}.snappy.parquet"
     write([pa.table({"id": [number]}, SCHEMA)], SCHEMA, json.dumps(COLUMNS), folder / name)
     return describe_files({name: folder / name}, COLUMNS)
 
 
 def bring(folder: Path, number: int) -> int:
-    """Append the number, as one who has just come."""
+    """Append the number, as a process that has just opened the table."""
     return append(folder, LogHead.of(folder), lying(folder, number), f"tag {number}").version
 
 
@@ -67,8 +67,8 @@ def litter(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder / "_delta_log") if not name.endswith(".json")]
 
 
-def test_others_read_what_was_appended(orders: Path) -> None:
-    """`deltalake` finds the rows, the tag and the figures, and goes on from there."""
+def test_other_readers_find_the_appended_rows(orders: Path) -> None:
+    """`deltalake` finds the rows, the tag and the metrics, and appends after them."""
     assert [bring(orders, 1), bring(orders, 2)] == [1, 2]
     write_deltalake(str(orders), pa.table({"id": [3]}, SCHEMA), mode="append")
     assert bring(orders, 4) == 4
@@ -79,8 +79,8 @@ def test_others_read_what_was_appended(orders: Path) -> None:
     assert litter(orders) == []
 
 
-def test_a_version_that_is_taken_is_left_and_the_next_one_taken(orders: Path) -> None:
-    """Rows that came since the write began are in nobody's way."""
+def test_an_append_takes_the_next_free_version(orders: Path) -> None:
+    """Versions that came after the write began do not matter."""
     began = LogHead.of(orders)
     bring(orders, 1)
     bring(orders, 2)
@@ -97,7 +97,7 @@ def replaced(folder: Path) -> None:
 
 
 def fenced_and_back(folder: Path) -> None:
-    """A fence, and behind it the metadata as they were."""
+    """Write a fence, and then the former metadata again."""
     first = (folder / "_delta_log" / f"{0:020}.json").read_text(encoding="utf-8").splitlines()
     renamed(folder)
     (before,) = [line for line in first if "metaData" in json.loads(line)]
@@ -106,7 +106,7 @@ def fenced_and_back(folder: Path) -> None:
 
 
 def recreated(folder: Path) -> None:
-    """Another table in the same place, which has more versions than the one before."""
+    """Put another table in the same place, which has more versions than the one before."""
     version = DeltaTable(str(folder)).version()
     shutil.rmtree(folder)
     DeltaTable.create(str(folder), Schema.from_json(json.dumps(COLUMNS)))
@@ -114,8 +114,8 @@ def recreated(folder: Path) -> None:
         bring(folder, 100 + number)
 
 
-def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Path) -> None:
-    """Nobody could tell whether its newest version is still the newest."""
+def test_a_table_with_only_a_checkpoint_left_is_left_to_spark(orders: Path) -> None:
+    """Wherry could not find out whether its newest version is still the newest."""
     bring(orders, 1)
     there = DeltaTable(str(orders))
     there.create_checkpoint()
@@ -127,8 +127,8 @@ def test_a_table_of_which_a_checkpoint_alone_is_left_goes_another_way(orders: Pa
 
 @pytest.mark.parametrize("change", [renamed, replaced, recreated, fenced_and_back])
 @pytest.mark.parametrize("behind", [0, 1])
-def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, behind: int) -> None:
-    """Whether the change is the next version or one further on; what a fence writes is such a change."""
+def test_an_append_after_a_metadata_change_fails(orders: Path, change: Any, behind: int) -> None:
+    """The change is the next version or a later one. A fence is such a change."""
     began = LogHead.of(orders)
     for number in range(behind):
         bring(orders, number)
@@ -140,8 +140,8 @@ def test_behind_a_change_of_the_table_nothing_lands(orders: Path, change: Any, b
     assert litter(orders) == []
 
 
-def test_a_link_that_is_told_to_have_failed_counts_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a network's file system may, which repeats a request whose answer was lost."""
+def test_a_link_that_is_wrongly_reported_as_failed_counts_once(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may repeat a request whose answer was lost."""
     link = os.link
 
     def lost(file: Path, name: Path) -> None:
@@ -154,8 +154,8 @@ def test_a_link_that_is_told_to_have_failed_counts_once(orders: Path, monkeypatc
     assert (numbers(orders), DeltaTable(str(orders)).version()) == ([1], 1)
 
 
-def test_a_version_whose_name_was_free_again_is_none(orders: Path) -> None:
-    """Who slept until the log was cleaned up behind a checkpoint finds a name free that is far below the newest."""
+def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path) -> None:
+    """After a cleanup behind a checkpoint, a writer that paused finds a free name far below the newest version."""
     for number in range(3):
         bring(orders, number)
     began = LogHead.of(orders)
@@ -170,9 +170,11 @@ def test_a_version_whose_name_was_free_again_is_none(orders: Path) -> None:
     assert began.refresh(orders).version == 4
 
 
-def test_behind_a_log_with_a_gap_nothing_lands(orders: Path) -> None:
-    """Who cleans a log up takes its versions away in any order, and may die over it: the one that a write knows may
-    stand there while those behind it are gone."""
+def test_an_append_into_a_log_with_a_gap_fails(orders: Path) -> None:
+    """A cleanup deletes versions in any order, and may stop in the middle.
+
+    The version that a write knows may then exist although the next ones are missing.
+    """
     for number in range(3):
         bring(orders, number)
     known = LogHead.of(orders)
@@ -190,8 +192,8 @@ def test_behind_a_log_with_a_gap_nothing_lands(orders: Path) -> None:
     assert numbers(orders) == list(range(10))
 
 
-def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind all that was asked before; a checkpoint that somebody makes behind the link is in nobody's way."""
+def test_a_writer_paused_before_the_link_fills_no_gap(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause comes after all checks. A checkpoint that another process makes after the link does no harm."""
     bring(orders, 1)
     began, link = LogHead.of(orders), os.link
 
@@ -225,8 +227,8 @@ def test_who_stands_still_before_the_link_lands_in_no_gap(orders: Path, monkeypa
     assert numbers(orders) == [1, 2, 3, 4, 5, 6]
 
 
-def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
-    """Also if it comes at the last moment, and has just as many versions."""
+def test_another_table_in_the_same_place_gets_no_append(orders: Path) -> None:
+    """This holds even if it appears at the last moment and has as many versions."""
     bring(orders, 1)
     began = LogHead.of(orders)
 
@@ -255,15 +257,15 @@ def test_another_table_in_the_same_place_gets_nothing(orders: Path) -> None:
     ("kept", "is_open"),
     [("interval 30 days", True), ("interval 1 week", True), ("365 days", False), ("interval 5 seconds", False)],
 )
-def test_a_table_whose_log_is_kept_for_less_than_a_day_goes_another_way(orders: Path, kept: str, is_open: bool) -> None:
-    """Or for a time that `deltalake` would not understand, which clears the log up."""
+def test_a_table_with_a_short_or_unknown_log_retention_is_left_to_spark(orders: Path, kept: str, is_open: bool) -> None:
+    """The retention is less than a day, or `deltalake`, which cleans up the log, would not understand it."""
     DeltaTable(str(orders)).alter.set_table_properties({"delta.logRetentionDuration": kept})
     assert (DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is not None) == is_open
 
 
 @pytest.mark.parametrize("name", ["delta.dataSkippingNumIndexedCols", "delta.dataSkippingStatsColumns"])
-def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(orders: Path, name: str) -> None:
-    """Wherry writes those of the first columns, as Delta does where a table says nothing."""
+def test_a_table_that_sets_the_columns_of_its_statistics_is_left_to_spark(orders: Path, name: str) -> None:
+    """Wherry writes statistics of the first columns, as Delta does by default."""
     plain = DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id))
     assert plain.begin() is not None
     value = "id" if name.endswith("StatsColumns") else "0"
@@ -284,8 +286,8 @@ def test_a_table_that_says_of_which_columns_it_has_statistics_goes_another_way(o
         ("spark.hadoop.fs.permissions.umask-mode", "077", False),
     ],
 )
-def test_some_settings_say_nothing_of_how_to_write(key: str, value: str, plain: bool) -> None:
-    """Or the very thing that is done without them."""
+def test_only_a_setting_that_keeps_the_default_way_of_writing_is_plain(key: str, value: str, plain: bool) -> None:
+    """It does not concern writing, or it sets what Wherry does anyway."""
     assert _is_plain_setting(key, value) == plain
 
 
@@ -296,14 +298,14 @@ def test_some_settings_say_nothing_of_how_to_write(key: str, value: str, plain: 
         *("delta.autoOptimize.autoCompact", "delta.autoOptimize.optimizeWrite"),
     ],
 )
-def test_a_table_that_says_how_to_write_goes_another_way(orders: Path, name: str) -> None:
-    """Whatever it says: the property alone is enough."""
+def test_a_table_that_sets_how_to_write_is_left_to_spark(orders: Path, name: str) -> None:
+    """The property is enough, with any value."""
     DeltaTable(str(orders)).alter.set_table_properties({name: "true"}, raise_if_not_exists=False)
     assert DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is None
 
 
-def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
-    """As old tables have it; rows would have to be looked at."""
+def test_a_rule_inside_a_column_is_found(tmp_path: Path) -> None:
+    """Old tables have such rules, and Wherry would have to check the rows."""
     rule = {"delta.invariants": json.dumps({"expression": {"expression": "a.b > 0"}})}
     inner: Any = {"type": "struct", "fields": [{"name": "b", "type": "long", "nullable": True, "metadata": rule}]}
     columns = {"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]}
@@ -311,8 +313,8 @@ def test_a_rule_inside_a_column_is_seen(tmp_path: Path) -> None:
     assert DirectTable(FolderPlace(tmp_path / "t"), str(DeltaTable(str(tmp_path / "t")).metadata().id)).begin() is None
 
 
-def test_a_version_that_others_may_have_read_stays(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if somebody replaces the one below it in that moment: the append says so, and takes nothing away."""
+def test_a_version_that_others_may_have_read_is_not_removed(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process replaces the version below it at that moment. The append raises, and removes nothing."""
     bring(orders, 1)
     began, link = LogHead.of(orders), os.link
 
@@ -326,8 +328,8 @@ def test_a_version_that_others_may_have_read_stays(orders: Path, monkeypatch: py
     assert DeltaTable(str(orders)).history()[0]["userMetadata"] == "tag 2"
 
 
-def test_a_version_that_is_replaced_while_it_is_taken_is_not_told_as_delivered(orders: Path) -> None:
-    """Another process may do that, which looks before it renames."""
+def test_a_version_replaced_during_the_append_is_not_reported_as_written(orders: Path) -> None:
+    """A process that checks before it renames can replace the version."""
     began = LogHead.of(orders)
 
     @contextlib.contextmanager
@@ -340,14 +342,14 @@ def test_a_version_that_is_replaced_while_it_is_taken_is_not_told_as_delivered(o
 
 
 def overwrite(folder: Path, version: int) -> None:
-    """Put another version in the place of one that is there, as a writer does that looked before it was."""
+    """Replace an existing version, as a writer that found the version free before."""
     other = folder / "_delta_log" / ".other.tmp"
     other.write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}), encoding="utf-8")
     other.rename(folder / "_delta_log" / f"{version:020}.json")
 
 
-def test_an_own_version_that_is_another_one_now_is_told_once(orders: Path) -> None:
-    """With the batch that it brought; one that was copied back, or that was cleaned away, is not told."""
+def test_a_replaced_version_of_the_run_is_reported_once(orders: Path) -> None:
+    """The error names the batch. A version that was copied back or cleaned up is not reported."""
     own, log = OwnCommits(), LocalLog(orders)
     for number in (1, 2, 3):
         labels = [make_label(number=number)]
@@ -366,17 +368,17 @@ def test_an_own_version_that_is_another_one_now_is_told_once(orders: Path) -> No
     own.check(log)
 
 
-def test_a_version_that_was_replaced_before_it_could_be_noted_is_told(orders: Path) -> None:
-    """By what stands in it."""
+def test_a_version_replaced_before_it_could_be_noted_is_reported(orders: Path) -> None:
+    """Its content shows that another process wrote it."""
     bring(orders, 1)
     with pytest.raises(Overwritten, match="batch 7"):
         OwnCommits().note(LocalLog(orders), 1, [make_label(number=7)])
 
 
-def test_rows_and_the_version_are_on_the_disk_before_the_version_counts(
+def test_rows_and_the_version_are_durable_before_the_version_counts(
     orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so are their names; the version's own name is before the append ends."""
+    """So are their names. The version's name is durable before the append ends."""
     done: list[str] = []
     link = os.link
 
@@ -392,8 +394,8 @@ def test_rows_and_the_version_are_on_the_disk_before_the_version_counts(
     assert done == [".tmp", ".parquet", "orders", "link", "_delta_log"]
 
 
-def test_nothing_is_taken_while_a_disk_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that knows no such request for a folder is no failing disk."""
+def test_an_append_to_a_failing_disk_raises(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that cannot sync folders is not a failing disk."""
 
     def failing(handle: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
@@ -410,8 +412,8 @@ def test_nothing_is_taken_while_a_disk_fails(orders: Path, monkeypatch: pytest.M
     assert bring(orders, 1) == 1
 
 
-def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No version, and no half of one."""
+def test_an_append_that_fails_leaves_nothing(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves neither a version nor a part of one."""
 
     def full(file: Path, name: Path) -> None:
         raise OSError(28, "No space left on device")
@@ -423,8 +425,8 @@ def test_nothing_stays_of_an_append_that_fails(orders: Path, monkeypatch: pytest
     assert litter(orders) == []
 
 
-def test_processes_side_by_side_take_a_version_each(orders: Path) -> None:
-    """Without any lock: every number is there once, and there is no gap."""
+def test_parallel_processes_take_separate_versions(orders: Path) -> None:
+    """They need no lock. Every number is in the table once, and the versions have no gap."""
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
         versions = list(pool.map(partial(bring, orders), range(48)))
     assert sorted(versions) == list(range(1, 49))
@@ -432,13 +434,16 @@ def test_processes_side_by_side_take_a_version_each(orders: Path) -> None:
 
 
 def keep_on(folder: Path) -> None:
-    """Append one number after another, from the next on."""
+    """Append one number after another, from the next one on."""
     for number in itertools.count(len(numbers(folder))):
         bring(folder, number)
 
 
-def test_who_is_killed_leaves_whole_versions_only(orders: Path) -> None:
-    """At whatever moment it dies; the next one goes on behind what has landed, without a number twice or missing."""
+def test_a_killed_writer_leaves_only_whole_versions(orders: Path) -> None:
+    """It may be killed at any moment.
+
+    The next writer continues after its versions, and no number is lost or doubled.
+    """
     spawn = get_context("spawn")
     for turn in range(2):
         process = spawn.Process(target=keep_on, args=(orders,))
@@ -453,8 +458,8 @@ def test_who_is_killed_leaves_whole_versions_only(orders: Path) -> None:
         assert landed == list(range(DeltaTable(str(orders)).version()))
 
 
-def test_who_stood_still_behind_a_fence_writes_no_more(orders: Path) -> None:
-    """Wherever it stood: what it had begun fails, and so does all that it begins with what it knew."""
+def test_a_writer_stopped_during_a_fence_writes_nothing_afterwards(orders: Path) -> None:
+    """The append in progress fails, and so does every append that starts from the old state."""
     began, done = LogHead.of(orders), orders / "done"
     process = get_context("spawn").Process(target=one_after_another, args=(orders, began, done))
     process.start()
@@ -471,7 +476,7 @@ def test_who_stood_still_behind_a_fence_writes_no_more(orders: Path) -> None:
 
 
 def one_after_another(folder: Path, began: LogHead, done: Path) -> None:
-    """Append numbers as a run does, to the table as it was known at the beginning; what that ended with is told."""
+    """Append numbers to the table as it was known at the beginning, and record the error that ends this."""
     try:
         for number in itertools.count():
             append(folder, began, lying(folder, number), "tag")
@@ -479,10 +484,10 @@ def one_after_another(folder: Path, began: LogHead, done: Path) -> None:
         done.write_text(type(error).__name__)
 
 
-def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(
+def test_a_folder_whose_links_replace_files_does_not_keep_writers_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And neither does one that there is not; nothing stays of the trial."""
+    """A missing folder does not either. The trial leaves no file."""
     log = tmp_path / "_delta_log"
     log.mkdir()
     assert is_kept_apart(tmp_path)
@@ -492,8 +497,8 @@ def test_a_link_that_takes_the_place_of_another_keeps_nobody_apart(
     assert (os.listdir(tmp_path), os.listdir(log)) == (["_delta_log"], [])
 
 
-def test_links_are_tried_out_where_versions_are_linked(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log on a disk of its own may know no links though the table's folder does."""
+def test_links_are_tried_in_the_folder_of_the_log(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log on a separate disk may have no links although the table's folder has them."""
     link = os.link
 
     def elsewhere(file: Path, name: Path) -> None:
@@ -505,8 +510,8 @@ def test_links_are_tried_out_where_versions_are_linked(orders: Path, monkeypatch
     assert DirectTable(FolderPlace(orders), str(DeltaTable(str(orders)).metadata().id)).begin() is None
 
 
-def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> None:
-    """Few groups of rows, which Spark reads one by one."""
+def test_rows_in_many_pieces_make_few_row_groups(tmp_path: Path) -> None:
+    """Spark reads the groups of rows one by one."""
     from pyarrow import parquet
 
     pieces = [pa.table({"id": [number]}, SCHEMA) for number in range(300)]
@@ -515,8 +520,8 @@ def test_rows_lie_together_however_many_pieces_they_come_in(tmp_path: Path) -> N
     assert parquet.read_table(tmp_path / "rows.parquet")["id"].to_pylist() == list(range(300))
 
 
-def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Path) -> None:
-    """Whatever a part of another is called, each has bounds of its own."""
+def test_a_name_with_a_dot_differs_from_a_field_of_a_struct(tmp_path: Path) -> None:
+    """Each of them has separate bounds."""
     rows = pa.table({"a": pa.array([{"b": 900.5}]), "a.b": [1.5]})
     inner: Any = {"type": "struct", "fields": [{"name": "b", "type": "double"}]}
     columns: Any = {"fields": [{"name": "a", "type": inner}, {"name": "a.b", "type": "double"}]}
@@ -533,11 +538,11 @@ def test_a_name_with_a_dot_in_it_is_not_taken_for_a_part_of_another(tmp_path: Pa
 
 
 ENDS = "a\u2028\u2029\x85b"
-"""Characters at which Python ends a line, and JSON does not."""
+"""Characters that end a line for Python, but not for JSON."""
 
 
-def test_texts_in_a_commit_of_spark_may_end_lines(tmp_path: Path) -> None:
-    """A column's name in the first version, and a value among the statistics of a file."""
+def test_text_in_a_commit_by_spark_may_have_line_separators(tmp_path: Path) -> None:
+    """The text is a column's name in the first version, and a value in the statistics of a file."""
     columns = json.dumps(COLUMNS).replace('"id"', json.dumps(ENDS))
     FolderPlace(tmp_path).make_staging("spark", columns, {})
     stats = json.dumps({"numRecords": 1, "minValues": {"v": ENDS}}, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A plain table that this process makes is the one that Spark would have made."""
+"""A plain table that Wherry makes without Spark equals the one that Spark would make."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ NOT_PLAIN: list[dict[str, Any]] = [
 
 
 def rows(spark: SparkSession, kinds: str) -> StructType:
-    """The type of rows with these columns."""
+    """Return the type of rows with these columns."""
     return spark.createDataFrame([], kinds).schema
 
 
 def actions(folder: Path) -> dict[str, Any]:
-    """What the version says that made the table, without what is another's each time: its id and its time."""
+    """Return the actions of the table's first version, without its id and its time."""
     lines = (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     found = {name: action for line in lines for name, action in json.loads(line).items()}
     metadata = {name: each for name, each in found["metaData"].items() if each is not None}
@@ -60,8 +60,8 @@ def actions(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("more", [{}, {"delta.isolationLevel": "Serializable"}])
-def test_it_is_the_same_table(spark: SparkSession, tmp_path: Path, more: dict[str, str]) -> None:
-    """Protocol, schema and properties, as they lie in the log, and as Spark describes them."""
+def test_the_table_equals_one_made_by_spark(spark: SparkSession, tmp_path: Path, more: dict[str, str]) -> None:
+    """The protocol, schema and properties are the same in the log and in Spark's description."""
     schema, properties = rows(spark, PLAIN), {**PROPERTIES, **more}
     here, there = tmp_path / "here", tmp_path / "there"
     assert make_here(spark, here, schema, properties)
@@ -78,8 +78,8 @@ def test_it_is_the_same_table(spark: SparkSession, tmp_path: Path, more: dict[st
 
 
 @pytest.mark.spark
-def test_its_checksum_says_what_spark_would(spark: SparkSession, tmp_path: Path) -> None:
-    """In each field that it has; those that it has not are ones that Delta may leave out."""
+def test_the_checksum_equals_the_one_made_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Each of its fields is equal, and Delta allows the missing ones to be left out."""
     schema = rows(spark, "id long, at timestamp")
     assert make_here(spark, tmp_path / "here", schema, PROPERTIES)
     spark.sql(f"create table delta.`{tmp_path / 'there'}` ({format_columns(schema)}) using delta")
@@ -92,8 +92,8 @@ def test_its_checksum_says_what_spark_would(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_spark_writes_into_it_and_so_does_this_process(spark: SparkSession, tmp_path: Path) -> None:
-    """One commit after the other; each row is there once."""
+def test_spark_and_wherry_write_into_the_table_in_turn(spark: SparkSession, tmp_path: Path) -> None:
+    """Each commit adds its rows once."""
     orders = Delta(path=str(tmp_path / "orders")).open()
     found = orders.ensure_place(spark, rows(spark, "id long"))
     assert (found.version, found.id) == (
@@ -109,8 +109,8 @@ def test_spark_writes_into_it_and_so_does_this_process(spark: SparkSession, tmp_
 
 
 @pytest.mark.spark
-def test_spark_sees_it_where_another_table_was_a_moment_ago(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark keeps in mind what it read of a log; not of one that is gone, though it was as long."""
+def test_spark_sees_a_new_table_in_the_place_of_a_removed_one(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark caches what it read of a log. It does not use that for a new table, even if the log has the same length."""
     name, folder = f"delta.`{tmp_path / 'orders'}`", tmp_path / "orders"
     for kinds in ("id long", "name string, id long", "day date"):
         make(spark, Delta(path=str(folder)), rows(spark, kinds))
@@ -120,10 +120,10 @@ def test_spark_sees_it_where_another_table_was_a_moment_ago(spark: SparkSession,
 
 
 @pytest.mark.spark
-def test_spark_on_this_machine_is_not_asked_to_make_it(
+def test_spark_is_not_asked_to_make_the_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither whether there is such a table yet, nor to make it."""
+    """Spark is not asked whether the table exists either."""
     schema = rows(spark, "id long, name string")
     monkeypatch.setattr(type(spark), "sql", never)
     monkeypatch.setattr(type(spark), "read", property(never))
@@ -132,33 +132,33 @@ def test_spark_on_this_machine_is_not_asked_to_make_it(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kinds", OTHERS)
-def test_a_column_that_wants_more_of_a_table_is_sparks(spark: SparkSession, tmp_path: Path, kinds: str) -> None:
-    """One that takes a feature of Delta's, or a name that Parquet has not in every table."""
+def test_a_column_that_needs_a_table_feature_is_left_to_spark(spark: SparkSession, tmp_path: Path, kinds: str) -> None:
+    """It needs a feature of Delta, or a name that Parquet does not allow in every table."""
     assert not make_here(spark, tmp_path / "orders", rows(spark, kinds), PROPERTIES)
     assert not (tmp_path / "orders").exists()
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("options", NOT_PLAIN)
-def test_a_table_that_is_to_be_more_than_plain_is_sparks(
+def test_a_table_that_is_not_plain_is_made_by_spark(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """Spark's own word for making it stands in its log."""
+    """The table's log names Spark as the engine."""
     table = make(spark, Delta(path=str(tmp_path / "orders"), **options), rows(spark, "id long, day date"))
     assert by_whom(table) == "Spark"
 
 
 @pytest.mark.spark
-def test_a_session_with_a_word_on_tables_makes_them_itself(spark: SparkSession, tmp_path: Path) -> None:
-    """Such as properties that all tables have by default."""
+def test_a_session_with_default_properties_makes_tables_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark applies such properties to every new table."""
     spark.conf.set("spark.databricks.delta.properties.defaults.enableChangeDataFeed", "true")
     table = make(spark, Delta(path=str(tmp_path / "orders")), rows(spark, "id long"))
     assert table.properties == {**PROPERTIES, "delta.enableChangeDataFeed": "true"}
 
 
 @pytest.mark.spark
-def test_a_folder_that_holds_something_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """Which says what is in the way; an empty one takes a table."""
+def test_a_folder_with_other_files_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark then reports the problem. An empty folder gets the table."""
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "notes.txt").touch()
     assert not make_here(spark, tmp_path / "orders", rows(spark, "id long"), PROPERTIES)
@@ -167,8 +167,10 @@ def test_a_folder_that_holds_something_is_left_to_spark(spark: SparkSession, tmp
 
 
 @pytest.mark.spark
-def test_of_two_that_make_it_one_does(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though the other saw nothing there a moment ago: then it finds a table that it need not make."""
+def test_only_one_of_two_writers_makes_the_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other writer saw an empty folder before. It then finds the table, and makes none."""
     monkeypatch.setattr("destinations.delta.direct_append._is_empty", lambda _: True)
     schema, folder = rows(spark, "id long"), tmp_path / "orders"
     assert make_here(spark, folder, schema, PROPERTIES)
@@ -180,13 +182,13 @@ def test_of_two_that_make_it_one_does(spark: SparkSession, tmp_path: Path, monke
 
 
 def unseen_at_first(find: Callable[..., TargetTable | None]) -> Callable[..., TargetTable | None]:
-    """A look at a table that sees none the first time."""
+    """Return a version of `find` that finds no table the first time."""
     looks = iter([lambda *_: None])
     return staticmethod(lambda *asked: next(looks, find)(*asked))
 
 
 def by_whom(table: TargetTable) -> str:
-    """Who made it."""
+    """Return what made the table."""
     assert isinstance(table.log, LocalLog)
     first = json.loads(table.log.path_of(0).read_text().splitlines()[0])["commitInfo"]
     return "Spark" if "Spark" in first["engineInfo"] else "this process"
