@@ -1,4 +1,4 @@
-"""An async function that asks a server about each row: a real one on this machine, which fails."""
+"""An async function that asks a real, failing server on this machine about each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stages.python.test_protocol import answered, refused
 
 
 class Server(ThreadingHTTPServer):
-    """Answers `/score/4` with 2.0, `/score/13` with 500, `/busy/…` with 503, and `/slow/…` when it is closed."""
+    """Answers `/score/4` with 2.0, `/score/13` with 500, `/busy/…` with 503, and `/slow/…` once it is closed."""
 
     daemon_threads = True
 
@@ -38,7 +38,7 @@ class Answers(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        """Count who is at work at the same time."""
+        """Answer, and count the requests at the same time."""
         _, what, number = self.path.split("/")
         with self.server.lock:
             self.server.at_work += 1
@@ -55,12 +55,12 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(int(number) / 2).encode())
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """A server of the test's own."""
+    """A server for the test."""
     made = Server()
     thread = threading.Thread(target=made.serve_forever)
     thread.start()
@@ -72,7 +72,7 @@ def server() -> Iterator[Server]:
 
 
 def asking(url: str) -> Any:
-    """A function that asks for each row's score."""
+    """Return a function that asks for the score of each row."""
 
     def fetched(number: int) -> float:
         with urllib.request.urlopen(f"{url}/{number}", timeout=20) as answer:  # noqa: S310 -- it is our own
@@ -89,33 +89,33 @@ def asking(url: str) -> Any:
     return score
 
 
-def test_each_row_is_asked_for_and_only_the_failing_one_is_refused(server: Server) -> None:
-    """Rows keep their order, whichever answer came first."""
+def test_only_a_row_whose_request_fails_is_refused(server: Server) -> None:
+    """Rows keep their order, independent of the order of the answers."""
     found = answered(asking(f"{server.url}/score"), 20)
     assert [row[2] for at, row in enumerate(found) if at != 13] == [at / 2 for at in range(20) if at != 13]
     assert refused(found) == {13: "NO_SCORE"}
 
 
-def test_so_many_rows_are_at_work_at_a_time_and_no_more(server: Server) -> None:
-    """The server lets nobody go before four have come, and never sees a fifth."""
+def test_a_limited_number_of_rows_is_asked_for_at_a_time(server: Server) -> None:
+    """The server answers only once four requests have arrived, and never gets a fifth one before."""
     assert len(answered(asking(f"{server.url}/together"), 12)) == 12
     assert server.most == 4
 
 
-def test_a_server_that_is_busy_is_no_rows_fault(server: Server) -> None:
-    """The batch fails, by an error that passes by itself."""
+def test_a_busy_server_fails_the_batch(server: Server) -> None:
+    """The error is temporary, and no row is refused."""
     with pytest.raises(ConnectionErrorInFunction, match="HTTP Error 503"):
         answered(asking(f"{server.url}/busy"), 3)
 
 
-def test_a_server_that_is_away_is_no_rows_fault(server: Server) -> None:
-    """Nobody listens there."""
+def test_a_server_that_is_down_fails_the_batch(server: Server) -> None:
+    """No server listens at the address."""
     with pytest.raises(ConnectionErrorInFunction, match="Connection refused"):
         answered(asking("http://127.0.0.1:1"), 3)
 
 
-def test_a_row_that_is_not_answered_in_time_is_refused_and_the_others_go_on() -> None:
-    """The time is that of one row."""
+def test_a_row_without_an_answer_in_time_is_refused_alone() -> None:
+    """The limit is for each row."""
 
     async def score(row: dict[str, Any]) -> Any:
         if row["id"] == 2:
@@ -127,8 +127,8 @@ def test_a_row_that_is_not_answered_in_time_is_refused_and_the_others_go_on() ->
     assert len(refused(found)) == 1
 
 
-def test_a_row_for_which_it_raises_is_refused_alone() -> None:
-    """No other row is asked about again."""
+def test_a_row_for_which_the_function_raises_is_refused_alone() -> None:
+    """Other rows are asked about only once."""
     asked: list[int] = []
 
     async def score(row: dict[str, Any]) -> Any:

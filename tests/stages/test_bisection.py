@@ -1,4 +1,4 @@
-"""Rows at which something raises are found by halving."""
+"""Rows that make a call raise are found by bisection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stages.bisection import AttemptRaised, bisect_rows
 
 
 class Counted:
-    """Raises for a piece that has a bad row, and counts how often it is asked."""
+    """Raises for a piece with a bad row, and counts the calls."""
 
     def __init__(self, bad: set[int]) -> None:
         self.bad = bad
@@ -30,8 +30,8 @@ class Counted:
 
 @pytest.mark.promise("HP-15")
 @given(rows=st.integers(0, 300), bad=st.sets(st.integers(0, 299), max_size=12))
-def test_the_bad_rows_stand_alone_and_every_other_row_goes_well_once(rows: int, bad: set[int]) -> None:
-    """In at most 1 + 2·k·⌈log2 n⌉ attempts for k bad rows among n, in order."""
+def test_the_bad_rows_are_isolated_and_other_rows_succeed_once(rows: int, bad: set[int]) -> None:
+    """For k bad rows among n this takes at most 1 + 2·k·⌈log2 n⌉ attempts, in order."""
     bad = {row for row in bad if row < rows}
     attempt = Counted(bad)
     pieces = list(bisect_rows(rows, attempt))
@@ -41,14 +41,14 @@ def test_the_bad_rows_stand_alone_and_every_other_row_goes_well_once(rows: int, 
     assert attempt.tries <= 1 + 2 * len(bad) * math.ceil(math.log2(max(rows, 2)))
 
 
-def test_a_row_that_stands_alone_tells_its_own_cause() -> None:
-    """And not that of another row of the piece in which it was tried first."""
+def test_an_isolated_row_has_its_own_cause() -> None:
+    """The cause is not that of another row in the piece that was tried first."""
     found = {first: str(each) for first, _, each in bisect_rows(8, Counted({2, 3})) if isinstance(each, AttemptRaised)}
     assert found == {2: "row 2", 3: "row 3"}
 
 
-def test_what_raises_only_together_goes_apart() -> None:
-    """No row is to blame then."""
+def test_rows_that_raise_only_together_succeed_apart() -> None:
+    """No row is refused."""
 
     def attempt(first: int, end: int) -> int:
         if end - first > 2:
@@ -58,8 +58,8 @@ def test_what_raises_only_together_goes_apart() -> None:
     assert [found for _, _, found in bisect_rows(8, attempt)] == [2, 2, 2, 2]
 
 
-def test_what_is_no_rows_fault_is_not_halved() -> None:
-    """Another error goes through at the first attempt."""
+def test_an_error_that_no_row_causes_is_not_bisected() -> None:
+    """It is raised at the first attempt."""
 
     def attempt(first: int, end: int) -> int:
         raise ConnectionError("the server is away")

@@ -1,4 +1,4 @@
-"""Which rows a stage is about, and what becomes of those that it refuses; the same in both ways."""
+"""The rows that `when` selects, and what `on_error` does with refused rows. Both ways agree."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ RULE = {"positive": "a > 0"}
         (Sql("select * from rows", on_error="discard"), []),
     ],
 )  # fmt: skip
-def test_what_cannot_stand_beside_a_stage_is_told(stage: Stage, says: list[tuple[str, str]]) -> None:
-    """By option, before anything is read."""
+def test_options_that_do_not_fit_a_stage_are_reported(stage: Stage, says: list[tuple[str, str]]) -> None:
+    """The problems are listed by option, before anything is read."""
     assert list(list_problems(stage)) == says
 
 
-def test_a_condition_by_chance_is_no_way_to_compute_a_batch_again() -> None:
-    """Such a batch is written down before it is delivered."""
+def test_a_random_condition_makes_a_stage_unrepeatable() -> None:
+    """Such a batch is stored before it is delivered."""
     assert is_repeatable(Filter("a > 0", when="a > 1"))
     assert not is_repeatable(Filter("a > 0", when="rand() > 0.5"))
 
@@ -59,7 +59,7 @@ def straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> R
 
 
 CASES: list[tuple[Stage, list[Any], list[Any]]] = [
-    # the stage, what leaves of (a, b) = (2, 'x'), (0, 'y'), (None, 'z'), and the places of those refused
+    # the stage, what leaves of (a, b) = (2, 'x'), (0, 'y'), (None, 'z'), and the positions of the refused rows
     (WithColumns({"b": "upper(b)", "c": "1 / a"}, when="a > 0"),
      [(2, "X", 0.5), (0, "y", None), (None, "z", None)], []),
     (Filter("b = 'y'", when="a is not null"), [(0, "y"), (None, "z")], []),
@@ -78,10 +78,10 @@ CASES: list[tuple[Stage, list[Any], list[Any]]] = [
 @pytest.mark.connect
 @pytest.mark.promise("SS-22")
 @pytest.mark.parametrize(("stage", "leaves", "refused"), CASES, ids=[str(number) for number in range(len(CASES))])
-def test_both_ways_are_about_the_same_rows(
+def test_both_ways_select_the_same_rows(
     spark: SparkSession, stage: Stage, leaves: list[Any], refused: list[int]
 ) -> None:
-    """Nothing is evaluated in a row that passes by; a batch that goes straight raises only where one is refused."""
+    """A row that skips the stage is not evaluated. A straight batch raises only if a row is refused."""
     rows: list[tuple[Any, ...]] = [(2, "x"), (0, "y"), (None, "z")]
     schema = "a int, b string"
     if isinstance(stage, Deduplicate):
@@ -107,8 +107,8 @@ def test_both_ways_are_about_the_same_rows(
         (Drop(["a"], when="a > 0"), "when: the stage removes column a, but rows that skip the stage have it"),
     ],
 )  # fmt: skip
-def test_a_column_is_the_same_in_all_rows(spark: SparkSession, stage: Stage, says: str) -> None:
-    """Told when the definition is opened."""
+def test_a_column_must_be_the_same_in_all_rows(spark: SparkSession, stage: Stage, says: str) -> None:
+    """The error is raised when the definition is opened."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         apply_stage(stage, straight(spark, [(1, "x")], "a int, b string"))
     assert str(error.value) == says

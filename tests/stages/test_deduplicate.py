@@ -1,4 +1,4 @@
-"""`deduplicate`: one row for each key, and always the same one."""
+"""The stage `deduplicate` keeps one row for each key, and always the same one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
 
 class TestDeduplicateBySequence(StageConformance):
-    """Two keys with marks in their names, and a sequence that raises for zero; NULL in a key and in the sequence."""
+    """Two keys with unusual names, a sequence that raises for zero, and NULL in a key and in the sequence."""
 
     schema = "`k.1` int, `größe` string, at int, note map<string, int>"
     rows: ClassVar[list[tuple[Any, ...]]] = [
@@ -45,7 +45,7 @@ class TestDeduplicateBySequence(StageConformance):
 
 @pytest.mark.variant
 class TestDeduplicateByArrival(StageConformance):
-    """The row that was read last stays."""
+    """The row that was read last is kept."""
 
     schema = "id int, x string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a"), (1, "b"), (2, "c"), (None, "d"), (None, "d")]
@@ -55,26 +55,26 @@ class TestDeduplicateByArrival(StageConformance):
 
 
 def straight(frame: DataFrame) -> StraightRows:
-    """The rows of a frame on the straight way."""
+    """Return the rows of a frame on the straight way."""
     return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 def kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
-    """What the stage keeps of the frame, in both ways."""
+    """Return the rows that the stage keeps, in both ways."""
     marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
     rows = stage.apply(straight(frame)).frame.collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
 
-def test_the_highest_stays_and_null_is_the_lowest(spark: SparkSession) -> None:
-    """Whatever stood first."""
+def test_the_highest_row_is_kept_and_null_is_the_lowest(spark: SparkSession) -> None:
+    """The order of the rows does not matter."""
     frame = spark.sql("select * from values (1, 2, 'x'), (1, null, 'y'), (1, 3, 'z'), (2, null, 'n') as t(id, at, v)")
     expected = ["Row(id=1, at=3, v='z')", "Row(id=2, at=None, v='n')"]
     assert kept(Deduplicate(keys=["ID"], sequence_by="at"), frame) == [expected, expected]
 
 
-def test_content_decides_where_the_sequence_does_not(spark: SparkSession) -> None:
-    """The order in which rows come changes nothing, also with types that know no order."""
+def test_the_content_decides_between_equal_sequences(spark: SparkSession) -> None:
+    """The order of the rows does not matter, even with types that have no order."""
     rows = [
         "(1, 7, named_struct('m', map('a', 1)), array('x'), parse_json('1'))",
         "(1, 7, named_struct('m', map('a', 2)), array('x'), parse_json('1'))",
@@ -90,8 +90,8 @@ def test_content_decides_where_the_sequence_does_not(spark: SparkSession) -> Non
     assert len(found[0][0]) == 1
 
 
-def test_minus_zero_and_nan_are_keys_like_others(spark: SparkSession) -> None:
-    """As SQL compares them: 0.0 is -0.0, and NaN is NaN."""
+def test_minus_zero_and_nan_are_compared_as_in_sql(spark: SparkSession) -> None:
+    """0.0 equals -0.0, and NaN equals NaN."""
     values = ", ".join(f"(double('{key}'), {at})" for at, key in enumerate(("0.0", "-0.0", "NaN", "NaN"), 1))
     frame = spark.sql(f"select * from values {values} as t(id, at)")
     expected = ["Row(id=-0.0, at=2)", "Row(id=nan, at=4)"]
@@ -99,14 +99,14 @@ def test_minus_zero_and_nan_are_keys_like_others(spark: SparkSession) -> None:
 
 
 def arrived(rows: MarkedRows, *parts: str) -> MarkedRows:
-    """The last row of each id, the parts having been read in this order."""
+    """Return the last row of each id if the parts were read in this order."""
     last: Any = Deduplicate(keys=["id"]).apply(replace(rows, parts=parts))
     live: MarkedRows = replace(last, frame=last.frame.where(f"{STATE} = 0"))
     return live
 
 
-def test_the_row_read_last_stays_whatever_its_file_is_called(spark: SparkSession) -> None:
-    """Parts count in the order in which they were read; inside of one, rows in theirs."""
+def test_the_row_read_last_is_kept_for_any_name_of_its_file(spark: SparkSession) -> None:
+    """Parts have the order in which they were read, and rows have their order inside a part."""
     places = [("z", 0, 1, 1), ("z", 0, 0, 2), ("a", 64, 0, 3), ("a", 0, 9, 4), ("z", 0, 2, 5)]
     frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
     frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
@@ -115,8 +115,8 @@ def test_the_row_read_last_stays_whatever_its_file_is_called(spark: SparkSession
     assert sorted(row.x for row in arrived(rows, "a", "z").frame.collect()) == [2, 5]
 
 
-def test_a_row_that_is_gone_keeps_nobody_out(spark: SparkSession) -> None:
-    """Only rows that reach the stage compete in it: those that were filtered or refused before do not."""
+def test_a_row_that_is_gone_does_not_compete(spark: SparkSession) -> None:
+    """Only rows that reach the stage compete. Rows that were filtered or refused before do not."""
     frame = spark.sql(
         "select * from values (1, 9, 'filtered'), (1, 8, 'refused'), (1, 7, 'x'), (1, 6, 'y') as t(id, at, v)"
     )
@@ -135,7 +135,7 @@ def test_a_row_that_is_gone_keeps_nobody_out(spark: SparkSession) -> None:
 
 
 @pytest.mark.promise("CD-16")
-def test_a_bad_row_is_found_though_the_stage_would_have_left_it_out(spark: SparkSession) -> None:
+def test_a_bad_row_is_found_even_if_the_stage_would_drop_it(spark: SparkSession) -> None:
     """It raises before any row competes."""
     from stages.conformance import does_raise_mark
 
@@ -144,7 +144,7 @@ def test_a_bad_row_is_found_though_the_stage_would_have_left_it_out(spark: Spark
     assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).frame)
 
 
-def test_rows_that_do_not_know_when_they_were_read_are_not_guessed_at(spark: SparkSession) -> None:
+def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
     """A stage that needs places is never computed without them."""
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
@@ -152,8 +152,8 @@ def test_rows_that_do_not_know_when_they_were_read_are_not_guessed_at(spark: Spa
         stage.apply(straight(spark.range(2))).frame.collect()
 
 
-def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """In both ways, whatever the order is."""
+def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """This holds in both ways and for each order."""
     schema = f"id int, at int, {PLACE} struct<part string, block bigint, row bigint>"
     frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
     marked = MarkedRows.begin(frame, ("id", "at"), LABELS, lambda rows: rows.frame).enter("it", 1)
@@ -173,8 +173,8 @@ def test_it_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.Captu
         ),
     ],
 )
-def test_a_key_that_is_none_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
-    """Found without a row."""
+def test_an_invalid_key_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """The error is raised before a row is read."""
     frame = spark.sql("select 1 as id, 2 as at, map('a', 1) as tags")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         stage.apply(straight(frame))
@@ -182,8 +182,8 @@ def test_a_key_that_is_none_is_an_error(spark: SparkSession, stage: Stage, says:
 
 
 @pytest.mark.parametrize("sql", ["sum(at)", "explode(array(1, 2))"])
-def test_the_sequence_is_of_one_row(spark: SparkSession, sql: str) -> None:
-    """What looks at others cannot be analysed."""
+def test_the_sequence_must_use_one_row(spark: SparkSession, sql: str) -> None:
+    """Spark cannot analyze an expression over several rows."""
     from pyspark.errors import AnalysisException
 
     frame = spark.sql("select 1 as id, 2 as at")
@@ -195,7 +195,7 @@ def test_the_sequence_is_of_one_row(spark: SparkSession, sql: str) -> None:
 
 @pytest.fixture
 def carried(spark: SparkSession, tmp_path: Path) -> PinnedTable:
-    """A table of rows that were carried already, some of them twice, one without a key."""
+    """A table of delivered rows, with a duplicate and rows with NULL in a key."""
     table = PinnedTable(path=f"{tmp_path}/a table")
     rows = spark.sql("select * from values (1L, 'x'), (1L, 'x'), (3L, 'z'), (null, 'n'), (4L, null) as t(id, `k.2`)")
     rows.write.format("delta").save(str(table.path))
@@ -204,7 +204,7 @@ def carried(spark: SparkSession, tmp_path: Path) -> PinnedTable:
 
 @pytest.mark.variant
 class TestDeduplicateAgainstATable(StageConformance):
-    """A key of another width, a key with a dot, and NULL on both sides, which is like nothing."""
+    """A key of another width, a key with a dot, and NULL on both sides, which equals nothing."""
 
     schema = "Id int, `K.2` string, at int"
     rows: ClassVar[list[tuple[Any, ...]]] = [
@@ -223,8 +223,8 @@ class TestDeduplicateAgainstATable(StageConformance):
     def stage(self) -> Stage:
         return Deduplicate(keys=["id", "k.2"], sequence_by="at", against=self.table)
 
-    def test_what_is_there_is_left_out(self, spark: SparkSession) -> None:
-        """Whole keys only."""
+    def test_keys_in_the_table_are_left_out(self, spark: SparkSession) -> None:
+        """Only whole keys count."""
         kept, _, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert sorted(map(str, kept)) == [
             "Row(Id=1, K.2='y', at=2)",
@@ -234,8 +234,8 @@ class TestDeduplicateAgainstATable(StageConformance):
         assert filtered == 3
 
 
-def test_what_is_asked_is_the_version_that_was_pinned(spark: SparkSession, carried: PinnedTable) -> None:
-    """A commit that lands later changes nothing about a batch that was planned."""
+def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedTable) -> None:
+    """A later commit does not affect a planned batch."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=carried)
     pin = stage.pin(spark)
     spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
@@ -245,8 +245,8 @@ def test_what_is_asked_is_the_version_that_was_pinned(spark: SparkSession, carri
         assert [row.id for row in rows.frame.collect()] == left
 
 
-def test_a_table_that_is_not_there_stops_a_batch_and_no_analysis(spark: SparkSession, tmp_path: Path) -> None:
-    """A destination may have yet to make it."""
+def test_a_missing_table_stops_a_batch_but_not_the_analysis(spark: SparkSession, tmp_path: Path) -> None:
+    """A destination may make the table later."""
     stage = Deduplicate(keys=["id"], sequence_by="id", against=PinnedTable(path=f"{tmp_path}/nowhere"))
     assert stage.apply(straight(spark.range(3))).names == ("id",)
     with pytest.raises(TableError, match=r"The Delta table .*/nowhere was not found"):
@@ -260,8 +260,8 @@ def test_a_table_that_is_not_there_stops_a_batch_and_no_analysis(spark: SparkSes
         ("struct<id: string, `k.2`: string>", "column id is bigint, and id of {} is string; cast it before"),
     ],
 )
-def test_keys_that_cannot_meet_are_an_error(spark: SparkSession, tmp_path: Path, kind: str, says: str) -> None:
-    """Nothing is cast in silence."""
+def test_keys_of_different_types_are_an_error(spark: SparkSession, tmp_path: Path, kind: str, says: str) -> None:
+    """Wherry casts nothing implicitly. A missing key column is an error too."""
     table = PinnedTable(path=f"{tmp_path}/t")
     spark.sql(f"select from_json('', '{kind}') as s").select("s.*").write.format("delta").save(str(table.path))
     stage = Deduplicate(keys=["id", "k.2"], sequence_by="id", against=table)
@@ -277,7 +277,7 @@ def test_keys_that_cannot_meet_are_an_error(spark: SparkSession, tmp_path: Path,
         ({"table": "a; drop table b"}, "table: expected a name such as catalog.schema.table, got 'a; drop table b'"),
     ],
 )
-def test_a_table_has_one_place(given: dict[str, str], says: str) -> None:
-    """Which is a path or a name."""
+def test_a_table_has_exactly_one_place(given: dict[str, str], says: str) -> None:
+    """The place is a path or a name."""
     with pytest.raises(ValueError, match=re.escape(says)):
         PinnedTable(**given)

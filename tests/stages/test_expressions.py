@@ -1,4 +1,4 @@
-"""Expressions as a definition holds them."""
+"""Expressions in a definition."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ LABELS: dict[str, str | int | datetime] = {
         ("-- :number\n:number", "-- :number\n3L"),
     ],
 )
-def test_labels_become_literals_where_a_value_stands(sql: str, expected: str) -> None:
-    """With everything in them quoted, and times in UTC."""
+def test_labels_become_literals_in_place_of_values(sql: str, expected: str) -> None:
+    """All characters in them are quoted, and times are in UTC."""
     assert put_in(sql, LABELS) == expected
 
 
@@ -75,8 +75,8 @@ def test_labels_become_literals_where_a_value_stands(sql: str, expected: str) ->
         "/* never ended :number",
     ],
 )
-def test_everything_else_stays_as_it_is(sql: str) -> None:
-    """Strings, names, comments, casts, parts of a value, and words that only begin like a label."""
+def test_text_that_is_no_label_is_not_replaced(sql: str) -> None:
+    """It is in strings, names, comments, casts, parts of a value, or a longer word."""
     assert put_in(sql, LABELS) == sql
 
 
@@ -101,8 +101,8 @@ def test_everything_else_stays_as_it_is(sql: str) -> None:
         ("row_number() over (order by x)", False),
     ],
 )
-def test_whether_an_expression_gives_the_same_again(sql: str, same: bool) -> None:
-    """A call that may change is found, and a column or a string of its name is none."""
+def test_an_expression_with_a_changing_call_is_not_repeatable(sql: str, same: bool) -> None:
+    """A column or a string with the name of such a function is no call."""
     assert is_repeatable_sql(sql) is same
 
 
@@ -123,8 +123,8 @@ def test_whether_an_expression_gives_the_same_again(sql: str, same: bool) -> Non
         ("select * from rows cross join f(3)", {"rows", "f("}),
     ],
 )
-def test_the_tables_that_a_query_asks(sql: str, tables: set[str]) -> None:
-    """All but those that it makes itself; strings and comments name none."""
+def test_the_tables_of_a_query_are_listed(sql: str, tables: set[str]) -> None:
+    """Tables that the query defines are left out. Strings and comments name no tables."""
     assert list_tables(sql) == tables
 
 
@@ -138,7 +138,7 @@ def test_the_tables_that_a_query_asks(sql: str, tables: set[str]) -> None:
         ("x in (select 1)", "filter: a query needs more than one row; write it in the stage sql"),
     ],
 )
-def test_what_is_no_expression_over_a_row_is_refused(value: object, says: str) -> None:
+def test_an_invalid_row_expression_is_refused(value: object, says: str) -> None:
     """The message begins with the field."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the whole message is compared
         check_row_expression("filter", value)
@@ -146,8 +146,8 @@ def test_what_is_no_expression_over_a_row_is_refused(value: object, says: str) -
 
 
 @pytest.mark.parametrize("sql", ["'(select 1)'", "`) over (`", "f(selected)", "x -- (select 1)", "overs(1)"])
-def test_words_that_only_look_so_pass(sql: str) -> None:
-    """In strings, names and comments they mean nothing."""
+def test_keywords_in_strings_names_and_comments_are_allowed(sql: str) -> None:
+    """They have no meaning there."""
     check_row_expression("filter", sql)
 
 
@@ -162,14 +162,14 @@ def test_words_that_only_look_so_pass(sql: str) -> None:
         ({"a": "1", "A": "2"}, r"columns: 'A' is there twice"),
     ],
 )
-def test_what_is_no_mapping_of_expressions_is_refused(value: object, says: str) -> None:
-    """With the name of the column that is wrong."""
+def test_an_invalid_mapping_of_expressions_is_refused(value: object, says: str) -> None:
+    """The message names the invalid column."""
     with pytest.raises(ValueError, match=says):
         check_row_expressions("columns", value)
 
 
-def test_names_that_may_be_columns_pass() -> None:
-    """Whatever stands in them."""
+def test_valid_names_of_columns_are_accepted() -> None:
+    """They may have any characters."""
     check_names("columns", ["a.b", "c d", "ü", "`", "%"])
 
 
@@ -182,32 +182,32 @@ def test_names_that_may_be_columns_pass() -> None:
         ("", []),
     ],
 )
-def test_columns_are_told_from_fields_functions_and_text(sql: str, columns: list[str]) -> None:
-    """In small letters, each once; a word of SQL may be a column too."""
+def test_columns_are_distinguished_from_fields_functions_and_text(sql: str, columns: list[str]) -> None:
+    """Each is listed once, in lower case. A word of SQL may be a column too."""
     assert list_columns(sql) == columns
 
 
-def test_other_expressions_are_put_in_the_place_of_columns() -> None:
-    """Fields, functions and text of the same name stay."""
+def test_columns_are_replaced_by_other_expressions() -> None:
+    """Fields, functions and text with the same name remain."""
     sql = "A + s.a + a(1) + `a` > 'a'"
     assert put_for(sql, {"a": "(1)"}) == "(1) + s.a + a(1) + (1) > 'a'"
 
 
 @pytest.mark.parametrize("sql", ["a > rand()", "a = :lane", "sum(a) over () > 1", ""])
-def test_a_condition_that_is_not_the_same_in_every_batch_is_refused(sql: str) -> None:
-    """By chance, by the batch, or by other rows."""
+def test_a_condition_that_may_vary_between_batches_is_refused(sql: str) -> None:
+    """It depends on chance, on the batch, or on other rows."""
     check_condition("where", "a::string > ':lane'")
     with pytest.raises(ValueError, match=r"^where: "):
         check_condition("where", sql)
 
 
 @pytest.mark.parametrize("sql", ["a > 1", "f(a)[0] = ')'", "a -- (", "a /* ( /* ) */ */", "`(` = 1", "'it\\'s (' = b"])
-def test_an_expression_in_brackets_means_the_same(sql: str) -> None:
-    """A comment at its end does not take the bracket."""
+def test_an_expression_in_brackets_has_the_same_meaning(sql: str) -> None:
+    """A comment at its end does not hide the closing bracket."""
     assert enclose(sql) == f"({sql}\n)"
 
 
 @pytest.mark.parametrize("sql", ["a) or (b", "f(a", "a]", "'a", "`a", '"a', "a -- x\n)", "a -- x\\"])
-def test_an_expression_that_would_leave_its_brackets_stays_alone(sql: str) -> None:
-    """Spark then says what is wrong with it."""
+def test_an_expression_with_unbalanced_brackets_is_not_enclosed(sql: str) -> None:
+    """Spark then reports what is wrong with it."""
     assert enclose(sql) is None

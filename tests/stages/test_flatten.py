@@ -1,4 +1,4 @@
-"""`flatten`: fields of structs become columns."""
+"""The stage `flatten` turns fields of structs into columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NESTED = "id int, s struct<`a.b`: int, `c d`: struct<x: string, `ä`: array<stru
 
 
 class TestFlatten(StageConformance):
-    """Structs in structs, with odd names, beside what stays; NULL on every level."""
+    """Nested structs with unusual names, other columns, and NULL on every level."""
 
     schema = NESTED
     rows: ClassVar[list[tuple[Any, ...]]] = [
@@ -50,8 +50,8 @@ class TestFlatten(StageConformance):
         ),
     ],
 )
-def test_fields_stand_where_their_struct_stood(spark: SparkSession, stage: Stage, row: dict[str, Any]) -> None:
-    """In their order; arrays and maps stay, and so do the structs in them."""
+def test_fields_take_the_place_of_their_struct(spark: SparkSession, stage: Stage, row: dict[str, Any]) -> None:
+    """They keep their order. Arrays and maps remain, and so do structs inside them."""
     frame = spark.createDataFrame([(1, (2, ("x", [(3,)])), {"k": 4}, 5)], NESTED)
     rows = stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
     [found] = rows.frame.collect()
@@ -59,8 +59,8 @@ def test_fields_stand_where_their_struct_stood(spark: SparkSession, stage: Stage
     assert list(rows.names) == list(row)
 
 
-def test_a_struct_without_fields_stays(spark: SparkSession) -> None:
-    """Nothing vanishes."""
+def test_a_struct_without_fields_remains(spark: SparkSession) -> None:
+    """No column is lost."""
     frame = spark.sql("select from_json('{}', 'e struct<>').e as e, 1 as x")
     rows = Flatten().apply(StraightRows.begin(frame, ("e", "x"), LABELS, lambda seen, _: seen))
     assert rows.names == ("e", "x")
@@ -74,8 +74,8 @@ def test_a_struct_without_fields_stays(spark: SparkSession) -> None:
         (Flatten(columns=["x"]), "column x is int, not a struct"),
     ],
 )
-def test_what_cannot_be_flattened_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
-    """Found before there is a row."""
+def test_columns_that_cannot_be_flattened_are_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """The error is raised before a row is read."""
     frame = spark.sql("select 1 as `S_A`, named_struct('a', 2) as s, 3 as x")
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         stage.apply(StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen))
@@ -92,7 +92,7 @@ def test_what_cannot_be_flattened_is_an_error(spark: SparkSession, stage: Stage,
         ({"depth": "2"}, "depth: expected a whole number, got '2'"),
     ],
 )
-def test_what_flatten_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_option_of_flatten_is_refused(given: dict[str, Any], says: str) -> None:
     """The message begins with the option."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         Flatten(**given)

@@ -1,4 +1,4 @@
-"""`lookup`: columns out of a table or a file, and never a row more."""
+"""The stage `lookup` adds columns from a table or a file, and never adds a row."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ as t(`code.2`, version, name, since, facts)
 
 
 def straight(frame: DataFrame) -> StraightRows:
-    """The rows of a frame on the straight way."""
+    """Return the rows of a frame on the straight way."""
     return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
 @pytest.fixture
 def countries(spark: SparkSession, tmp_path: Path) -> str:
-    """A Delta table in which one key is there thrice, and one is NULL."""
+    """A Delta table in which one key occurs three times, and one is NULL."""
     path = f"{tmp_path}/countries"
     spark.sql(COUNTRIES).write.format("delta").save(path)
     return path
 
 
 class TestLookupThatNacks(StageConformance):
-    """Two keys of which one has another width, new names, NULL on both sides, and the first of several."""
+    """Two keys, one with another width, new names, NULL on both sides, and the first of several matches."""
 
     schema = "id int, Land string, v bigint, `größe` string"
     rows: ClassVar[list[tuple[Any, ...]]] = [
@@ -71,8 +71,8 @@ class TestLookupThatNacks(StageConformance):
             order_by="since desc",
         )
 
-    def test_every_row_has_its_counterpart_or_a_reason(self, spark: SparkSession) -> None:
-        """Once, however often the key is there."""
+    def test_every_row_has_its_match_or_a_reason(self, spark: SparkSession) -> None:
+        """Each row appears once, however often its key occurs in the table."""
         marked = self._run_marked(spark, self.rows)
         kept, _, _ = collect_decided(marked)
         assert sorted((row["id"], row["country.name"]) for row in kept) == [
@@ -91,7 +91,7 @@ class TestLookupThatNacks(StageConformance):
 
 @pytest.mark.variant
 class TestLookupThatFilters(StageConformance):
-    """Of which nothing is taken: the rows that are there."""
+    """A lookup without columns, which keeps the rows with a match."""
 
     schema = "`code.2` string"
     rows: ClassVar[list[tuple[Any, ...]]] = [("DE",), ("XX",), (None,)]
@@ -103,15 +103,15 @@ class TestLookupThatFilters(StageConformance):
     def stage(self) -> Stage:
         return Lookup(path=self.path, on=["code.2"], unmatched="filter")
 
-    def test_what_is_not_there_counts_as_filtered(self, spark: SparkSession) -> None:
-        """NULL is nowhere."""
+    def test_a_row_without_a_match_counts_as_filtered(self, spark: SparkSession) -> None:
+        """NULL has no match."""
         kept, refused, filtered = collect_decided(self._run_marked(spark, self.rows))
         assert (kept, refused, filtered) == ([("DE",)], [], 2)
 
 
 @pytest.mark.variant
 class TestLookupInAFile(StageConformance):
-    """A CSV file: rows without a counterpart have NULLs."""
+    """A CSV file, with NULLs for rows without a match."""
 
     schema = "code string, x int"
     rows: ClassVar[list[tuple[Any, ...]]] = [("DE", 1), ("DE", 2), ("XX", 3), (None, 4)]
@@ -124,8 +124,8 @@ class TestLookupInAFile(StageConformance):
     def stage(self) -> Stage:
         return Lookup(file=str(self.file), on=["code"], columns={"Name": "NAME"})
 
-    def test_what_is_not_there_has_nulls(self, spark: SparkSession) -> None:
-        """And what is there is text."""
+    def test_a_row_without_a_match_has_nulls(self, spark: SparkSession) -> None:
+        """The columns of a match are text."""
         kept, _, _ = collect_decided(self._run_marked(spark, self.rows))
         assert sorted((row["x"], row["Name"]) for row in kept) == [
             (1, 'Ger"many'),
@@ -147,16 +147,16 @@ class TestLookupInAFile(StageConformance):
         ("version", "Gallien"),
     ],
 )
-def test_which_is_first_is_said(spark: SparkSession, countries: str, order_by: Any, name: str) -> None:
-    """NULL comes last; what is equal in all that is told apart by content."""
+def test_the_order_decides_which_match_is_first(spark: SparkSession, countries: str, order_by: Any, name: str) -> None:
+    """NULL comes last. The content decides between equal matches."""
     on, columns = {"c": "code.2"}, ["name"]
     stage = Lookup(path=countries, on=on, columns=columns, duplicates="first", order_by=order_by)
     [row] = stage.apply(straight(spark.sql("select 'FR' as c"))).frame.collect()
     assert row.name == name
 
 
-def test_a_key_that_is_there_twice_fails_the_batch_that_asks_for_it(spark: SparkSession, countries: str) -> None:
-    """With its value and what can be done; a batch that asks for others passes."""
+def test_a_duplicate_key_fails_only_a_batch_that_uses_it(spark: SparkSession, countries: str) -> None:
+    """The error has the value and the remedy. A batch with other keys passes."""
     stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
     for begun in (straight, begin):
         rows: Any = begun(spark.sql("select explode(array('DE', 'CH', null)) as c"))
@@ -167,8 +167,8 @@ def test_a_key_that_is_there_twice_fails_the_batch_that_asks_for_it(spark: Spark
             stage.apply(rows.enter("countries", 1)).frame.collect()
 
 
-def test_what_is_looked_up_is_the_version_that_was_pinned(spark: SparkSession, countries: str) -> None:
-    """What is changed later changes no batch that was planned; a file is not repeatable."""
+def test_the_lookup_uses_the_pinned_version(spark: SparkSession, countries: str) -> None:
+    """A later change does not affect a planned batch. A lookup in a file is not repeatable."""
     stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
     pin = stage.pin(spark)
     spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
@@ -193,10 +193,10 @@ def test_what_is_looked_up_is_the_version_that_was_pinned(spark: SparkSession, c
         ),
     ],
 )
-def test_files_are_read_as_they_are(
+def test_files_are_read_in_their_format(
     spark: SparkSession, tmp_path: Path, name: str, content: str, options: dict[str, Any], rows: list[tuple[Any, ...]]
 ) -> None:
-    """By the ending of their names, or as it is said."""
+    """The format comes from the ending of the name or from the options."""
     (tmp_path / name).write_text(content)
     stage = Lookup(file=f"{tmp_path}/{name}", on=["id"], columns=["v"], **options)
     assert stage.apply(straight(spark.sql("select 1 as id"))).frame.collect() == rows
@@ -210,18 +210,18 @@ def test_files_are_read_as_they_are(
         ("v,id\nx,1\n", "id int, v string", "header"),
     ],
 )
-def test_a_file_with_a_line_that_cannot_be_read_fails_the_batch(
+def test_a_file_with_an_unreadable_line_fails_the_batch(
     spark: SparkSession, tmp_path: Path, content: str, schema: str, says: str
 ) -> None:
-    """Though nobody asks for what is wrong in it."""
+    """This holds even if no column of the file is used."""
     (tmp_path / "a.csv").write_text(content)
     stage = Lookup(file=f"{tmp_path}/a.csv", on=["id"], unmatched="filter", schema=schema)
     with pytest.raises(Exception, match=says):
         stage.apply(straight(spark.sql("select 1 as id"))).frame.collect()
 
 
-def test_what_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """When rows are analysed and when a batch is planned."""
+def test_a_missing_table_or_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """A missing table is found by the analysis and by the planning of a batch."""
     rows = straight(spark.sql("select 1 as id"))
     table = Lookup(path=f"{tmp_path}/nowhere", on=["id"], columns=["x"])
     for ask in (lambda: table.apply(rows), lambda: table.pin(spark)):
@@ -247,7 +247,7 @@ def test_what_is_gone_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
 def test_columns_that_do_not_fit_are_an_error(
     spark: SparkSession, countries: str, given: dict[str, Any], says: str
 ) -> None:
-    """Found before there is a row."""
+    """The error is raised before a row is read."""
     stage = Lookup(**{"path": countries, "on": {"country": "code.2"}, "columns": ["name"], **given})
     with pytest.raises(ValueError, match=re.escape(says.replace("{}", countries))):
         stage.apply(straight(spark.sql("select 1 as id, 'DE' as country")))
@@ -277,7 +277,7 @@ def test_columns_that_do_not_fit_are_an_error(
         ({"duplicates": "first", "order_by": ["(select 1)"]}, "order_by: a query needs more than one row"),
     ],
 )
-def test_what_lookup_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_option_of_lookup_is_refused(given: dict[str, Any], says: str) -> None:
     """The message begins with the option."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         Lookup(**{"path": "t", "on": ["id"], "columns": ["x"], **given})

@@ -1,4 +1,4 @@
-"""`mask`: makes values unreadable, and keeps its secret."""
+"""The stage `mask` makes values unreadable, and does not show its secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SALT = "pfeffer🌶"
 
 
 class TestMaskOfEveryKind(StageConformance):
-    """Odd names, numbers and NULLs."""
+    """Unusual names, numbers and NULLs."""
 
     schema = "`e mail` string, id int, s struct<x: int>, d decimal(5,2), card string, t timestamp"
     rows: ClassVar[list[tuple[Any, ...]]] = [
@@ -38,7 +38,7 @@ class TestMaskOfEveryKind(StageConformance):
 
 
 def straight(frame: DataFrame) -> StraightRows:
-    """The rows of a frame on the straight way."""
+    """Return the rows of a frame on the straight way."""
     return StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
 
 
@@ -56,15 +56,15 @@ def straight(frame: DataFrame) -> StraightRows:
     ],
 )
 def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
-    """NULL stays NULL, and a value that is too short is not shown."""
+    """NULL remains NULL, and a value that is too short is hidden."""
     frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
     rows = Mask(columns={"V": how}).apply(straight(frame)).frame.collect()
     assert [row.v for row in sorted(rows)] == masked
 
 
 @pytest.mark.parametrize("salt", [SALT, "x" * 64, "y" * 65])
-def test_a_hash_is_that_which_others_compute(spark: SparkSession, salt: str) -> None:
-    """HMAC-SHA-256 of the text in UTF-8, the same for a number and for its digits."""
+def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str) -> None:
+    """It is the HMAC-SHA-256 of the text in UTF-8. A number and its digits have the same hash."""
 
     def expected(value: str) -> str:
         return hmac.new(salt.encode(), value.encode(), hashlib.sha256).hexdigest()
@@ -78,7 +78,7 @@ def test_a_hash_is_that_which_others_compute(spark: SparkSession, salt: str) -> 
 
 
 def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither by the stage, nor by Spark's plans, nor by its messages; nor is what is made of it."""
+    """The stage, Spark's plans and error messages show neither the salt nor values derived from it."""
     from pyspark.errors import PySparkException
 
     stage = Mask(columns={"v": "hash"}, salt="pfeffer")
@@ -112,8 +112,8 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
         ),
     ],
 )
-def test_what_cannot_be_masked_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
-    """Found before there is a row."""
+def test_columns_that_cannot_be_masked_are_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """The error is raised before a row is read."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         stage.apply(straight(spark.sql("select 'x' as email, named_struct('x', 1) as s, x'00' as b")))
     assert str(error.value) == says
@@ -137,7 +137,7 @@ def test_what_cannot_be_masked_is_an_error(spark: SparkSession, stage: Stage, sa
         ({"columns": {"a": "hash"}, "salt": ""}, "salt: expected a secret to hash a with, such as ${secret:NAME}"),
     ],
 )
-def test_what_mask_cannot_be_given_is_refused(given: dict[str, Any], says: str) -> None:
+def test_an_invalid_option_of_mask_is_refused(given: dict[str, Any], says: str) -> None:
     """The message begins with the option."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         Mask(**given)

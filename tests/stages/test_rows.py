@@ -1,4 +1,4 @@
-"""Rows on their way through the stages, in both ways."""
+"""Rows in the stages, on both ways."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 
 
 def straight(frame: DataFrame) -> StraightRows:
-    """The rows of a frame on the straight way."""
+    """Return the rows of a frame on the straight way."""
     from stages.rows import StraightRows
 
     names = tuple(name for name in frame.columns if name != REFUSED)
@@ -35,7 +35,7 @@ def straight(frame: DataFrame) -> StraightRows:
 
 
 def passing(rows: Rows, *stages: Stage) -> Rows:
-    """The rows behind these stages."""
+    """Return the rows after these stages."""
     for step, stage in enumerate(stages, 1):
         rows = stage.apply(rows.enter(f"stage {step}", step))
     return rows
@@ -54,27 +54,27 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
     "condition", ["id = 1", "id > 100", "amount is null", "false", "null", "1 = 0", ":lane = 'another'", "rand() > 2"]
 )
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
-    """It is not moved before the cast, not merged with it, and does not empty the plan: the bad row is found."""
+    """The filter is not moved before the cast or merged with it, and does not empty the plan."""
     rows = passing(straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
     assert does_raise_mark(rows.frame)
 
 
-def test_a_row_that_an_earlier_filter_took_is_not_refused(orders: DataFrame) -> None:
-    """Stages see rows in their order."""
+def test_a_row_that_an_earlier_filter_removed_is_not_refused(orders: DataFrame) -> None:
+    """Stages see rows in the order of the stages."""
     rows = passing(straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
     assert [str(row.amount) for row in rows.frame.collect()] == ["1.50"]
 
 
-def test_nothing_is_evaluated_on_a_row_that_an_earlier_filter_took(spark: SparkSession) -> None:
-    """Under ANSI a division by zero raises; it does not where a filter kept the zero away."""
+def test_a_row_that_an_earlier_filter_removed_is_not_evaluated(spark: SparkSession) -> None:
+    """A division by zero raises under ANSI, unless a filter removed the zero before."""
     rows = straight(spark.range(-2, 3).selectExpr("int(id) as x"))
     passed = passing(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
     assert sorted(row.y for row in passed.frame.collect()) == [-12, -6, 6, 12]
 
 
 @pytest.mark.parametrize("sql", ["explode(array(1, 2))", "sum(id)", "count(*)", "max(amount)"])
-def test_an_expression_makes_one_value_of_one_row(spark: SparkSession, orders: DataFrame, sql: str) -> None:
-    """What makes many rows of one, or one of many, cannot be analysed: the rows would not be counted rightly."""
+def test_an_expression_must_make_one_value_of_one_row(spark: SparkSession, orders: DataFrame, sql: str) -> None:
+    """Other expressions cannot be analyzed, since the rows would be counted wrongly."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
@@ -85,8 +85,8 @@ def test_an_expression_makes_one_value_of_one_row(spark: SparkSession, orders: D
             rows.filter(F.expr(sql) > 0).schema  # noqa: B018
 
 
-def test_what_is_tried_is_computed_once(spark: SparkSession) -> None:
-    """The value that was judged is the value that leaves, though the expression changes from time to time."""
+def test_an_attempted_expression_is_computed_once(spark: SparkSession) -> None:
+    """The value that was checked is the value that leaves, even if the expression changes each time."""
     from pyspark.sql import functions as F
 
     for rows in (straight(spark.range(500)), begin(spark.range(500))):
@@ -98,7 +98,7 @@ def test_what_is_tried_is_computed_once(spark: SparkSession) -> None:
 
 @pytest.mark.promise("DQ-02", "X5")
 def test_a_nack_has_the_row_before_the_stage_and_the_row_as_it_was_read(orders: DataFrame) -> None:
-    """Earlier stages have been applied to the one and not to the other."""
+    """Earlier stages have changed the former, and not the latter."""
     import json
 
     rows = passing(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
@@ -109,8 +109,8 @@ def test_a_nack_has_the_row_before_the_stage_and_the_row_as_it_was_read(orders: 
 
 
 @pytest.mark.promise("X9", "CD-12")
-def test_a_row_is_refused_once_and_by_the_first(spark: SparkSession) -> None:
-    """A later stage does not change its verdict."""
+def test_a_row_is_refused_once_by_the_first_stage(spark: SparkSession) -> None:
+    """A later stage does not change the verdict."""
     stages = [Require({"first": "id > 1"}), Require({"second": "id > 2"}), Filter("id > 3")]
     rows: Any = passing(begin(spark.range(1, 5)), *stages)
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
@@ -122,8 +122,8 @@ def test_a_row_is_refused_once_and_by_the_first(spark: SparkSession) -> None:
     }
 
 
-def test_a_row_that_the_origin_refused_is_never_alive(spark: SparkSession) -> None:
-    """It has what was read, in place of a row, and no stage sees it."""
+def test_a_row_that_the_origin_refused_is_never_live(spark: SparkSession) -> None:
+    """It has the raw data instead of a row, and no stage sees it."""
     frame = spark.sql(
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
@@ -137,8 +137,8 @@ def test_a_row_that_the_origin_refused_is_never_alive(spark: SparkSession) -> No
     assert (fates[1][0], fates[1][1].code) == (-2, "REQUIRE")
 
 
-def test_thirty_stages_of_every_kind_are_planned_and_filtered_in_no_time(spark: SparkSession) -> None:
-    """The plan is as long as there are stages, also when the live rows are asked for."""
+def test_thirty_stages_of_every_kind_are_planned_quickly(spark: SparkSession) -> None:
+    """The size of the plan is linear in the stages, even with a filter for the live rows."""
     stages = [
         stage
         for step in range(8)
@@ -148,8 +148,8 @@ def test_thirty_stages_of_every_kind_are_planned_and_filtered_in_no_time(spark: 
     assert [row.x for row in rows.frame.where("_wherry_state = 0").collect()] == [29]
 
 
-def test_names_do_not_depend_on_the_case_of_letters(spark: SparkSession) -> None:
-    """A column keeps the spelling that it has."""
+def test_names_do_not_depend_on_case(spark: SparkSession) -> None:
+    """A column keeps its spelling."""
     from pyspark.sql import functions as F
 
     for rows in (straight(spark.sql("select 1 as Id")), begin(spark.sql("select 1 as Id"))):
@@ -161,7 +161,7 @@ def test_names_do_not_depend_on_the_case_of_letters(spark: SparkSession) -> None
 def test_stages_take_few_calls_to_the_jvm(
     spark: SparkSession, orders: DataFrame, monkeypatch: pytest.MonkeyPatch, way: str, most: int
 ) -> None:
-    """In a small batch every call counts; of SQL there is one for all that a stage selects."""
+    """Every call counts in a small batch. All expressions that a stage selects take one call."""
     if is_connect(spark):
         pytest.skip("Spark Connect gets a plan as a whole")
     rows: Rows = straight(orders) if way == "straight" else begin(orders)

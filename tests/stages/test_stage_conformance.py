@@ -1,4 +1,4 @@
-"""The suite for stages: stages that could raise keep to it, and each promise that is broken is found."""
+"""The suite for stages passes for stages that could raise, and finds each broken promise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.variant]
 
 
 class TestWithColumnsOnAnyName(StageConformance):
-    """A division that raises for zero, names full of marks, and a label."""
+    """A division that raises for zero, unusual names, and a label."""
 
     schema = "x int, `unit price` string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(2, "a"), (None, None)]
@@ -35,7 +35,7 @@ class TestWithColumnsOnAnyName(StageConformance):
 
 
 class TestSelectOfParts(StageConformance):
-    """Columns kept, computed and taken out of others."""
+    """Columns that are kept, computed, or taken from structs."""
 
     schema = "x int, s struct<`a b`: int, c: array<string>>, gone string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(2, (1, ["x", None]), "z"), (None, None, None)]
@@ -47,7 +47,7 @@ class TestSelectOfParts(StageConformance):
 
 @pytest.mark.promise("DQ-11", "DQ-02", "CD-16")
 class TestRequireThatCouldRaise(StageConformance):
-    """Two rules, of which one raises for zero."""
+    """Two rules, one of which raises for zero."""
 
     schema = "x int, y string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(4, "a"), (-4, "a"), (4, "b"), (None, "a"), (4, None), (None, None)]
@@ -59,7 +59,7 @@ class TestRequireThatCouldRaise(StageConformance):
 
 @pytest.mark.promise("CD-10")
 class TestFilterThatCouldRaise(StageConformance):
-    """NULL is not true."""
+    """A condition that is NULL is not true."""
 
     schema = "x int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (-1,), (None,)]
@@ -70,7 +70,7 @@ class TestFilterThatCouldRaise(StageConformance):
 
 
 class TestFilterByChance(StageConformance):
-    """One that is not repeatable is computed once all the same."""
+    """A stage that is not repeatable is still computed once."""
 
     schema = "x int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (None,)]
@@ -80,7 +80,7 @@ class TestFilterByChance(StageConformance):
 
 
 class TestSqlThatCouldRaise(StageConformance):
-    """A statement with a name of its own, an unfolding, a label and a comment at its end."""
+    """A statement with a named subquery, an explode, a label, and a comment at its end."""
 
     schema = "id int, tags string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a b"), (2, "c"), (3, None)]
@@ -95,11 +95,11 @@ class TestSqlThatCouldRaise(StageConformance):
 
 @dataclass(frozen=True, kw_only=True)
 class Halving(Stage):
-    """Refuses -1, filters -2 and halves the others; one of its promises is broken."""
+    """Refuses -1, filters -2 and halves the other values, with one promise broken."""
 
     fault: str
     decided: list[int]
-    """How many times it was asked to decide rows."""
+    """How many times the stage has decided rows."""
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F
@@ -128,7 +128,7 @@ class Halving(Stage):
 
 
 class HalvingConformance(StageConformance):
-    """The suite over a stage with this fault."""
+    """The suite for a stage with this fault."""
 
     schema = "x int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(5,), (None,), (-2,), (-1,)]
@@ -157,16 +157,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("fault", "found_by"), [("", None), *FAULTS.items()])
-def test_each_fault_is_found_by_the_one_check_that_is_for_it(
-    spark: SparkSession, fault: str, found_by: str | None
-) -> None:
-    """And a sound stage passes them all."""
+def test_each_fault_is_found_by_its_check_only(spark: SparkSession, fault: str, found_by: str | None) -> None:
+    """A correct stage passes all checks."""
     failed = [name for name in CHECKS if _fails(getattr(HalvingConformance(fault), name), spark)]
     assert failed == [name for name in CHECKS if name == found_by]
 
 
-def test_every_check_has_its_fault() -> None:
-    """No check is there that nothing fails."""
+def test_every_check_has_a_fault() -> None:
+    """Each check fails for at least one fault."""
     assert set(CHECKS) == set(FAULTS.values())
 
 

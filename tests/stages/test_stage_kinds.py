@@ -1,4 +1,4 @@
-"""Every stage, on the suite that all must keep to, and what it alone promises."""
+"""Every stage in the suite for stages, and what each of them promises in addition."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class TestCastOfWhatSparkWouldChange(StageConformance):
         return Cast({"a": "double", "b": "float", "c": "string", "d": "array<double>"})
 
 
-def test_a_cast_refuses_what_spark_would_change(spark: SparkSession) -> None:
-    """Infinity that is written as such, and blanks around a value, are taken."""
+def test_a_cast_refuses_values_that_spark_would_change(spark: SparkSession) -> None:
+    """A value written as Infinity is accepted, and so are blanks around a value."""
     rows: list[tuple[Any, ...]] = [*TestCastOfWhatSparkWouldChange.rows, (" 1\n", None, None, None)]
     frame = spark.createDataFrame(rows, TestCastOfWhatSparkWouldChange.schema)
     stage = TestCastOfWhatSparkWouldChange().stage()
@@ -143,7 +143,7 @@ class TestSql(StageConformance):
 
 
 def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkSession) -> None:
-    """Never both, never neither."""
+    """Each of them does exactly one of the two."""
     frame = spark.createDataFrame([(None,), (1,)], "a int")
     required = collect_decided(Require("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
     filtered = collect_decided(Filter("a > 0").apply(begin(frame).enter("it", 1)))  # type: ignore[arg-type]
@@ -152,23 +152,23 @@ def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkS
 
 
 def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
-    """With the value and the type."""
+    """The message has the value and the type."""
     frame = spark.createDataFrame([("x", "y")], "a string, b string")
     rows = Cast({"a": "int", "b": "date"}).apply(begin(frame).enter("cast", 1))
     (row,) = rows.frame.select("_wherry_nack.message").collect()
     assert row["message"] == "column a: 'x' is not an int; column b: 'y' is not a date"
 
 
-def test_a_cast_gives_the_type(spark: SparkSession) -> None:
-    """Values arrive as what they were cast to."""
+def test_a_cast_gives_the_new_type(spark: SparkSession) -> None:
+    """The values have the type of the cast."""
     frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
     begun = StraightRows.begin(frame, ("a", "b"), {}, lambda seen, _: seen)
     (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begun).frame.collect()
     assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
 
 
-def test_a_plain_filter_is_not_moved_below_a_rule(spark: SparkSession, tmp_path: Any) -> None:
-    """A row that a rule refuses is refused, though a later filter over a parquet file would have left it out."""
+def test_a_filter_is_not_moved_before_a_rule(spark: SparkSession, tmp_path: Any) -> None:
+    """A row that a rule refuses is refused, even if a later filter of a parquet file would remove it."""
     path = str(tmp_path / "rows")
     spark.createDataFrame([(-1, None), (1, "x")], "a int, b string").write.parquet(path)
     frame = spark.read.parquet(path)
@@ -185,8 +185,8 @@ def test_a_plain_filter_is_not_moved_below_a_rule(spark: SparkSession, tmp_path:
         rows.frame.collect()
 
 
-def test_thirty_stages_are_planned_in_no_time(spark: SparkSession) -> None:
-    """A decided batch's plan grows with its stages and not with their powers."""
+def test_thirty_stages_are_planned_quickly(spark: SparkSession) -> None:
+    """A decided batch's plan grows linearly with its stages."""
     rows: Any = begin(spark.createDataFrame([(1,)], "a bigint"))
     for step in range(30):
         rows = rows.enter(f"s{step}", step + 1)
@@ -206,12 +206,12 @@ def test_thirty_stages_are_planned_in_no_time(spark: SparkSession) -> None:
         ("1 -- :lane", "1 -- :lane"),
     ],
 )
-def test_labels_are_put_in_where_a_value_stands(sql: str, expected: str) -> None:
-    """Strings, quoted names, comments, casts and parts of a value stay as they are."""
+def test_labels_are_replaced_in_place_of_values(sql: str, expected: str) -> None:
+    """Strings, quoted names, comments, casts and parts of a value remain."""
     assert put_in(sql, {"lane": "0", "number": 7}) == expected
 
 
 @pytest.mark.parametrize(("sql", "same"), [("lower(a)", True), ("rand() > 0.5", False), ("'rand()'", True)])
-def test_an_expression_says_whether_it_can_be_asked_again(sql: str, same: bool) -> None:
-    """A call of a function that changes makes a batch take the longer way."""
+def test_an_expression_with_a_changing_function_is_not_repeatable(sql: str, same: bool) -> None:
+    """A batch with such an expression is prepared before it is delivered."""
     assert is_repeatable_sql(sql) is same

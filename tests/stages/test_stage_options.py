@@ -1,4 +1,4 @@
-"""What each stage takes, and what it says to columns that are not there."""
+"""The options of each stage, and how stages report missing columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         (lambda: Sql(None), "statement: expected an expression, got nothing"),  # type: ignore[arg-type]
     ],
 )
-def test_what_a_stage_cannot_be_given_is_refused(make: Callable[[], Stage], says: str) -> None:
+def test_an_invalid_option_of_a_stage_is_refused(make: Callable[[], Stage], says: str) -> None:
     """The message begins with the option."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         make()
@@ -65,8 +65,8 @@ def test_what_a_stage_cannot_be_given_is_refused(make: Callable[[], Stage], says
         (Sql("select * from rows limit 1"), False),
     ],
 )
-def test_a_stage_says_whether_it_is_repeatable(stage: Stage, same: bool) -> None:
-    """Other tables may change, and so may the clock and chance."""
+def test_a_stage_reports_whether_it_is_repeatable(stage: Stage, same: bool) -> None:
+    """Other tables, the clock and random values make a stage unrepeatable."""
     assert stage.repeatable is same
 
 
@@ -85,8 +85,8 @@ def test_a_stage_says_whether_it_is_repeatable(stage: Stage, same: bool) -> None
         (Cast({"zzzzz": "int"}), "there is no column 'zzzzz'; there are: id, email, a.b"),
     ],
 )
-def test_a_column_that_is_not_there_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
-    """Nothing is left out in silence, and the nearest name is told."""
+def test_a_missing_column_is_an_error(spark: SparkSession, stage: Stage, says: str) -> None:
+    """The message names the nearest column."""
     from stages.rows import StraightRows
 
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`")
@@ -110,7 +110,7 @@ def test_a_column_that_is_not_there_is_an_error(spark: SparkSession, stage: Stag
     ],
 )  # fmt: skip
 def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict[str, object]) -> None:
-    """Whatever the case of letters, and whatever stands in the name."""
+    """The case of letters does not matter, and names may have any characters."""
     from stages.rows import StraightRows
 
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`, named_struct('x y', 7) as s")
@@ -120,7 +120,7 @@ def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict
 
 
 @pytest.mark.parametrize("kind", ["decimal(10,2", "int) or (true", "array<'"])
-def test_a_type_that_does_not_end_as_it_begins_is_refused(kind: str) -> None:
+def test_a_type_with_unbalanced_marks_is_refused(kind: str) -> None:
     """The message names the column."""
     with pytest.raises(ValueError, match=r"columns\.amount: expected a type such as decimal\(10,2\), got"):
         Cast({"amount": kind})
@@ -136,8 +136,8 @@ def test_a_type_that_does_not_end_as_it_begins_is_refused(kind: str) -> None:
         (WithColumns({"x": "id +"}), "Syntax error at or near end of input"),
     ],
 )
-def test_an_error_in_an_expression_names_what_a_person_wrote(spark: SparkSession, stage: Stage, says: str) -> None:
-    """It says nothing of the SQL that Wherry puts around it."""
+def test_an_error_in_an_expression_quotes_only_the_users_text(spark: SparkSession, stage: Stage, says: str) -> None:
+    """It does not show the SQL that Wherry adds around the expression."""
     from runners.ways.stage_chain import PlacedStage, apply_chain
     from stages.rows import StraightRows
 

@@ -1,4 +1,4 @@
-"""A commit to a Delta table in an object store, without Spark: whose version it is, and when it is none."""
+"""A commit to a Delta table in an object store, without Spark: which version it gets, and when it fails."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ids(s3: S3, url: StoreUrl) -> list[int]:
 
 
 def open_behind(s3: S3, url: StoreUrl) -> DeltaTable:
-    """Without the proxy: it is in this process, and `deltalake` holds the interpreter while it reads."""
+    """Open the table without the proxy, which needs the interpreter that `deltalake` holds while it reads."""
     return DeltaTable(str(url), storage_options={**s3.storage_options, "aws_endpoint": s3.behind})
 
 
@@ -71,7 +71,7 @@ def list_data(s3: S3) -> list[str]:
     return [each["Key"] for each in found]
 
 
-def test_others_read_what_was_appended_and_go_on_from_there(s3: S3, url: StoreUrl) -> None:
+def test_other_writers_read_the_appended_rows_and_append_more(s3: S3, url: StoreUrl) -> None:
     """Each append is one file with rows and one version, and costs these two requests."""
     direct = open_direct(s3, url)
     begin(direct).commit(make_rows(1), "tag 1")
@@ -84,10 +84,10 @@ def test_others_read_what_was_appended_and_go_on_from_there(s3: S3, url: StoreUr
     assert (ids(s3, url), newest["userMetadata"], newest["operation"]) == ([1, 2, 3, 4], "tag 4", "WRITE")
 
 
-def test_a_listing_names_a_version_as_its_commit_did_on_azure_too(
+def test_on_azure_a_listing_identifies_a_version_as_its_commit_did(
     azure: Azure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the table is not read again, only its log is listed."""
+    """So the log is listed, and the table is not read again."""
     monkeypatch.setattr(store_commit, "SURE", -1.0)
     url = StoreUrl(azure.make_url("orders"), azure.spark_settings)
     made = DeltaTable.create(str(url), Schema.from_arrow(SCHEMA), storage_options=azure.storage_options)
@@ -98,8 +98,8 @@ def test_a_listing_names_a_version_as_its_commit_did_on_azure_too(
     assert azure.proxy.count() == {"LIST": 2, "PUT": 2}
 
 
-def test_a_commit_that_is_held_up_takes_a_later_version_than_the_one_that_passed_it(s3: S3, url: StoreUrl) -> None:
-    """Both are there: neither replaces the other."""
+def test_a_delayed_commit_takes_the_version_after_a_faster_one(s3: S3, url: StoreUrl) -> None:
+    """Neither version replaces the other."""
     write = begin(open_direct(s3, url))
     held = s3.proxy.add(Fault("hold", "PUT", SECOND))
     with ThreadPoolExecutor(1) as pool:
@@ -114,8 +114,8 @@ def test_a_commit_that_is_held_up_takes_a_later_version_than_the_one_that_passed
 
 
 @pytest.mark.parametrize("effect", ["lose_answer", "deny", "refuse"])
-def test_a_commit_whose_answer_was_lost_is_there_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
-    """Also one that a store refused that has no such version."""
+def test_a_commit_whose_answer_was_lost_counts_once(s3: S3, url: StoreUrl, effect: Effect) -> None:
+    """This also holds if the store refused the request without making the version."""
     write = begin(open_direct(s3, url))
     fault = s3.proxy.add(Fault(effect, "PUT", SECOND))
     written = write.commit(make_rows(1), "tag")
@@ -135,8 +135,8 @@ def recreate(s3: S3, url: StoreUrl) -> None:
     begin(open_direct(s3, url)).commit(make_rows(9), "other")
 
 
-def test_a_fence_takes_the_version_behind_a_commit_that_came_in_between(s3: S3, url: StoreUrl) -> None:
-    """Other runs go on while a run is taken over, and a fence does not give way to them."""
+def test_a_fence_takes_the_version_after_a_concurrent_commit(s3: S3, url: StoreUrl) -> None:
+    """Other runs continue while a run is taken over, and the fence does not fail because of them."""
     direct = open_direct(s3, url)
     held = s3.proxy.add(Fault("hold", "PUT", SECOND))
     with ThreadPoolExecutor(1) as pool:
@@ -154,18 +154,18 @@ def test_a_fence_takes_the_version_behind_a_commit_that_came_in_between(s3: S3, 
     ("settings", "loses"),
     [({}, True), ({"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, False)],
 )
-def test_a_log_store_that_is_named_keeps_the_commits_of_spark(settings: dict[str, str], *, loses: bool) -> None:
-    """Without one a run that shares lanes lets Spark commit nothing in S3, however the log is read."""
+def test_a_configured_log_store_keeps_sparks_commits(settings: dict[str, str], *, loses: bool) -> None:
+    """Without one, Spark commits nothing in S3 for a run that shares lanes."""
     log = SparkLog("orders", "s3a://bucket/orders")
     table = TargetTable("orders", "id", "s3a://bucket/orders", {}, "{}", log, 0)
     assert table.may_lose_commits(cast("SparkSession", SimpleNamespace(conf=settings))) is loses
 
 
 @pytest.mark.parametrize(("change", "left"), [(fence, []), (recreate, [9])])
-def test_behind_a_fence_a_write_that_began_before_fails(
+def test_a_write_that_began_before_a_fence_fails(
     s3: S3, url: StoreUrl, change: Callable[[S3, StoreUrl], None], left: list[int]
 ) -> None:
-    """Or where another table has come into its place."""
+    """This also holds if another table has replaced the table."""
     write = begin(open_direct(s3, url))
     change(s3, url)
     with pytest.raises(MetadataChanged):
@@ -173,8 +173,8 @@ def test_behind_a_fence_a_write_that_began_before_fails(
     assert ids(s3, url) == left
 
 
-def test_a_write_that_begins_behind_the_failed_one_lands(s3: S3, url: StoreUrl) -> None:
-    """A run that fails for another's change of the table tries again, and sees the table anew."""
+def test_a_write_that_begins_after_the_failed_one_succeeds(s3: S3, url: StoreUrl) -> None:
+    """A run that fails because of another writer's change tries again, and reads the table again."""
     direct = open_direct(s3, url)
     begin(direct).commit(make_rows(1), "tag 1")
     fence(s3, url)
@@ -185,8 +185,8 @@ def test_a_write_that_begins_behind_the_failed_one_lands(s3: S3, url: StoreUrl) 
 
 
 @pytest.mark.parametrize("by", ["this process", "its Spark"])
-def test_a_write_behind_a_change_of_this_run_lands_at_once(s3: S3, url: StoreUrl, by: str) -> None:
-    """Whether this process fences the table or has Spark do it."""
+def test_a_write_after_a_change_by_the_same_run_succeeds_at_once(s3: S3, url: StoreUrl, by: str) -> None:
+    """This process or its Spark may have fenced the table."""
     direct = open_direct(s3, url)
     table = TargetTable("orders", direct.id, str(url), {}, "{}", StoreLog("orders", url, {}), 0, direct)
     begin(direct).commit(make_rows(1), "tag 1")
@@ -201,7 +201,7 @@ def test_a_write_behind_a_change_of_this_run_lands_at_once(s3: S3, url: StoreUrl
 
 
 def test_a_fence_keeps_the_name_of_every_column(s3: S3) -> None:
-    """JSON can write this character as two escapes, and `deltalake` would read another one."""
+    """JSON can write this character as two escapes, which `deltalake` would read as other characters."""
     named = StoreUrl(s3.make_url("named"), s3.spark_settings)
     schema = Schema.from_arrow(pa.schema([("𠮷", pa.int64())]))
     DeltaTable.create(str(named), schema, storage_options=s3.storage_options)
@@ -209,8 +209,8 @@ def test_a_fence_keeps_the_name_of_every_column(s3: S3) -> None:
     assert open_behind(s3, named).schema() == schema
 
 
-def test_a_commit_that_is_held_up_fails_where_a_fence_came_in_between(s3: S3, url: StoreUrl) -> None:
-    """The run that was taken over brings nothing, however late its request comes."""
+def test_a_delayed_commit_fails_after_a_fence(s3: S3, url: StoreUrl) -> None:
+    """The former run brings no rows, however late its request arrives."""
     write = begin(open_direct(s3, url))
     held = s3.proxy.add(Fault("hold", "PUT", SECOND))
     with ThreadPoolExecutor(1) as pool:
@@ -224,7 +224,7 @@ def test_a_commit_that_is_held_up_fails_where_a_fence_came_in_between(s3: S3, ur
 
 
 def test_a_check_that_raises_leaves_nothing(s3: S3, url: StoreUrl) -> None:
-    """No version, and no file with rows."""
+    """It leaves neither a version nor a file with rows."""
 
     def late() -> None:
         raise TimeoutError
@@ -234,16 +234,16 @@ def test_a_check_that_raises_leaves_nothing(s3: S3, url: StoreUrl) -> None:
     assert (ids(s3, url), list_data(s3)) == ([], [])
 
 
-def test_a_store_that_takes_no_condition_is_left_to_spark(s3: S3, url: StoreUrl) -> None:
-    """There this process cannot keep two writers apart."""
+def test_a_store_without_conditional_writes_is_left_to_spark(s3: S3, url: StoreUrl) -> None:
+    """Wherry cannot keep two writers apart there."""
     s3.proxy.add(Fault("disregard", "PUT", times=None))
     with pytest.raises(StoreError):
         StorePlace(url).is_kept_apart()
     assert open_direct(s3, url).begin() is None
 
 
-def test_a_table_with_more_demands_than_files_goes_another_way(s3: S3) -> None:
-    """Deletion vectors, for example."""
+def test_a_table_that_demands_more_than_files_is_left_to_spark(s3: S3) -> None:
+    """It has deletion vectors, for example."""
     url = StoreUrl(s3.make_url("vectors"), s3.spark_settings)
     DeltaTable.create(
         str(url),
@@ -254,8 +254,8 @@ def test_a_table_with_more_demands_than_files_goes_another_way(s3: S3) -> None:
     assert open_direct(s3, url).begin() is None
 
 
-def test_a_version_that_another_writer_replaced_is_noticed(s3: S3, url: StoreUrl) -> None:
-    """By the label that it lacks, once."""
+def test_a_version_that_another_writer_replaced_is_reported_once(s3: S3, url: StoreUrl) -> None:
+    """The new version lacks the label."""
     label, log, own = make_label(), StoreLog("orders", url, {}), OwnCommits()
     written = begin(open_direct(s3, url)).commit(make_rows(1), make_tag([label]))
     own.note(log, written.version, [label], written.mark)
@@ -266,10 +266,8 @@ def test_a_version_that_another_writer_replaced_is_noticed(s3: S3, url: StoreUrl
     own.check(log)
 
 
-def test_a_run_looks_at_its_versions_after_some_seconds_and_not_before_each_write(
-    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A look is one listing, for the commit itself has told the file of its version."""
+def test_a_run_checks_its_versions_at_intervals(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check is one listing, since the commit itself has identified the file of its version."""
     now, label, log, own = 100.0, make_label(), StoreLog("orders", url, {}), OwnCommits()
     monkeypatch.setattr(table_log, "read_clock", lambda: now)
     own.check(log, 50)
@@ -286,8 +284,8 @@ def test_a_run_looks_at_its_versions_after_some_seconds_and_not_before_each_writ
         own.check(log)
 
 
-def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
-    """Each commit of each is there once."""
+def test_concurrent_writers_lose_no_commit(s3: S3, url: StoreUrl) -> None:
+    """The rows of each commit are in the table once."""
     ready = threading.Barrier(3)
 
     def write(first: int) -> None:
@@ -301,8 +299,8 @@ def test_several_writers_at_once_lose_nothing(s3: S3, url: StoreUrl) -> None:
     assert ids(s3, url) == [*range(15)]
 
 
-def test_a_run_leaves_a_log_that_is_quickly_read(s3: S3, url: StoreUrl) -> None:
-    """A checkpoint, if ten versions came since the last one. A run without rows does not even look."""
+def test_a_run_leaves_a_checkpoint_after_ten_versions(s3: S3, url: StoreUrl) -> None:
+    """It counts the versions since the last checkpoint. A run without rows does not check."""
     direct = open_direct(s3, url)
     for number in range(10):
         begin(direct).commit(make_rows(number), f"tag {number}")
@@ -322,17 +320,15 @@ def test_a_run_leaves_a_log_that_is_quickly_read(s3: S3, url: StoreUrl) -> None:
     assert (s3.proxy.count(), ids(s3, url)) == ({}, [*range(11)])
 
 
-def test_a_large_table_gets_a_checkpoint_more_seldom(s3: S3, url: StoreUrl) -> None:
-    """It has all its files."""
+def test_a_large_table_gets_checkpoints_less_often(s3: S3, url: StoreUrl) -> None:
+    """A checkpoint lists all files of the table."""
     last = json.dumps({"version": 0, "size": 30_000}).encode()
     make_client(s3.behind).put_object(Bucket=s3.bucket, Key="orders/_delta_log/_last_checkpoint", Body=last)
     assert [StorePlace(url).is_long(version) for version in (10, 29, 30)] == [False, False, True]
 
 
-def test_a_late_append_to_a_table_that_was_deleted_fails(
-    s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its next version is free then, and would stand in a log without a beginning."""
+def test_a_late_append_to_a_deleted_table_fails(s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next version would be free, and would be in a log without a beginning."""
     monkeypatch.setattr(store_commit, "SURE", -1.0)
     write = begin(open_direct(s3, url))
     client = make_client(s3.behind)
@@ -343,10 +339,10 @@ def test_a_late_append_to_a_table_that_was_deleted_fails(
     assert client.list_objects_v2(Bucket=s3.bucket, Prefix="orders/_delta_log/")["KeyCount"] == 0
 
 
-def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
+def test_a_refused_request_that_succeeded_later_makes_one_version(
     s3: S3, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file shows that the version is this run's own, also below another writer's."""
+    """The file shows that the version belongs to this run, even below another writer's version."""
     behind, tries = {**s3.storage_options, "aws_endpoint": s3.behind}, list[str]()
 
     def refuse_first(store: ObjectStore, key: str, content: bytes) -> str | None:
@@ -360,8 +356,8 @@ def test_a_request_that_was_refused_and_carried_out_later_is_one_version(
     assert (len(tries), written.version, open_behind(s3, url).version(), ids(s3, url)) == (1, 1, 2, [1, 2])
 
 
-def test_a_folder_for_sparks_files_is_made_with_the_access_of_the_definition(s3: S3, url: StoreUrl) -> None:
-    """Only the definition's settings have it here."""
+def test_the_folder_for_sparks_files_is_made_with_the_definitions_access(s3: S3, url: StoreUrl) -> None:
+    """In this test only the definition's settings give access."""
     StorePlace(url).make_staging("spark-1", Schema.from_arrow(SCHEMA).to_json(), {})
     assert DeltaTable(f"{url}/spark-1", storage_options=s3.storage_options).version() == 0
 
@@ -369,8 +365,10 @@ def test_a_folder_for_sparks_files_is_made_with_the_access_of_the_definition(s3:
 @pytest.mark.parametrize(
     "key", ["fs.s3a.encryption.algorithm", "fs.s3a.bucket.own.server-side-encryption.key", "fs.s3a.acl.default"]
 )
-def test_settings_in_files_of_hadoop_say_how_objects_are_written(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    """Spark encrypts what it writes then, and this process does not."""
+def test_a_hadoop_setting_for_writing_objects_leaves_the_write_to_spark(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Spark would encrypt its files or set their rights, and this process would not."""
     spark = cast("SparkSession", SimpleNamespace(conf=SimpleNamespace(getAll={})))
     assert writes_to_stores_plainly(spark)
     monkeypatch.setattr("destinations.delta.direct_append.list_context_settings", lambda: {key: "x"})

@@ -1,4 +1,4 @@
-"""A Delta table as a process knows it; tables are made and written by `deltalake`, so none of this needs Spark."""
+"""A Delta table as a process knows it. `deltalake` makes and writes the tables, so no test needs Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIELDS = [
 
 
 def put(folder: Path, rows: int, text: str = "") -> None:
-    """Append so many rows in a commit with this tag."""
+    """Append this many rows in a commit with this tag."""
     given = CommitProperties(custom_metadata={"userMetadata": text}) if text else None
     table = pa.table({"id": pa.array(range(rows), pa.int64())})
     write_deltalake(str(folder), table, mode="append", commit_properties=given)
@@ -39,7 +39,7 @@ def put(folder: Path, rows: int, text: str = "") -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> TargetTable:
-    """A table with one version of three rows, as it is known from then on."""
+    """A table with one version of three rows, which this process knows."""
     folder = tmp_path / "orders"
     put(folder, 3)
     metadata = LocalLog(folder).read_metadata(NO_SPARK)
@@ -59,23 +59,23 @@ def folder_of(table: TargetTable) -> Path:
     return table.log.folder
 
 
-def test_a_look_finds_what_others_committed(table: TargetTable) -> None:
-    """The newest version is known afterwards."""
+def test_a_refresh_finds_the_commits_of_others(table: TargetTable) -> None:
+    """Afterwards the newest version is known."""
     put(folder_of(table), 1)
     put(folder_of(table), 1)
     assert (table.refresh(), table.version) == (True, 2)
 
 
-def test_another_table_in_the_same_place_is_not_looked_at(table: TargetTable) -> None:
-    """It has another id; the version that was known stays."""
+def test_a_refresh_ignores_another_table_in_the_same_place(table: TargetTable) -> None:
+    """That table has another id, and the known version does not change."""
     shutil.rmtree(folder_of(table))
     put(folder_of(table), 1)
     put(folder_of(table), 1)
     assert (table.is_there, table.refresh(), table.version) == (False, False, 0)
 
 
-def test_a_table_whose_version_is_gone_does_not_stand(table: TargetTable) -> None:
-    """Somebody has put an older copy in its place."""
+def test_a_table_whose_known_version_is_missing_does_not_stand(table: TargetTable) -> None:
+    """An older copy may have replaced the table."""
     put(folder_of(table), 1)
     table.refresh()
     assert table.stands
@@ -83,15 +83,15 @@ def test_a_table_whose_version_is_gone_does_not_stand(table: TargetTable) -> Non
     assert not table.stands
 
 
-def test_a_table_that_only_spark_sees_is_not_looked_at(table: TargetTable) -> None:
-    """It stands as far as can be told at once."""
+def test_a_table_that_only_spark_sees_is_not_refreshed(table: TargetTable) -> None:
+    """It stands as far as Wherry can find out at once."""
     table.log = SparkLog("orders", "s3://bucket/orders")
     assert (table.refresh(), table.is_there, table.stands) == (False, False, True)
 
 
 @pytest.mark.parametrize(("feature", "newest"), [("deletionVectors", 0), ("catalogManaged", 1)])
-def test_a_commit_that_only_the_catalog_has_is_seen(table: TargetTable, feature: str, newest: int) -> None:
-    """Where a catalog takes the commits, Spark tells the newest one; elsewhere the folder does."""
+def test_a_commit_that_only_the_catalog_knows_is_found(table: TargetTable, feature: str, newest: int) -> None:
+    """If a catalog manages the commits, Spark reports the newest version. Otherwise the folder shows it."""
     spark = DescribingSpark(table, feature)
     found = TargetTable.find(cast("SparkSession", spark), "main.shop.orders")
     assert found is not None
@@ -99,7 +99,7 @@ def test_a_commit_that_only_the_catalog_has_is_seen(table: TargetTable, feature:
 
 
 class DescribingSpark:
-    """A Spark that knows a table with this feature, and one commit more than its folder has."""
+    """A Spark that knows a table with this feature, and one more commit than the table's folder has."""
 
     def __init__(self, table: TargetTable, feature: str) -> None:
         self._detail: tuple[Any, ...] = ("delta", table.id, table.location, {}, [feature])
@@ -114,7 +114,7 @@ class DescribingSpark:
 
 
 class FoundRow:
-    """A result of one row."""
+    """A result with one row."""
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self._row = row
@@ -127,7 +127,7 @@ class FoundRow:
 
 
 def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
-    """With the rows that its commit says, though others committed before and after it."""
+    """The rows are those of its commit, although there are commits before and after it."""
     ours = make_label()
     put(folder_of(table), 1)
     put(folder_of(table), 5, make_tag([ours]))
@@ -136,24 +136,24 @@ def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
     assert (found.rows, found.version) == (5, 2)
 
 
-def test_a_write_that_left_no_commit_wrote_nothing(table: TargetTable) -> None:
-    """Commits with other labels are not counted, and what is older than the write is not asked."""
+def test_a_write_without_a_commit_has_no_rows(table: TargetTable) -> None:
+    """Commits with other labels do not count, and versions older than the write are not read."""
     ours, other = make_label(), make_label()
     put(folder_of(table), 5, make_tag([ours]))
     put(folder_of(table), 4, make_tag([other]))
     assert table.find_written(NO_SPARK, ours.key, 1) == Written(rows=0)
 
 
-def test_a_version_that_was_seen_is_never_forgotten(table: TargetTable) -> None:
-    """A search that began at an older one only moves it up."""
+def test_a_known_version_never_goes_back(table: TargetTable) -> None:
+    """A search from an older version can only raise it."""
     put(folder_of(table), 1)
     table.version = 7
     table.find_written(NO_SPARK, "nobody", 0)
     assert table.version == 7
 
 
-def test_constraints_are_told_by_their_names(table: TargetTable) -> None:
-    """In the order of the names; other properties are none."""
+def test_constraints_are_read_by_name(table: TargetTable) -> None:
+    """They are ordered by name. Other properties are not constraints."""
     table.properties = {
         "delta.constraints.sane": "id < 100",
         "delta.constraints.positive": "id > 0",
@@ -162,8 +162,8 @@ def test_constraints_are_told_by_their_names(table: TargetTable) -> None:
     assert dict(table.read_declared(NO_SPARK).checks) == {"positive": "id > 0", "sane": "id < 100"}
 
 
-def test_columns_that_the_table_fills_itself_are_told(table: TargetTable) -> None:
-    """Those that it computes, and those that it numbers."""
+def test_columns_that_the_table_fills_are_read(table: TargetTable) -> None:
+    """They are generated columns and identity columns."""
     log = folder_of(table) / "_delta_log" / f"{0:020}.json"
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     for action in actions:
@@ -174,8 +174,8 @@ def test_columns_that_the_table_fills_itself_are_told(table: TargetTable) -> Non
     assert (dict(declared.generated), dict(declared.identities)) == ({"twice": "id * 2"}, {"own": True})
 
 
-def test_nobody_commits_without_spark_while_a_table_is_held(table: TargetTable) -> None:
-    """Whoever does not wait goes without the lock, and has it once the table is free."""
+def test_no_commit_without_spark_is_made_while_a_table_is_held(table: TargetTable) -> None:
+    """A writer that does not wait gets no lock. It gets the lock once the table is free."""
     with table.hold_commits(), hold_table(folder_of(table), 0.0, apart=True) as held:
         assert not held
     with hold_table(folder_of(table), 0.0, apart=True) as held:
@@ -186,8 +186,8 @@ def test_nobody_commits_without_spark_while_a_table_is_held(table: TargetTable) 
     ("options", "clause"),
     [({"partition_by": ["day"]}, "PARTITIONED BY (`day`)"), ({"cluster_by": ["a b"]}, "CLUSTER BY (`a b`)")],
 )
-def test_a_layout_names_all_that_it_was_given(options: dict[str, Any], clause: str) -> None:
-    """In the order in which `CREATE TABLE` wants it, with names and texts quoted."""
+def test_a_layout_has_all_options_of_the_table(options: dict[str, Any], clause: str) -> None:
+    """They have the order of `CREATE TABLE`, and names and texts are quoted."""
     schema = StructType([StructField("a b", LongType()), StructField("day", StringType())])
     text = format_layout(Delta(path="orders", comment="Anna's", **options), schema, {"delta.appendOnly": "true"})
     places = [text.index(each) for each in ("USING delta", clause, "COMMENT ", "TBLPROPERTIES (")]
@@ -196,7 +196,7 @@ def test_a_layout_names_all_that_it_was_given(options: dict[str, Any], clause: s
 
 
 @pytest.mark.parametrize("options", [{"partition_by": ["day"]}, {"cluster_by": ["day"]}, {"comment": "orders"}])
-def test_a_layout_that_says_more_than_properties_is_not_plain(options: dict[str, Any]) -> None:
-    """So such a table is made by Spark."""
+def test_a_layout_with_more_than_properties_is_not_plain(options: dict[str, Any]) -> None:
+    """Spark makes such a table."""
     assert Delta(path="orders", **options).has_layout
     assert not Delta(path="orders", properties={"a": "b"}).has_layout

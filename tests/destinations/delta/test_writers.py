@@ -1,4 +1,4 @@
-"""Every way into a Delta table brings the same rows, under the same promises."""
+"""All ways of writing to a Delta table bring the same rows, and keep the same promises."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
     def rows(self, frame: DataFrame, folder: Path) -> FrameRows:
         return FrameRows(frame)
 
-    def test_its_files_are_the_tables_own_when_it_is_closed(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Nothing is left of the folder in which Spark wrote them."""
+    def test_its_files_are_in_the_tables_folder_after_the_close(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The folder in which Spark wrote them is removed."""
         orders = Delta(path=str(tmp_path / "orders")).open()
         opened(orders, rows_of(spark, 4))
         append = append_of(orders, FrameRows(rows_of(spark, 4)))
@@ -98,10 +98,13 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
         assert (file.parent, stat.S_IMODE(file.stat().st_mode)) == (tmp_path / "orders", 0o644)
         assert {each.name for each in (tmp_path / "orders").iterdir()} == {"_delta_log", file.name}
 
-    def test_values_that_a_footer_is_silent_on_have_bounds_in_every_batch(
+    def test_values_missing_in_a_footer_have_bounds_in_every_batch(
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A text that is too long for a footer is read from the first batch's file. Spark compares the later ones."""
+        """A text too long for a footer is read from the first batch's file.
+
+        Spark computes the bounds for later batches.
+        """
         read: list[Collection[ColumnName]] = []
 
         def measure(file: Path, columns: NestedBody, sparks: str) -> FileStatistics:
@@ -121,10 +124,8 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
         assert read == [(("a.b", "c`d"),), (), ()]
 
     @pytest.mark.parametrize("value", ["double('NaN')", "float('NaN')"])
-    def test_a_file_with_a_value_that_is_no_number_has_no_bounds(
-        self, spark: SparkSession, tmp_path: Path, value: str
-    ) -> None:
-        """Some readers have NaN above all numbers, and others nowhere."""
+    def test_a_file_with_nan_has_no_bounds(self, spark: SparkSession, tmp_path: Path, value: str) -> None:
+        """Some readers order NaN above all numbers, and others do not order it."""
         orders = Delta(path=str(tmp_path / "orders")).open()
         self.append(orders, spark.range(0, 3, 1, 1).selectExpr("id", f"{value} AS ratio"), tmp_path / "rows")
         assert read_statistics(orders) == [{"numRecords": 3, "nullCount": {"id": 0, "ratio": 0}}]
@@ -139,14 +140,14 @@ class TestSparkAppend(DeltaWriterConformance):
         return FrameRows(frame)
 
 
-def test_the_last_writer_takes_everything() -> None:
-    """So that each batch has a way."""
+def test_the_last_writer_takes_all_rows() -> None:
+    """So there is a writer for each batch."""
     assert isinstance(WRITERS[-1], SparkAppend)
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> TargetTable:
-    """A plain table, of which this process alone knows."""
+    """A plain table that only this process knows."""
     made = DeltaTable.create(str(tmp_path / "orders"), pa.schema([("id", pa.int64()), ("name", pa.string())]))
     log, found = LocalLog(tmp_path / "orders"), str(made.metadata().id)
     short = DirectTable(FolderPlace(tmp_path / "orders"), found)
@@ -155,7 +156,7 @@ def table(tmp_path: Path) -> TargetTable:
 
 
 def write(table: TargetTable, rows: BatchRows, deadline: Deadline | None = None) -> Written:
-    """Append the rows by the first writer that can."""
+    """Append the rows by the first writer that can take them."""
     return append_rows(append_to(table, rows, deadline))
 
 
@@ -165,24 +166,24 @@ def append_to(table: TargetTable, rows: BatchRows, deadline: Deadline | None = N
 
 
 def there(table: TargetTable) -> list[int]:
-    """What lies in the table."""
+    """Return the sorted ids in the table."""
     return sorted(DeltaTable(table.location.removeprefix("file:")).to_pyarrow_table()["id"].to_pylist())
 
 
 def few_files(folder: Path) -> InFiles:
-    """The rows in a file as Spark would have written it."""
+    """Write the rows to a file as Spark would."""
     prepared_store.write_table(ROWS, SCHEMA, folder / "part-0.parquet")
     return InFiles(NO_SPARK, [folder / "part-0.parquet"])
 
 
-def test_rows_of_this_process_are_appended_without_spark(table: TargetTable) -> None:
-    """In whatever order their columns are, and in one version."""
+def test_rows_in_memory_are_appended_without_spark(table: TargetTable) -> None:
+    """Their columns may have any order, and the append makes one version."""
     written = write(table, TableRows(NO_SPARK, ROWS.select(["name", "id"])))
     assert (written.rows, written.version, there(table)) == (3, 1, [1, 2, 3])
 
 
-def test_files_are_taken_over_before_their_rows_are_read(table: TargetTable, tmp_path: Path) -> None:
-    """They stay where they are, and the table has the very same ones."""
+def test_files_are_adopted_before_their_rows_are_read(table: TargetTable, tmp_path: Path) -> None:
+    """The originals remain, and the table links to the same files."""
     rows = few_files(tmp_path / "rows")
     written = write(table, rows)
     assert (written.rows, there(table)) == (3, [1, 2, 3])
@@ -190,8 +191,8 @@ def test_files_are_taken_over_before_their_rows_are_read(table: TargetTable, tmp
     assert mine.samefile(its)
 
 
-def test_the_stamp_stands_beside_rows_of_this_process(tmp_path: Path) -> None:
-    """And files, which have no such column, are not taken over."""
+def test_a_stamp_is_added_to_rows_in_memory(tmp_path: Path) -> None:
+    """Files lack the column of the stamp, so they are not adopted."""
     rows = RowsWithText(TableRows(NO_SPARK, ROWS), "batch", "0/7")
     assert rows.files() is None
     table = rows.table()
@@ -200,13 +201,13 @@ def test_the_stamp_stands_beside_rows_of_this_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [TableRows(NO_SPARK, ROWS.rename_columns(["id", "other"])), FrameRows(cast("Any", 0))])
-def test_rows_that_do_not_fit_are_declined(table: TargetTable, rows: BatchRows) -> None:
-    """Other columns, and rows of which nobody knows how many they are."""
+def test_rows_that_do_not_fit_are_refused_by_the_direct_append(table: TargetTable, rows: BatchRows) -> None:
+    """They have other columns, or an unknown number of rows."""
     assert not DirectAppend().can_take(append_to(table, rows))
 
 
-def test_a_write_that_is_too_late_leaves_nothing_on_the_disk(table: TargetTable, tmp_path: Path) -> None:
-    """In whichever form its rows came."""
+def test_a_write_that_is_too_late_leaves_no_file(table: TargetTable, tmp_path: Path) -> None:
+    """This holds for rows in memory and in files."""
     over = Deadline(left=lambda: -1.0)
     for rows in (TableRows(NO_SPARK, ROWS), few_files(tmp_path / "rows")):
         with pytest.raises(Late):
@@ -214,8 +215,8 @@ def test_a_write_that_is_too_late_leaves_nothing_on_the_disk(table: TargetTable,
     assert [*(tmp_path / "orders").glob("*.parquet")] == []
 
 
-def test_a_fence_between_the_look_and_the_commit_keeps_rows_out(table: TargetTable, tmp_path: Path) -> None:
-    """Though nobody asked for the rows before."""
+def test_a_fence_between_the_check_and_the_commit_keeps_rows_out(table: TargetTable, tmp_path: Path) -> None:
+    """This holds for rows in memory and in files."""
     for rows in (TableRows(NO_SPARK, ROWS), few_files(tmp_path / "rows")):
         append = append_to(table, rows)
         assert append.short is not None

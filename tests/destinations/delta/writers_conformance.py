@@ -1,4 +1,7 @@
-"""What every way of appending to a Delta table promises, as tests. `spark` is a fixture: a session on this machine."""
+"""The promises of every way of appending to a Delta table, as tests.
+
+The fixture `spark` is a session on this machine.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,14 @@ class DeltaWriterConformance(ABC):
 
     @abstractmethod
     def writer(self) -> DeltaWriter:
-        """The writer."""
+        """Return the writer."""
 
     @abstractmethod
     def rows(self, frame: DataFrame, folder: Path) -> BatchRows:
-        """The rows in the form that it takes; the folder is not there yet."""
+        """Return the rows in the form that the writer takes. The folder does not exist yet."""
 
-    def test_the_rows_that_land_are_those_that_were_given(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Each once, with the same values; and the writer counts them."""
+    def test_the_table_gets_exactly_the_given_rows(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each row is in the table once, with the same values, and the writer counts the rows."""
         orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
         written = self.append(orders, frame, tmp_path / "rows")
         there = spark.table(orders.destination.sql_name)
@@ -58,15 +61,15 @@ class DeltaWriterConformance(ABC):
         assert written.rows == there.count() == 4
         assert there.exceptAll(frame).isEmpty()
 
-    def test_the_log_says_of_the_rows_what_it_says_of_sparks(self, spark: SparkSession, tmp_path: Path) -> None:
-        """How many they are, their NULLs, and the least and the highest value of each column."""
+    def test_the_statistics_in_the_log_equal_those_of_spark(self, spark: SparkSession, tmp_path: Path) -> None:
+        """They are the rows, the NULLs, and the lowest and highest value of each column."""
         ours, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("ours", "sparks"))
         self.append(ours, rows_of(spark, 4), tmp_path / "rows")
         write(SparkAppend(), sparks, FrameRows(rows_of(spark, 4)))
         assert read_statistics(ours) == read_statistics(sparks)
 
-    def test_one_commit_carries_every_label(self, spark: SparkSession, tmp_path: Path) -> None:
-        """It is an append, and what it says of itself is what the writer said."""
+    def test_one_commit_has_every_label(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It is an append, and its metrics equal the result of the writer."""
         orders = Delta(path=str(tmp_path / "orders")).open()
         frame, labels = rows_of(spark, 4), [make_label(lane="a"), make_label(lane="b")]
         before = opened(orders, frame)
@@ -77,15 +80,15 @@ class DeltaWriterConformance(ABC):
         assert (commit.operation, commit.parameters["mode"]) == ("WRITE", "Append")
         assert all(commit.carries(each.key) for each in labels)
 
-    def test_no_rows_are_none_in_the_table(self, spark: SparkSession, tmp_path: Path) -> None:
-        """And the writer says so."""
+    def test_a_write_without_rows_adds_no_row(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The writer reports 0 rows."""
         orders = Delta(path=str(tmp_path / "orders")).open()
         written = self.append(orders, rows_of(spark, 4).where("id > 9"), tmp_path / "rows")
         assert written is not None
         assert (written.rows, spark.table(orders.destination.sql_name).count()) == (0, 0)
 
-    def test_a_write_behind_the_deadline_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The lease is over: no version and no row is there."""
+    def test_a_write_after_the_deadline_leaves_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The lease has ended, so the table gets no version and no row."""
         orders, late = Delta(path=str(tmp_path / "orders")).open(), Deadline(left=lambda: -1.0)
         with pytest.raises(Late):
             self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
@@ -101,7 +104,7 @@ class DeltaWriterConformance(ABC):
 
 
 class DirectWriterConformance(DeltaWriterConformance):
-    """What holds as well for a writer that commits in this process."""
+    """The further promises of a writer that commits in this process."""
 
     def test_a_write_that_raises_leaves_no_file(self, spark: SparkSession, tmp_path: Path) -> None:
         """The lease ends right before the commit."""
@@ -110,7 +113,7 @@ class DirectWriterConformance(DeltaWriterConformance):
             self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
         assert [*(tmp_path / "orders").glob("*.parquet")] == []
 
-    def test_behind_a_fence_the_write_fails(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_a_write_behind_a_fence_fails(self, spark: SparkSession, tmp_path: Path) -> None:
         """Another owner fences the table right before the commit."""
         orders, other = (Delta(path=str(tmp_path / "orders")).open() for _ in range(2))
         frame = rows_of(spark, 4)
@@ -128,10 +131,10 @@ class DirectWriterConformance(DeltaWriterConformance):
         ("columns", "more"),
         [("id bigint, text string", "PARTITIONED BY (text)"), ("id bigint NOT NULL, text string", "")],
     )
-    def test_what_it_declines_leaves_nothing(
+    def test_a_table_that_the_writer_declines_is_left_unchanged(
         self, spark: SparkSession, tmp_path: Path, columns: str, more: str
     ) -> None:
-        """A table that asks for more than files."""
+        """The table demands more than files."""
         spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}").collect()
         orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4).select("id", "text")
         append = append_of(orders, self.rows(frame, tmp_path / "rows"))
@@ -139,8 +142,8 @@ class DirectWriterConformance(DeltaWriterConformance):
         assert LocalLog(Path(orders.destination.place)).find_newest() == 0
         assert [*(tmp_path / "orders").rglob("*.parquet")] == []
 
-    def test_rows_with_other_types_leave_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Whether it sees that before or while it writes."""
+    def test_rows_with_other_types_leave_no_file(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The writer may notice the types before the write or during it."""
         orders, frame = Delta(path=str(tmp_path / "orders")).open(), rows_of(spark, 4)
         opened(orders, frame)
         other = self.rows(frame.withColumn("id", frame["id"].cast("string")), tmp_path / "rows")
@@ -150,12 +153,12 @@ class DirectWriterConformance(DeltaWriterConformance):
 
 
 def rows_of(spark: SparkSession, count: int) -> DataFrame:
-    """So many rows with a column of each kind."""
+    """Return this many rows with a column of each type."""
     return spark.range(0, count, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COLUMNS.items()])
 
 
 def opened(orders: OpenDelta, frame: DataFrame) -> TargetTable:
-    """The table, which is made for rows like these if it is missing."""
+    """Return the table. Make it for these rows if it is missing."""
     orders.ensure_place(frame.sparkSession, frame.schema)
     found = TargetTable.find(frame.sparkSession, orders.destination.sql_name, orders.destination.folder)
     assert found is not None
@@ -163,7 +166,7 @@ def opened(orders: OpenDelta, frame: DataFrame) -> TargetTable:
 
 
 def append_of(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> PendingAppend:
-    """An append of the rows under a label of their own."""
+    """Return an append of the rows under a new label."""
     spark = rows.frame().sparkSession
     table = TargetTable.find(spark, orders.destination.sql_name, orders.destination.folder)
     assert table is not None
@@ -171,7 +174,7 @@ def append_of(orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = No
 
 
 def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Deadline | None = None) -> Written | None:
-    """Write the rows in this way; the table is made if it is missing."""
+    """Write the rows with this writer. Make the table if it is missing."""
     opened(orders, rows.frame())
     append = append_of(orders, rows, deadline)
     assert writer.can_take(append)
@@ -179,7 +182,7 @@ def write(writer: DeltaWriter, orders: OpenDelta, rows: BatchRows, deadline: Dea
 
 
 def read_statistics(orders: OpenDelta) -> list[Mapping[str, JSON]]:
-    """What the newest version says of the values in its files, of moments to the millisecond."""
+    """Return the statistics of the files in the newest version, with moments cut to milliseconds."""
     log = LocalLog(Path(orders.destination.place))
     lines = map(json.loads, log.path_of(log.find_newest()).read_text(encoding="utf-8").splitlines())
     found = [json.loads(cut_moments(line["add"]["stats"])) for line in lines if "add" in line]
@@ -187,5 +190,5 @@ def read_statistics(orders: OpenDelta) -> list[Mapping[str, JSON]]:
 
 
 def cut_moments(stats: str) -> str:
-    """Statistics with moments as Spark notes them: it cuts off what is finer than a millisecond."""
+    """Return the statistics with moments cut to milliseconds, as Spark writes them."""
     return re.sub(r"(T[0-9:]{8}\.[0-9]{3})[0-9]{3}Z", r"\1Z", stats)

@@ -1,4 +1,4 @@
-"""What the DLQ keeps of a nacked row, and how it is read again."""
+"""What the DLQ keeps of a nacked row, and how the row is read again."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ _REFUSED = f"nack {NACK}, part string, position bigint"
 
 @pytest.fixture
 def dlq(spark: SparkSession, tmp_path: Path) -> OpenDelta:
-    """The table that a pipeline has by default."""
+    """The table of the DLQ that a pipeline has by default."""
     table = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
     table.ensure_place(spark, dlq_schema())
     return table
 
 
 def refused(spark: SparkSession, positions: Sequence[int]) -> DataFrame:
-    """Refused rows of a batch, at these places."""
+    """Return refused rows of a batch at these positions."""
     rows = [(NACK_OF_ROW, "orders.json", position) for position in positions]
     return spark.createDataFrame(rows, _REFUSED)
 
 
 def letters(refused: DataFrame, batch: Batch, **how: Any) -> DeadLetters:
-    """What the DLQ gets for these rows."""
+    """Return the DLQ's rows for these refused rows."""
     return DeadLetters(refused=FrameRows(refused), batch=batch, **{"original": True, **how})
 
 
@@ -72,7 +72,7 @@ def nack(spark: SparkSession, dlq: OpenDelta, positions: Sequence[int], **batch:
 
 
 def make_tricky_letters(spark: SparkSession, labels: Sequence[Label]) -> list[DataFrame]:
-    """A frame with two refused rows for each of the batches: with all values, and with what may be NULL or empty."""
+    """Return a frame for each batch with two refused rows: one with all values, and one with NULLs and empty values."""
     text, at = 'a "quote", a\nline\r\u2028 \\ \t€😀 ', datetime(2026, 1, 31, 6, 0, 0, 123_456, timezone.utc)
     frames = []
     for label in labels:
@@ -86,8 +86,10 @@ def make_tricky_letters(spark: SparkSession, labels: Sequence[Label]) -> list[Da
 
 
 def check_read_back(spark: SparkSession, fallback: Destination) -> None:
-    """It gives the rows of these batches back as they were, and those of another batch only if it says whose they
-    are."""
+    """Check that the fallback returns the rows of the given batches unchanged.
+
+    It may return rows of other batches if they name their batch.
+    """
     labels = [make_label(number=number) for number in (1, 2, 3)]
     opened, frames = fallback.open(), make_tricky_letters(spark, labels)
     opened.ensure_place(spark, dlq_schema())
@@ -101,8 +103,8 @@ def check_read_back(spark: SparkSession, fallback: Destination) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet", "json", "unpublished", "with a pattern in its name"])
-def test_a_fallback_gives_refused_rows_back_as_they_were(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """With all types, NULL, empty text, and the microseconds of times."""
+def test_a_fallback_returns_refused_rows_unchanged(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """This holds for all types, NULL, empty text, and the microseconds of times."""
     path = str(tmp_path / "refused")
     kinds: dict[str, Destination] = {
         "delta": Delta(path=path),
@@ -115,10 +117,10 @@ def test_a_fallback_gives_refused_rows_back_as_they_were(spark: SparkSession, tm
 
 
 @pytest.mark.parametrize("kind", [Files, InAStore])
-def test_a_fallback_that_lost_a_batch_gives_the_others_back(
+def test_a_fallback_that_lost_a_batch_returns_the_others(
     spark: SparkSession, tmp_path: Path, kind: type[Files]
 ) -> None:
-    """So a merge names the batch, and brings back the others."""
+    """A merge can then name the lost batch, and bring back the others."""
     fallback = kind(path=str(tmp_path / "refused"))
     labels = [make_label(number=number) for number in (1, 2)]
     opened, frames = fallback.open(), make_tricky_letters(spark, labels)
@@ -130,20 +132,20 @@ def test_a_fallback_that_lost_a_batch_gives_the_others_back(
 
 
 def no_spark() -> NoReturn:
-    """Whoever asks for Spark has taken the wrong way."""
+    """Raise, since the tested call must not ask for Spark."""
     raise AssertionError("asked for Spark")
 
 
-def test_the_schema_is_that_of_the_rows(spark: SparkSession) -> None:
-    """The table is made for exactly the rows that come."""
+def test_the_schema_equals_that_of_the_rows(spark: SparkSession) -> None:
+    """The table is made with exactly the columns of the rows."""
     rows = letters(refused(spark, [1]), make_label().batch).frame()
     assert [(field.name, field.dataType) for field in rows.schema] == [(f.name, f.dataType) for f in dlq_schema()]
     assert ", ".join(f"{name} {kind}" for name, kind in rows.dtypes) == DLQ_COLUMNS
 
 
 @pytest.mark.promise("DQ-02", "DQ-10", "DQ-11", "CD-14")
-def test_a_row_says_what_was_refused_where_and_why(spark: SparkSession) -> None:
-    """The row before the stage and as it was read, each with its schema; its batch and place; the reason."""
+def test_a_row_records_what_was_refused_and_why(spark: SparkSession) -> None:
+    """It has the row before the stage, the row as read, their schemas, the batch, the position and the reason."""
     batch = make_label(number=412, lane="3").batch
     (row,) = letters(refused(spark, [31]), batch).frame().drop("nacked_at").collect()
     assert row.asDict() == {
@@ -171,8 +173,10 @@ def test_a_row_says_what_was_refused_where_and_why(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(("original", "replayed"), [(True, ()), (False, ("x/1", "x/2")), (True, ("x/1", "x/2", "x/3"))])
-def test_few_rows_are_the_same_without_spark(spark: SparkSession, original: bool, replayed: tuple[str, ...]) -> None:
-    """Every column, whatever is left out, replayed or secret; and of the types that the table has."""
+def test_few_rows_are_built_equally_without_spark(
+    spark: SparkSession, original: bool, replayed: tuple[str, ...]
+) -> None:
+    """Every column has the same values and types, with omitted originals, replays and secrets."""
     batch = make_label(number=412, lane="3").batch
     how: dict[str, Any] = {"original": original, "replayed": replayed}
     secrets = {"sieben": "${secret:SEVEN}", "is not": "${secret:IS}", "'sieben' is": "${secret:LONG}"}
@@ -185,23 +189,23 @@ def test_few_rows_are_the_same_without_spark(spark: SparkSession, original: bool
     assert few.schema.types == expected.drop("nacked_at").toArrow().schema.types
 
 
-def test_the_row_as_it_was_read_can_be_left_out(spark: SparkSession) -> None:
-    """It may hold what must not be kept."""
+def test_the_original_row_can_be_left_out(spark: SparkSession) -> None:
+    """It may contain data that must not be kept."""
     (row,) = letters(refused(spark, [1]), make_label().batch, original=False).frame().collect()
     assert (row["original"], row["original_schema"]) == (None, None)
     assert row["row"] == json.dumps(ROW)
 
 
-def test_a_message_says_no_secret(spark: SparkSession) -> None:
-    """One that begins like another included; the row is what it is."""
+def test_a_message_contains_no_secret(spark: SparkSession) -> None:
+    """This also holds for a secret that begins like another secret. The row is kept unchanged."""
     refused = spark.createDataFrame([(("s", None, "C", "no k1 nor k1x", "k1", "", "k1", ""), "", 1)], _REFUSED)
     secrets = {"k1": "${secret:A}", "k1x": "${secret:B}"}
     (row,) = letters(refused, make_label().batch, secrets=secrets).frame().collect()
     assert (row["message"], row["row"]) == ("no ${secret:A} nor ${secret:B}", "k1")
 
 
-def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: OpenDelta) -> None:
-    """Payloads are values again, and all of it goes into JSON."""
+def test_the_read_row_has_the_fields_for_a_user(spark: SparkSession, dlq: OpenDelta) -> None:
+    """The payloads are values again, and the result can be written as JSON."""
     batch = nack(spark, dlq, [31], number=412, lane="3")
     (shown,) = read_dead_letters(dlq.destination, no_spark)
     nacked_at = shown.pop("nacked_at")
@@ -226,8 +230,8 @@ def test_what_is_read_again_is_what_a_person_needs(spark: SparkSession, dlq: Ope
 
 
 @pytest.mark.promise("DQ-03")
-def test_the_newest_come_last(spark: SparkSession, dlq: OpenDelta) -> None:
-    """Batches as they were nacked, and inside a batch as the rows were read."""
+def test_the_newest_rows_come_last(spark: SparkSession, dlq: OpenDelta) -> None:
+    """Batches are ordered by the time of the nack, and rows of a batch by their position."""
     first = nack(spark, dlq, [10, 9], number=2, lane="b")
     second = nack(spark, dlq, [1], number=1, lane="a")
     ids = [f"{first.plan}/9", f"{first.plan}/10", f"{second.plan}/1"]
@@ -236,10 +240,10 @@ def test_the_newest_come_last(spark: SparkSession, dlq: OpenDelta) -> None:
     assert read_dead_letters(dlq.destination, no_spark, limit=0) == []
 
 
-def test_spark_gives_what_the_folder_gives(
+def test_spark_reads_the_same_rows_as_the_folder(
     spark: SparkSession, dlq: OpenDelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A DLQ that is not on this machine reads the same."""
+    """A DLQ on another machine is read with the same result."""
     nack(spark, dlq, [3, 1, 2])
     here = read_dead_letters(dlq.destination, no_spark, limit=2)
     monkeypatch.setattr(Delta, "folder", None)
@@ -249,22 +253,20 @@ def test_spark_gives_what_the_folder_gives(
 
 @pytest.mark.parametrize("name", ["50%41", "a b#ü"])
 def test_the_folder_may_have_any_name(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """What the library cannot open, Spark reads."""
+    """If `deltalake` cannot open the folder, Spark reads it."""
     dlq = Delta(path=str(tmp_path / name)).open()
     dlq.ensure_place(spark, dlq_schema())
     nack(spark, dlq, [1])
     assert len(read_dead_letters(dlq.destination, lambda: spark)) == 1
 
 
-def test_a_queue_in_which_nothing_ever_was_is_empty(spark: SparkSession, tmp_path: Path) -> None:
-    """Before the first run there is no table."""
+def test_a_dlq_without_a_table_is_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """There is no table before the first run."""
     assert read_dead_letters(Delta(path=str(tmp_path / "dlq")), lambda: spark) == []
 
 
-def test_a_queue_of_an_earlier_version_is_read_and_gets_the_columns_that_it_lacks(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Before, it is read as if they were NULL."""
+def test_a_dlq_of_an_earlier_version_gets_the_missing_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Until then they are read as NULL."""
     dlq = Delta(path=str(tmp_path / "dlq"), name="dlq").open()
     older = [column for column in DLQ_COLUMNS.split(", ") if not column.startswith("replays ")]
     spark.sql(f"create table {dlq.destination.sql_name} ({', '.join(older)}) using delta")
@@ -278,14 +280,14 @@ def test_a_queue_of_an_earlier_version_is_read_and_gets_the_columns_that_it_lack
     assert "replays" in spark.table(dlq.destination.sql_name).columns
 
 
-def test_what_is_no_table_cannot_be_read_again() -> None:
-    """The error says what would have to be otherwise."""
+def test_a_dlq_that_is_not_a_table_cannot_be_read() -> None:
+    """The error names the destination of the DLQ."""
     with pytest.raises(DestinationError, match="The DLQ keeps refused rows in discard"):
         read_dead_letters(Discard(), no_spark)
 
 
-def test_what_a_person_says_of_a_copy_holds_for_batches_of_earlier_runs() -> None:
-    """A batch that this run tried to copy is asked for at the place that it went to."""
+def test_an_assumption_about_a_copy_applies_only_to_earlier_runs() -> None:
+    """A batch that this run tried to copy is looked for at the current place of the copy."""
     kept, copy = create_autospec(OpenDestination), create_autospec(OpenDestination)
     spark, label = Mock(), make_label()
     old, now = (Identity(place="topic", id=each) for each in ("old", "now"))
@@ -304,8 +306,8 @@ def test_what_a_person_says_of_a_copy_holds_for_batches_of_earlier_runs() -> Non
     copy.find.assert_called_with(spark, other, now)
 
 
-def test_a_spark_that_has_yet_to_start_is_asked_for_the_rows_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A column needs a Spark that is up, and the first question to the rows starts it."""
+def test_a_spark_that_has_not_started_is_asked_for_the_rows_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns need a running Spark, and the first request for the rows starts it."""
 
     class Unread(FrameRows):
         def frame(self) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Rows as files, a folder a batch."""
+"""The destination that writes rows as files, with a folder for each batch."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched(Files):
-    """Knows with which schema it was opened, so that its rows can be read again."""
+    """Remembers the schema of its opening, so that its rows can be read again."""
 
     def open(self) -> OpenFiles:
         return OpenWatched(self)
 
 
 class OpenWatched(OpenFiles):
-    """It is open, and notes the schema in the options."""
+    """The open destination, which records the schema in the options."""
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         self.destination.__dict__["schema"] = schema
@@ -52,7 +52,7 @@ class OpenWatched(OpenFiles):
 
 
 def content(spark: SparkSession, destination: Files) -> Sequence[Row]:
-    """What a reader finds who knows nothing of us, but for the schema where the format has none."""
+    """Read the rows as any reader would, with the schema if the format has none."""
     schema = destination.__dict__["schema"]
     reader = spark.read.schema(schema).options(**destination.options)
     rows = (
@@ -88,7 +88,7 @@ class TestJson(RememberingConformance):
 
 
 class InAStore(Watched):
-    """Lies where there are no folders to rename."""
+    """Behaves like a place without folders that can be renamed."""
 
     @property
     def folder(self) -> Path | None:
@@ -109,7 +109,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def visible(folder: Path) -> list[str]:
-    """The files that a reader looks at."""
+    """Return the files that a reader sees."""
     paths = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     return sorted(str(path) for path in paths if not any(hidden(part) for part in path.parts))
 
@@ -119,8 +119,8 @@ def hidden(name: str) -> bool:
 
 
 @pytest.mark.spark
-def test_an_old_writer_that_goes_on_cannot_spoil_what_the_asker_wrote(spark: SparkSession, folder: Path) -> None:
-    """Its write was neither seen to end nor fenced; the batch was claimed, so that only the asker can publish it."""
+def test_an_old_writer_cannot_change_a_batch_that_another_run_claimed(spark: SparkSession, folder: Path) -> None:
+    """Its write neither ended nor was fenced. The other run claimed the batch, so only that run can publish it."""
     mine = make_label(number=7)
     old, asker = Files(path=str(folder)).open(), Files(path=str(folder)).open()
     identity = old.ensure_place(spark, spark.createDataFrame([], "id bigint, text string").schema)
@@ -135,8 +135,8 @@ def test_an_old_writer_that_goes_on_cannot_spoil_what_the_asker_wrote(spark: Spa
 
 
 @pytest.mark.spark
-def test_who_asks_last_may_fill(spark: SparkSession, folder: Path) -> None:
-    """One that claimed the batch, and then slept while another claimed it, is kept out as the first one is."""
+def test_only_the_last_run_that_claimed_a_batch_may_write_it(spark: SparkSession, folder: Path) -> None:
+    """A run that claimed the batch before another run did is refused like the first writer."""
     mine = make_label()
     first, second, third = (Files(path=str(folder)).open() for _ in range(3))
     identity = first.ensure_place(spark, spark.range(1).schema)
@@ -163,7 +163,7 @@ def test_who_asks_last_may_fill(spark: SparkSession, folder: Path) -> None:
         (BatchFolders, "publish", True, True),
     ],
 )
-def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
+def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
     spark: SparkSession,
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -172,7 +172,7 @@ def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
     afterwards: bool,
     lands: bool,
 ) -> None:
-    """Whoever comes after fences, asks, and writes what is not there; nobody ever reads half a batch."""
+    """The next run fences, looks for the batch, and writes it if it is missing. No reader sees a part of a batch."""
     mine, rows = make_label(number=3), spark.range(0, 20, 1, 4)
     dying, after = Files(path=str(folder)).open(), Files(path=str(folder)).open()
     identity = dying.ensure_place(spark, rows.schema)
@@ -191,7 +191,7 @@ def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
 
 
 def killed_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
-    """At this step the process is gone, and tidies nothing up."""
+    """Kill the process at this step, without any cleanup."""
     does = getattr(owner, step)
 
     def dies(*args: Any) -> None:
@@ -204,10 +204,10 @@ def killed_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards
 
 
 @pytest.mark.spark
-def test_a_fence_hits_a_writer_that_spark_has_finished(
+def test_a_fence_stops_a_writer_after_spark_has_finished(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between Spark's last word and the rename there is time enough for a fence."""
+    """There is time for a fence between the end of Spark's job and the rename."""
     mine, other = make_label(), Files(path=str(folder)).open()
     destination = Files(path=str(folder)).open()
     destination.ensure_place(spark, spark.range(1).schema)
@@ -225,10 +225,10 @@ def test_a_fence_hits_a_writer_that_spark_has_finished(
 
 
 @pytest.mark.spark
-def test_a_writer_whose_folder_spark_made_again_is_fenced_all_the_same(
+def test_a_fence_stops_a_writer_whose_folder_spark_made_again(
     spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tasks that come after a fence make the folders that they write to; half of the rows are in them."""
+    """Tasks that run after a fence make their folders again, which then hold only a part of the rows."""
     destination = Files(path=str(folder)).open()
     destination.ensure_place(spark, spark.range(1).schema)
     save = OpenFiles._save
@@ -244,8 +244,8 @@ def test_a_writer_whose_folder_spark_made_again_is_fenced_all_the_same(
 
 
 @pytest.mark.spark
-def test_batches_lie_beside_one_another_whatever_their_lanes_are_called(spark: SparkSession, folder: Path) -> None:
-    """A reader sees lane and batch as columns, partitions within, and at most as many files as were asked for."""
+def test_batches_are_stored_side_by_side_for_all_names_of_lanes(spark: SparkSession, folder: Path) -> None:
+    """A reader sees lane and batch as columns, with partitions below. `files_per_batch` limits the number of files."""
     destination = Files(path=str(folder), partition_by=["day"], files_per_batch=1).open()
     destination.ensure_place(spark, spark.range(1).selectExpr("id", "'x' as day").schema)
     for lane in ("a/b", "ü=%", "0"):
@@ -261,10 +261,8 @@ def test_batches_lie_beside_one_another_whatever_their_lanes_are_called(spark: S
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("kind", "compression"), [("csv", "gzip"), ("json", "gzip"), ("parquet", "zstd")])
-def test_rows_are_counted_whatever_stands_in_them(
-    spark: SparkSession, folder: Path, kind: Any, compression: str
-) -> None:
-    """Line breaks, quotes, backslashes, NULLs and nothing at all; a reader finds the same values."""
+def test_rows_with_any_text_are_counted(spark: SparkSession, folder: Path, kind: Any, compression: str) -> None:
+    """The text has line breaks, quotes, backslashes, NULL or nothing. A reader finds the same values."""
     values = ["a\nb", 'say "no"', "back\\", "\\", "a,b\r\n", " padded ", None, "ä"]
     rows = spark.createDataFrame([(number, value) for number, value in enumerate(values)], "id bigint, text string")
     destination = Files(path=str(folder), format=kind, options={"compression": compression}).open()
@@ -291,18 +289,18 @@ def test_rows_are_counted_whatever_stands_in_them(
         ({"options": {"compression": "nosuch"}}, "id int", "as parquet: .*nosuch"),
     ],
 )
-def test_rows_that_do_not_fit_are_told_before_a_row_is_read(
+def test_rows_that_do_not_fit_are_reported_before_a_row_is_read(
     spark: SparkSession, folder: Path, options: dict[str, Any], columns: str, told: str
 ) -> None:
-    """What the format cannot hold, and names that are taken or none."""
+    """The format cannot hold a type, or a column's name is reserved or unknown."""
     with pytest.raises(Misfit, match=told):
         Files(path=str(folder), **options).open().ensure_place(spark, spark.createDataFrame([], columns).schema)
     assert visible(folder) == []
 
 
 @pytest.mark.spark
-def test_another_folder_in_its_place_is_no_answer(spark: SparkSession, folder: Path) -> None:
-    """Neither yes nor no; and nothing is written there."""
+def test_another_folder_in_the_same_place_proves_nothing(spark: SparkSession, folder: Path) -> None:
+    """The result is neither yes nor no, and nothing is written there."""
     destination = Files(path=str(folder)).open()
     identity = destination.ensure_place(spark, spark.range(1).schema)
     folder.rename(folder.with_name("moved"))
@@ -325,29 +323,29 @@ def test_another_folder_in_its_place_is_no_answer(spark: SparkSession, folder: P
         ({"path": ""}, "path: expected a path, got nothing"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
-    """What was expected and what came, under the option's name."""
+def test_an_invalid_option_is_named(options: dict[str, Any], message: str) -> None:
+    """The error names the option, the expected values and the given value."""
     with pytest.raises(ValueError, match=message):
         Files(**{"path": "files", **options})
 
 
-def test_a_run_explains_what_holds(folder: Path) -> None:
-    """What is said of Delta on a local disk does not hold for folders."""
+def test_explain_describes_the_guarantee_of_files(folder: Path) -> None:
+    """The notes about Delta on a local disk do not apply to folders."""
     pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[Files(path=str(folder))])
     said = explain(definition_of(pipeline))
     assert (said.way, said.notes) == ("straight", ())
     assert said.destinations[0]["guarantee"].startswith("effectively once on a disk")
 
 
-def test_a_disk_that_keeps_no_two_writers_apart_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing would decide there who has published a batch."""
+def test_a_disk_that_cannot_keep_two_writers_apart_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a disk could not decide which writer has published a batch."""
     monkeypatch.setattr(Path, "rename", lambda *_: None)
     with pytest.raises(DestinationError, match="Wherry cannot keep two writers apart"):
         BatchFolders(folder).make()
 
 
-def test_one_of_many_that_publish_or_claim_at_once_has_the_name(folder: Path) -> None:
-    """Whoever comes at the same time."""
+def test_only_one_of_several_concurrent_claims_succeeds(folder: Path) -> None:
+    """Eight threads claim the batch at the same time."""
     folders = BatchFolders(folder)
     folders.make()
     start = threading.Barrier(8)
@@ -360,14 +358,14 @@ def test_one_of_many_that_publish_or_claim_at_once_has_the_name(folder: Path) ->
         assert sorted(pool.map(take, range(8))) == [False] * 7 + [True]
 
 
-def test_a_folder_that_cannot_be_made_is_said_in_plain_words(tmp_path: Path) -> None:
-    """A file stands in its place."""
+def test_a_folder_that_cannot_be_made_is_reported_in_plain_words(tmp_path: Path) -> None:
+    """A file is in its place."""
     (tmp_path / "file").touch()
     with pytest.raises(DestinationError, match=r"cannot be written: .*/file \("):
         BatchFolders(tmp_path / "file").make()
 
 
-def test_a_fence_of_one_lane_waits_for_what_another_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fence_waits_for_the_claims_of_another_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that finishes several lanes at once fences and claims in several threads."""
     folders, publish, pool = BatchFolders(tmp_path / "files"), BatchFolders.publish, ThreadPoolExecutor(1)
     folders.make()

@@ -39,7 +39,7 @@ MANIFEST = f"exports/{MANIFESTS}/"
 
 
 class OpenUnsparked(OpenFiles):
-    """Its rows are numbers, which it puts into the store without Spark: a file for each, with a line of text."""
+    """An open destination that puts numbers into the store without Spark, as one file with a line of text for each."""
 
     def _save(self, rows: Any, target: str) -> None:
         for number in rows.numbers:
@@ -58,7 +58,7 @@ def rows(*numbers: int) -> BatchRows:
 
 @dataclass
 class Exports:
-    """A folder of a store."""
+    """A folder in a store."""
 
     store: S3 | Azure
 
@@ -78,14 +78,14 @@ class Exports:
         return opened, opened.ensure_place(NO_SPARK, None)
 
     def read(self) -> list[int]:
-        """What a reader finds who takes the files that the manifests name."""
+        """Return the rows in the files that the manifests name."""
         manifests = [key for page in self.bucket.list_pages(MANIFEST.rstrip("/")) for key in page]
         assert not any(key.removeprefix(MANIFEST).startswith(("_", ".")) for key in manifests)
         files = [line for key in manifests for line in self.bucket.read(key).decode().splitlines()]
         return sorted(int(self.bucket.read(get_key(file))) for file in files)
 
     def list_leftovers(self) -> list[str]:
-        """All objects that belong neither to the folder nor to a batch that a reader sees."""
+        """Return all objects that belong neither to the folder nor to a visible batch."""
         keys = {key for page in self.bucket.list_pages("exports") for key in page}
         manifests = [key for key in keys if key.startswith(MANIFEST)]
         files = [get_key(line) for key in manifests for line in self.bucket.read(key).decode().splitlines()]
@@ -100,8 +100,8 @@ def exports(request: pytest.FixtureRequest) -> Exports:
     return Exports(request.getfixturevalue(request.param))
 
 
-def test_a_reader_of_manifests_sees_each_batch_once(exports: Exports) -> None:
-    """Each manifest has a line for each file, and another write of the same batch is refused."""
+def test_a_reader_of_the_manifests_sees_each_batch_once(exports: Exports) -> None:
+    """Each manifest has a line for each file. A second write of a batch is refused."""
     opened, identity = exports.make()
     first, second = make_label(lane="a/b", number=1), make_label(number=2)
     assert opened.write(NO_SPARK, rows(1, 2), [first]) == Written(rows=2, bytes=4)
@@ -113,7 +113,7 @@ def test_a_reader_of_manifests_sees_each_batch_once(exports: Exports) -> None:
 
 
 def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
-    """Those of other batches are elsewhere."""
+    """Files of other batches are in other folders."""
     opened, _ = exports.make()
     mine, other = make_label(number=1), make_label(number=2)
     opened.write(NO_SPARK, rows(1, 2), [mine])
@@ -126,7 +126,7 @@ def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
     assert manifests.locate(make_label(number=1)) is None
 
 
-def test_a_batch_without_rows_leaves_nothing(exports: Exports) -> None:
+def test_a_batch_without_rows_leaves_no_object(exports: Exports) -> None:
     """It has no manifest either."""
     opened, identity = exports.make()
     mine = make_label()
@@ -148,10 +148,13 @@ def test_a_batch_without_rows_leaves_nothing(exports: Exports) -> None:
         (BatchManifests, "publish", True, True),
     ],
 )
-def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
+def test_a_writer_killed_between_two_steps_leaves_a_whole_batch_or_none(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, afterwards: bool, lands: bool
 ) -> None:
-    """Whoever comes after fences, asks, and writes what is not there. It removes what nobody will read."""
+    """The next run fences, looks for the batch, and writes it if it is missing.
+
+    It deletes files of unpublished attempts.
+    """
     (dying, identity), mine = exports.make(), make_label(number=3)
     with monkeypatch.context() as patched:
         kill_at(patched, owner, step, afterwards=afterwards)
@@ -168,7 +171,7 @@ def test_killed_between_two_steps_it_has_the_batch_whole_or_not_at_all(
 
 
 def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: bool) -> None:
-    """At this step the process is gone, and tidies nothing up."""
+    """Kill the process at this step, without any cleanup."""
     does = getattr(owner, step)
 
     def die(*args: Any) -> None:
@@ -180,10 +183,8 @@ def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: 
     patched.setattr(ObjectStore, "delete", lambda *_: None)
 
 
-def test_a_writer_that_is_stopped_after_its_manifest_keeps_its_files(
-    exports: Exports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It does not know what became of the request, and removes nothing."""
+def test_a_writer_stopped_after_its_manifest_keeps_its_files(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not know the result of the request, so it deletes nothing."""
     (opened, _), take = exports.make(), ObjectStore.take
 
     def stop(*args: Any) -> None:
@@ -198,8 +199,8 @@ def test_a_writer_that_is_stopped_after_its_manifest_keeps_its_files(
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("effect", ["lose_answer", "deny"])
-def test_a_manifest_whose_answer_was_lost_is_there_once(exports: Exports, effect: Effect) -> None:
-    """The write ends well, since the manifest shows whose it is."""
+def test_a_manifest_whose_answer_was_lost_counts_once(exports: Exports, effect: Effect) -> None:
+    """The write succeeds, since the manifest shows which writer made it."""
     (opened, identity), mine = exports.make(), make_label()
     fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
     assert opened.write(NO_SPARK, rows(1), [mine]).rows == 1
@@ -209,10 +210,10 @@ def test_a_manifest_whose_answer_was_lost_is_there_once(exports: Exports, effect
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("landed", [True, False])
-def test_a_store_that_goes_away_during_the_manifest_leaves_the_batch_in_doubt(
+def test_a_store_that_fails_during_the_manifest_leaves_the_batch_in_doubt(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, landed: bool
 ) -> None:
-    """The write fails. Whoever asks later learns whether the batch is there, and delivers it if it is not."""
+    """The write fails. A later search shows whether the batch exists, and a missing batch is written."""
     (opened, identity), mine, create = exports.make(), make_label(), ObjectStore.create
 
     def go_away(store: ObjectStore, key: str, content: bytes) -> str | None:
@@ -235,8 +236,8 @@ def test_a_store_that_goes_away_during_the_manifest_leaves_the_batch_in_doubt(
 
 
 @pytest.mark.promise("CD-22")
-def test_of_many_writers_of_one_batch_one_wins(exports: Exports) -> None:
-    """The others say that the batch is there, and remove what they wrote."""
+def test_only_one_of_several_writers_of_a_batch_succeeds(exports: Exports) -> None:
+    """The others report that the batch exists, and delete their files."""
     mine, start = make_label(), threading.Barrier(6)
     openeds = [exports.make()[0] for _ in range(6)]
 
@@ -257,7 +258,7 @@ def test_of_many_writers_of_one_batch_one_wins(exports: Exports) -> None:
 def stop_before(
     patched: pytest.MonkeyPatch, owner: type, step: str
 ) -> Iterator[tuple[threading.Event, Callable[[], None]]]:
-    """The first one that comes to this step waits; when it has come so far, and what lets it go."""
+    """Pause the first call of this step. Yield the event of the pause, and a function that ends the pause."""
     does, come, go = getattr(owner, step), threading.Event(), threading.Event()
 
     def wait(*args: Any) -> Any:
@@ -278,10 +279,10 @@ def stop_before(
     ("owner", "step"), [(OpenUnsparked, "_save"), (BatchManifests, "publish"), (ObjectStore, "take")]
 )
 @pytest.mark.parametrize("asks", [True, False])
-def test_an_attempt_that_began_before_a_fence_publishes_nothing(
+def test_an_attempt_from_before_a_fence_publishes_nothing(
     exports: Exports, monkeypatch: pytest.MonkeyPatch, owner: type, step: str, asks: bool
 ) -> None:
-    """However late it goes on; and whoever fenced it may write the batch."""
+    """It may continue at any later time. The run that fenced it may write the batch."""
     (zombie, identity), mine, taker = exports.make(), make_label(number=7), exports.open()
     with stop_before(monkeypatch, owner, step) as (come, let_go), ThreadPoolExecutor(1) as pool:
         write = pool.submit(zombie.write, NO_SPARK, rows(1), [mine])
@@ -296,8 +297,8 @@ def test_an_attempt_that_began_before_a_fence_publishes_nothing(
 
 
 @pytest.mark.promise("CD-22")
-def test_a_manifest_that_is_on_its_way_during_a_fence_is_refused(s3: S3) -> None:
-    """The request comes to the store after the name was claimed."""
+def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3) -> None:
+    """The request reaches the store after the other run has claimed the name."""
     exports = Exports(s3)
     (zombie, identity), mine, taker = exports.make(), make_label(), exports.open()
     held = s3.proxy.add(Fault("hold", "PUT", MANIFEST))
@@ -311,10 +312,8 @@ def test_a_manifest_that_is_on_its_way_during_a_fence_is_refused(s3: S3) -> None
     assert (exports.read(), exports.list_leftovers()) == ([], [])
 
 
-def test_a_fence_keeps_the_files_of_an_attempt_that_was_published(
-    exports: Exports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its writer has not yet removed the note of the attempt."""
+def test_a_fence_keeps_the_files_of_a_published_attempt(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt's writer has not yet deleted its note of the attempt."""
     (opened, _), taker = exports.make(), exports.open()
     with stop_before(monkeypatch, ObjectStore, "delete") as (come, let_go), ThreadPoolExecutor(1) as pool:
         write = pool.submit(opened.write, NO_SPARK, rows(1), [make_label()])
@@ -325,8 +324,8 @@ def test_a_fence_keeps_the_files_of_an_attempt_that_was_published(
     assert (exports.read(), exports.list_leftovers()) == ([1], [])
 
 
-def test_who_asks_last_may_fill(exports: Exports) -> None:
-    """A writer that begins after another one has asked is kept out, without a fence as well."""
+def test_only_the_last_run_that_claimed_a_batch_may_write_it(exports: Exports) -> None:
+    """A writer that begins after another run has claimed the batch is refused, even without a fence."""
     mine = make_label()
     (first, identity), second, third = exports.make(), exports.open(), exports.open()
     assert second.find(NO_SPARK, mine, identity) is None
@@ -338,8 +337,8 @@ def test_who_asks_last_may_fill(exports: Exports) -> None:
     assert (exports.read(), exports.list_leftovers()) == ([2], [])
 
 
-def test_another_folder_in_its_place_is_no_answer(exports: Exports) -> None:
-    """Neither yes nor no; and nothing is written there."""
+def test_another_folder_in_the_same_place_proves_nothing(exports: Exports) -> None:
+    """The result is neither yes nor no, and nothing is written there."""
     opened, identity = exports.make()
     exports.bucket.delete(["exports/_wherry.json"])
     with pytest.raises(Unsure, match="is missing"):
@@ -353,14 +352,14 @@ def test_another_folder_in_its_place_is_no_answer(exports: Exports) -> None:
         opened.write(NO_SPARK, rows(1), [make_label()])
 
 
-def test_a_batch_that_was_open_before_there_were_manifests_is_written_again(exports: Exports) -> None:
-    """An earlier version knew no id of the folder, and could not say whether it had the batch."""
+def test_a_batch_opened_before_manifests_existed_is_written_again(exports: Exports) -> None:
+    """An earlier version of Wherry recorded no id of the folder, and could not find a batch."""
     opened, identity = exports.make()
     assert opened.find(NO_SPARK, make_label(), Identity(place=identity.place)) is None
 
 
-def test_an_account_shows_each_batch_and_what_is_missing_of_it(exports: Exports) -> None:
-    """By the sizes of the files that its manifest names; what others wrote there does not count."""
+def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
+    """It compares the sizes of the files in each manifest. Files of other writers do not count."""
     opened, identity = exports.make()
     labels = [make_label(number=number) for number in (1, 2, 3)]
     for number, label in enumerate(labels):
@@ -382,8 +381,8 @@ def list_files(exports: Exports, label: Label) -> list[str]:
     return [key for key in keys if f"_batch={label.batch.number:08}-" in key]
 
 
-def test_an_account_of_a_folder_with_older_batches_says_nothing_of_them(s3: S3) -> None:
-    """They were written when there were no manifests."""
+def test_an_account_ignores_batches_from_before_manifests(s3: S3) -> None:
+    """It reports that it is not complete."""
     exports = Exports(s3)
     exports.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
     exports.make()
@@ -392,8 +391,8 @@ def test_an_account_of_a_folder_with_older_batches_says_nothing_of_them(s3: S3) 
     assert (account.there, account.whole, account.brought) == (True, False, [])
 
 
-def test_an_account_of_a_folder_that_was_never_made_says_so(s3: S3) -> None:
-    """It makes nothing there."""
+def test_an_account_of_a_missing_folder_reports_that(s3: S3) -> None:
+    """It writes nothing there."""
     account = Exports(s3).open().destination.account(lambda: NO_SPARK, "conformance")
     assert account is not None
     assert (account.there, account.id, s3.proxy.count().get("PUT")) == (False, "", None)
@@ -408,15 +407,15 @@ def test_an_account_of_a_folder_that_was_never_made_says_so(s3: S3) -> None:
     ],
 )
 def test_a_store_that_cannot_publish_once_is_refused(s3: S3, fault: Fault, words: str) -> None:
-    """The error says how Spark alone may write there."""
+    """The error names the option with which Spark alone may write there."""
     s3.proxy.add(fault)
     with pytest.raises(DestinationError, match=words) as raised:
         Exports(s3).make()
     assert "Or set `manifest: false`." in raised.value.hint
 
 
-def test_validate_promises_what_the_place_can_keep() -> None:
-    """Where nothing publishes a batch once, a destination does not remember."""
+def test_validate_promises_only_what_the_place_can_keep() -> None:
+    """A destination does not remember batches if nothing publishes a batch once."""
     once, alone = Files(path="s3://b/out", name="once"), Files(path="s3://b/out", name="alone", manifest=False)
     unknown = Files(path="viewfs://h/out", name="unknown")
     pipeline = Pipeline(name="orders", origin=Memory(schema="id long"), destinations=[once, alone, unknown])
@@ -428,7 +427,10 @@ def test_validate_promises_what_the_place_can_keep() -> None:
 
 
 class OpenUploaded(OpenFiles):
-    """Spark writes to this machine, and the files are put into the store from there: it lacks the JARs for stores."""
+    """An open destination whose Spark writes to this machine, and whose files the test uploads to the store.
+
+    The Spark of the tests has no JARs for stores.
+    """
 
     def ensure_place(self, spark: SparkSession, schema: StructType | None) -> Identity:
         self.destination.__dict__["schema"] = schema
@@ -464,7 +466,7 @@ class TestManifests(RememberingConformance):
         return made
 
     def content(self, spark: SparkSession, destination: Files) -> Sequence[Row]:
-        """What a reader finds in the files that the manifests name."""
+        """Return the rows in the files that the manifests name."""
         bucket, folder = open_bucket(destination.path), Path(destination.__dict__["local"], "read")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Values that were stored, or last named, at a time that a test chooses."""
+"""Values that were stored or last used at a time that a test chooses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stages.claim_store import VALUES, ValueClaims
 
 
 def store_at(claims: ValueClaims, content: bytes, when: float) -> str:
-    """Store a value as if it were this time; its reference."""
+    """Store a value as if it were this time, and return its reference."""
     with mock.patch("stages.claim_store.time.time", return_value=when):
         reference = claims.store_value(content)
         claims.store.settle()

@@ -1,4 +1,4 @@
-"""`claim` and `unclaim`: what becomes of rows with large values, and of all others."""
+"""The stages `claim` and `unclaim` for rows with large values and for all other rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONG, HUGE = "x" * 2_000, "y" * 5_000
 
 
 def make_claim(path: str, **options: Any) -> Claim:
-    """The stage, with limits that small values exceed."""
+    """Return the stage with limits that small values exceed."""
     return Claim(path=path, **{"over": "1KiB", "refuse_over": "4KiB", **options})
 
 
@@ -44,7 +44,7 @@ def path(tmp_path: Path) -> str:
 
 
 class ClaimConformance(StageConformance):
-    """The suite, where values go to a store that the test gives."""
+    """The suite for a stage whose store the test chooses."""
 
     make: ClassVar[Callable[..., Stage]]
     claims: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class ClaimConformance(StageConformance):
 @pytest.mark.spark
 @pytest.mark.connect
 class TestClaimOfLargeValues(ClaimConformance):
-    """Texts, bytes and nested ones."""
+    """Large texts, bytes and nested values."""
 
     schema = (
         "id int, `a text` string, b binary, s struct<`x.y`: string, n: int>, l array<string>, m map<string, binary>"
@@ -84,7 +84,7 @@ class TestClaimOfLargeValues(ClaimConformance):
 @pytest.mark.spark
 @pytest.mark.variant
 class TestClaimIntoATable(TestClaimOfLargeValues):
-    """The values of which are in a Delta table."""
+    """The same with values in a Delta table."""
 
     @staticmethod
     def make(place: str) -> Stage:
@@ -94,7 +94,7 @@ class TestClaimIntoATable(TestClaimOfLargeValues):
 @pytest.mark.spark
 @pytest.mark.variant
 class TestClaimOfSmallValues(TestClaimOfLargeValues):
-    """Where no value is large, nothing is stored, and no worker is asked."""
+    """Without large values nothing is stored, and no worker is asked."""
 
     claims = False
     rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[1:3]
@@ -103,7 +103,7 @@ class TestClaimOfSmallValues(TestClaimOfLargeValues):
 @pytest.mark.spark
 @pytest.mark.variant
 class TestUnclaimWithoutReferences(ClaimConformance):
-    """Rows without references pass as they are, whether or not values are claimed."""
+    """Rows without references pass unchanged, with and without claimed values."""
 
     schema = TestClaimOfLargeValues.schema
     rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[:3]
@@ -114,12 +114,12 @@ class TestUnclaimWithoutReferences(ClaimConformance):
 
 
 def enter(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> MarkedRows:
-    """The rows with a verdict each, at the door of a stage with this number."""
+    """Return the rows with verdicts, at the start of the stage with this number."""
     return replace(begin(frame), claims=claims).enter("it", step)
 
 
 def straight(frame: DataFrame, *, claims: bool = False) -> StraightRows:
-    """The rows of a frame on the straight way."""
+    """Return the rows of a frame on the straight way."""
     rows = StraightRows.begin(frame, tuple(frame.columns), LABELS, lambda seen, _: seen)
     return replace(rows, claims=claims).enter("it", 1)
 
@@ -127,10 +127,8 @@ def straight(frame: DataFrame, *, claims: bool = False) -> StraightRows:
 @pytest.mark.spark
 @pytest.mark.parametrize("value", [LONG, f"{PREFIX}x"])
 @pytest.mark.parametrize("marked", [True, False])
-def test_the_first_large_value_makes_the_batch_begin_again(
-    spark: SparkSession, path: str, value: str, marked: bool
-) -> None:
-    """So does the first that looks like a reference, at both stages. Nothing is stored before."""
+def test_the_first_large_value_restarts_the_batch(spark: SparkSession, path: str, value: str, marked: bool) -> None:
+    """So does the first value that looks like a reference, at both stages. Nothing is stored before."""
     for stage in (make_claim(path), Unclaim(path=path)):
         frame = spark.createDataFrame([(1, {"k": ["a", value]})], "id int, v map<string, array<string>>")
         rows = enter(frame, claims=False) if marked else straight(frame)
@@ -145,7 +143,7 @@ def test_the_first_large_value_makes_the_batch_begin_again(
 
 @pytest.mark.spark
 def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, path: str) -> None:
-    """Nor does one in a row that `when` lets pass the stage by."""
+    """The same holds for a row that `when` excludes from the stage."""
     frame = spark.createDataFrame([(1, LONG), (2, "a")], "id int, v string")
     stage = make_claim(path)
     gone = enter(frame, claims=False).filter(F.col("id") == 2)
@@ -156,8 +154,8 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.parametrize("kind", ["files", "delta"])
-def test_both_stages_together_change_nothing(spark: SparkSession, path: str, kind: Format) -> None:
-    """In rows that go straight, too; between them all large values are references."""
+def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: str, kind: Format) -> None:
+    """This holds for straight rows too. Between the stages all large values are references."""
     frame = spark.createDataFrame(TestClaimOfLargeValues.rows, TestClaimOfLargeValues.schema)
     claimed = apply_stage(make_claim(path, format=kind), straight(frame, claims=True))
     (between,) = claimed.frame.where("id = 1").collect()
@@ -181,10 +179,10 @@ def test_both_stages_together_change_nothing(spark: SparkSession, path: str, kin
     ],
     ids=["at once", "as they were", "replaced", "computed", "cast", "a statement"],
 )
-def test_values_that_are_known_to_be_small_are_not_looked_at_again(
+def test_values_known_to_be_small_are_not_checked_again(
     spark: SparkSession, path: str, marked: bool, between: list[Stage], asks: bool
 ) -> None:
-    """What a stage between them made is looked at."""
+    """Values that a stage in between made are checked."""
     frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
     rows: Any = enter(frame, claims=False) if marked else straight(frame)
     rows = apply_stage(make_claim(path), rows)
@@ -194,8 +192,8 @@ def test_values_that_are_known_to_be_small_are_not_looked_at_again(
 
 
 @pytest.mark.spark
-def test_a_stage_that_rows_may_skip_leaves_no_column_known(spark: SparkSession, path: str) -> None:
-    """A reference in a row that skipped `claim` is found by `unclaim`."""
+def test_a_stage_that_rows_may_skip_makes_no_column_known(spark: SparkSession, path: str) -> None:
+    """`unclaim` finds a reference in a row that skipped `claim`."""
     frame = spark.createDataFrame([(1, "a"), (2, f"{PREFIX}x")], "id int, v string")
     for rows in (enter(frame, claims=False), straight(frame)):
         claimed = apply_stage(replace(make_claim(path), when="id = 1"), rows)
@@ -205,7 +203,7 @@ def test_a_stage_that_rows_may_skip_leaves_no_column_known(spark: SparkSession, 
 
 @pytest.mark.spark
 def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None:
-    """Their names do not depend on case, and the order of columns stays."""
+    """The case of their names does not matter, and the order of the columns remains."""
     frame = spark.createDataFrame([(LONG, LONG, 1)], "a string, B string, c int")
     claimed = apply_stage(make_claim(path, columns=["b"]), straight(frame, claims=True))
     (row,) = claimed.frame.collect()
@@ -216,7 +214,7 @@ def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None
 
 @pytest.mark.spark
 def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkSession, path: str) -> None:
-    """The DLQ gets references alone, of the row as it was read as well, from which all of it comes back."""
+    """The DLQ gets only references, also in the original row, from which `unclaim` restores the rows."""
     rows = [(1, "a", [HUGE]), (2, HUGE, None), (3, LONG, None)]
     frame = spark.createDataFrame(rows, "id int, v string, l array<string>")
     refused = apply_stage(make_claim(path), enter(frame)).frame.where(F.col(STATE) < 0)
@@ -234,7 +232,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
 
 @pytest.mark.spark
 def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: SparkSession, path: str) -> None:
-    """By the size of what it stands for. A higher limit lets it pass."""
+    """Its size is that of the value. A higher limit lets the row pass."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
     stored = apply_stage(make_claim(path, refuse_over=None), straight(frame, claims=True)).frame
     again = spark.createDataFrame(stored.collect(), "v string")
@@ -245,8 +243,8 @@ def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: Spar
 
 
 @pytest.mark.spark
-def test_behind_another_stage_the_row_as_it_was_read_stays_whole(spark: SparkSession, path: str) -> None:
-    """A replay sends it through that stage again, which must see the value itself."""
+def test_after_another_stage_the_original_row_keeps_its_values(spark: SparkSession, path: str) -> None:
+    """A replay sends the row through that stage again, which must see the value."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
     rows = apply_stage(make_claim(path), enter(frame, step=2))
     (nack,) = rows.frame.select(f"{VERDICT}.*").collect()
@@ -256,8 +254,8 @@ def test_behind_another_stage_the_row_as_it_was_read_stays_whole(spark: SparkSes
 
 @pytest.mark.spark
 @pytest.mark.parametrize("on_error", ["discard", "keep"])
-def test_what_becomes_of_a_row_over_the_hard_limit_can_be_chosen(spark: SparkSession, path: str, on_error: str) -> None:
-    """It is filtered, or goes on as it came; in both ways alike."""
+def test_on_error_decides_about_a_row_over_the_hard_limit(spark: SparkSession, path: str, on_error: str) -> None:
+    """The row is filtered or continues unchanged, in both ways."""
     frame = spark.createDataFrame([(1, HUGE), (2, LONG)], "id int, v string")
     stage = make_claim(path, on_error=on_error)
     wanted = [1, 2] if on_error == "keep" else [2]
@@ -267,8 +265,8 @@ def test_what_becomes_of_a_row_over_the_hard_limit_can_be_chosen(spark: SparkSes
 
 
 @pytest.mark.spark
-def test_a_trial_stores_nothing_and_shows_values_as_they_are(spark: SparkSession, path: str) -> None:
-    """It refuses what a run would refuse."""
+def test_a_trial_stores_nothing_and_shows_the_values(spark: SparkSession, path: str) -> None:
+    """It refuses the rows that a run would refuse."""
     frame = spark.createDataFrame([("a",), (LONG,), (HUGE,)], "v string")
     kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter(frame, claims=None)))
     assert (sorted(row.v for row in kept), refused) == (["a", LONG], [2])
@@ -276,8 +274,8 @@ def test_a_trial_stores_nothing_and_shows_values_as_they_are(spark: SparkSession
 
 
 @pytest.mark.spark
-def test_a_reference_whose_value_is_gone_is_refused(spark: SparkSession, path: str) -> None:
-    """The row stays as it came."""
+def test_a_reference_whose_value_is_missing_is_refused(spark: SparkSession, path: str) -> None:
+    """The row keeps the reference."""
     Unclaim(path=path)
     frame = spark.createDataFrame([(LONG,)], "v string")
     claimed = apply_stage(make_claim(path), straight(frame, claims=True)).frame.collect()
@@ -300,8 +298,8 @@ def test_a_reference_whose_value_is_gone_is_refused(spark: SparkSession, path: s
         (Unclaim(path="p", columns=["j"]), "column j is variant, which has a VARIANT; turn it into text before"),
     ],
 )
-def test_a_column_that_holds_no_text_cannot_be_chosen(spark: SparkSession, stage: Stage, problem: str) -> None:
-    """It is found out before a row is read."""
+def test_a_column_without_text_or_bytes_cannot_be_chosen(spark: SparkSession, stage: Stage, problem: str) -> None:
+    """The error is raised before a row is read."""
     frame = spark.sql("select 1 as n, parse_json('1') as j, 'a' as v")
     with pytest.raises(ValueError, match=problem):
         apply_stage(stage, straight(frame))
@@ -324,14 +322,14 @@ def test_a_column_that_holds_no_text_cannot_be_chosen(spark: SparkSession, stage
         ({"retain": "long"}, "retain: expected a duration such as"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, Any], problem: str) -> None:
-    """With what was expected."""
+def test_an_invalid_option_is_named(options: dict[str, Any], problem: str) -> None:
+    """The error names what was expected."""
     with pytest.raises(ValueError, match=problem):
         Claim(**{"path": "p", **options})
 
 
-def test_rows_of_this_process_pass_where_nothing_in_them_is_large() -> None:
-    """So a small batch needs no Spark for the sake of these stages."""
+def test_rows_in_memory_without_large_values_pass() -> None:
+    """So a small batch needs no Spark for these stages."""
     small, large = pa.table({"v": ["a", None], "n": [1, 2]}), pa.table({"v": [LONG]})
     forged = pa.table({"v": [{"x": [f"a {PREFIX}"]}]})
     claim, unclaim = make_claim("p"), Unclaim(path="p")
@@ -340,8 +338,8 @@ def test_rows_of_this_process_pass_where_nothing_in_them_is_large() -> None:
 
 
 @pytest.mark.spark
-def test_a_table_of_values_is_one_for_other_readers_too(spark: SparkSession, path: str) -> None:
-    """Spark finds a value by its hash, and reads one file for that."""
+def test_other_readers_can_read_a_table_of_values(spark: SparkSession, path: str) -> None:
+    """Spark finds a value by its hash, and reads one file for it."""
     frame = spark.createDataFrame([(LONG,), (HUGE,)], "v string")
     stage = make_claim(path, format="delta", refuse_over=None)
     claimed = apply_stage(stage, straight(frame, claims=True)).frame.collect()
@@ -351,7 +349,7 @@ def test_a_table_of_values_is_one_for_other_readers_too(spark: SparkSession, pat
     assert len(found.inputFiles()) == 1
 
 
-def test_the_packages_that_workers_need_depend_on_the_store() -> None:
-    """A folder needs no other than each worker with Arrow has."""
+def test_the_packages_on_workers_depend_on_the_store() -> None:
+    """A folder needs only the package that each worker with Arrow has."""
     assert list_worker_packages(Claim(path="p")) == {"pyarrow"}
     assert list_worker_packages(Unclaim(path="s3://b/p", format="delta")) == {"pyarrow", "obstore", "deltalake"}

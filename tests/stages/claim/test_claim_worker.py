@@ -1,4 +1,4 @@
-"""What Spark's workers do with large values, without Spark."""
+"""How Spark's workers claim and restore large values, tested without Spark."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ NESTED = pa.struct(
 
 @pytest.fixture(params=["files", "delta"])
 def claims(tmp_path: Path, request: pytest.FixtureRequest) -> ValueClaims:
-    """A store that is not there yet."""
+    """A store that does not exist yet."""
     return ValueClaims(open_store(str(tmp_path / "claims"), request.param))
 
 
 def reopen(claims: ValueClaims) -> ValueClaims:
-    """The store as another task opens it."""
+    """Open the store again, as another task does."""
     is_table = isinstance(claims.store, TableValues)
     return ValueClaims(open_store(claims.store.place, "delta" if is_table else "files"))
 
 
 def count_values(claims: ValueClaims) -> int:
-    """How many values are in the store, each of which has one file."""
+    """Return the number of values in the store. Each has one file."""
     names = [value.name for value in claims.store.list_values()]
     files = [file for name in names for file in Path(claims.store.place).rglob(f"{name}*")]
     assert len(files) == len(names) == len({*names})
@@ -53,21 +53,21 @@ def count_values(claims: ValueClaims) -> int:
 
 
 def claim_texts(claims: ValueClaims, *texts: str | bytes | None) -> list[Any]:
-    """The texts of a column, once they are claimed."""
+    """Return the texts of a column after they are claimed."""
     kind = pa.binary() if any(isinstance(each, bytes) for each in texts) else pa.string()
     rows = pa.array([{"v": each} for each in texts], pa.struct([("v", kind)]))
     return [row["v"] for row in claim_rows(claims, OVER, rows).to_pylist()]
 
 
 def restore_texts(claims: ValueClaims, *texts: str | None) -> list[Any]:
-    """What these texts are once they are put back, and the problems."""
+    """Return the restored texts, or the problems."""
     rows = pa.array([{"v": each} for each in texts], pa.struct([("v", pa.string())]))
     found = [row for piece in restore_rows(claims, rows) for row in piece.to_pylist()]
     return [row["problem"] or row["values"]["v"] for row in found]
 
 
 def test_a_value_over_the_limit_becomes_a_reference_and_comes_back(claims: ValueClaims) -> None:
-    """One of exactly the limit, an empty one and NULL stay, and nothing is stored for them."""
+    """A value of exactly the limit, an empty value and NULL remain, and are not stored."""
     texts = claim_texts(claims, LONG, "x" * OVER, "", None)
     assert texts[0].startswith(PREFIX)
     assert len(texts[0]) < 140
@@ -77,21 +77,21 @@ def test_a_value_over_the_limit_becomes_a_reference_and_comes_back(claims: Value
 
 
 def test_rows_without_large_values_make_no_store(claims: ValueClaims) -> None:
-    """Not even its folder."""
+    """They do not even make its folder."""
     assert claim_texts(claims, "a", None) == ["a", None]
     assert not Path(claims.store.place).exists()
 
 
 def test_a_value_is_stored_once(claims: ValueClaims) -> None:
-    """However often it comes, as text or as bytes, in one batch or in another; each gets the same reference."""
+    """It may come again as text or bytes, in any batch. Each occurrence gets the same reference."""
     first = claim_texts(claims, LONG, LONG, LONG)
     again = claim_texts(reopen(claims), LONG.encode())
     assert {*first, again[0].decode()} == {first[0]}
     assert count_values(claims) == 1
 
 
-def test_bytes_that_are_no_text_come_back_as_they_were(claims: ValueClaims) -> None:
-    """In a column of bytes, and in a column of text, where Spark lets them be."""
+def test_bytes_that_are_no_text_come_back_unchanged(claims: ValueClaims) -> None:
+    """They may be in a column of bytes, or in a column of text, where Spark allows them."""
     wrong = b"\xff\x00" * OVER
     for kind in (pa.binary(), pa.string()):
         rows = pa.StructArray.from_arrays([pa.array([wrong, b"ok"], pa.binary()).view(kind)], names=["v"])
@@ -99,8 +99,8 @@ def test_bytes_that_are_no_text_come_back_as_they_were(claims: ValueClaims) -> N
         assert back.field("values").field("v").view(pa.binary()).to_pylist() == [wrong, b"ok"]
 
 
-def test_values_inside_nested_ones_are_claimed(claims: ValueClaims) -> None:
-    """In structs, lists, maps and lists of structs; NULL and empty ones stay, and so do keys of maps."""
+def test_values_inside_nested_values_are_claimed(claims: ValueClaims) -> None:
+    """They are in structs, lists, maps and lists of structs. NULL, empty values and keys of maps remain."""
     large = LONG.encode()
     rows = [
         {
@@ -129,8 +129,8 @@ def test_values_inside_nested_ones_are_claimed(claims: ValueClaims) -> None:
 
 
 @pytest.mark.parametrize("first", range(4))
-def test_a_piece_of_an_array_is_read_from_where_it_begins(claims: ValueClaims, first: int) -> None:
-    """Arrow's slices share the values of the whole."""
+def test_a_slice_of_an_array_is_read_from_its_start(claims: ValueClaims, first: int) -> None:
+    """An Arrow slice shares the values of the whole array."""
     rows = [{"a": [str(at)] * at, "m": [(str(at), LONG.encode())]} for at in range(5)]
     kind = pa.struct([NESTED.field("a"), NESTED.field("m")])
     claimed = claim_rows(claims, OVER, pa.array(rows, kind).slice(first))
@@ -138,8 +138,8 @@ def test_a_piece_of_an_array_is_read_from_where_it_begins(claims: ValueClaims, f
     assert [row["values"] for piece in pieces for row in piece.to_pylist()] == rows[first:]
 
 
-def test_data_that_looks_like_a_reference_comes_back_as_it_was(claims: ValueClaims) -> None:
-    """It is stored itself, so that all that begins like a reference is one afterwards."""
+def test_data_that_looks_like_a_reference_comes_back_unchanged(claims: ValueClaims) -> None:
+    """It is stored like a large value, so all text that begins like a reference is a reference afterwards."""
     real = claim_texts(claims, LONG)[0]
     forged = [PREFIX, f"{PREFIX}x", f"{PREFIX}{'0' * 64}:5:{'0' * 32}", real[:-1] + ("0" if real[-1] != "0" else "1")]
     forged += [real.replace(":1025:", ":2000:"), real + "\n", f"{PREFIX}{'ü' * 64}:5:", PREFIX + LONG]
@@ -149,14 +149,14 @@ def test_data_that_looks_like_a_reference_comes_back_as_it_was(claims: ValueClai
 
 
 def test_a_reference_stays_a_reference(claims: ValueClaims) -> None:
-    """Twice is once, also for a process that has just opened the store."""
+    """Claiming it again changes nothing, also in a process that has just opened the store."""
     claimed = claim_texts(claims, LONG)
     assert claim_texts(reopen(claims), *claimed) == claimed
     assert count_values(claims) == 1
 
 
-def test_a_reference_stands_for_one_value(claims: ValueClaims) -> None:
-    """Bytes are known in base64 too, and text that is no reference stands for nothing."""
+def test_a_reference_matches_only_its_value(claims: ValueClaims) -> None:
+    """Both may be in base64. Text that is no reference matches nothing."""
     reference = claims.store_value(LONG.encode())
     in_base64 = [base64.b64encode(each.encode()).decode() for each in (reference, LONG)]
     assert refers_to(reference, LONG)
@@ -171,8 +171,8 @@ def spoil_file(claims: ValueClaims, name: str) -> None:
     file.write_bytes(b"x")
 
 
-def test_a_reference_that_stands_for_nothing_is_a_problem_of_its_row(claims: ValueClaims) -> None:
-    """One of another store, one whose value is gone and one whose value changed."""
+def test_a_reference_without_a_valid_value_is_a_problem_of_its_row(claims: ValueClaims) -> None:
+    """It belongs to another store, or its value is missing or was changed."""
     gone, changed, good = claim_texts(claims, LONG + "a", LONG + "b", LONG + "c")
     names = [each.split(":")[1] for each in (gone, changed)]
     claims.store.delete_values([names[0]])
@@ -186,13 +186,13 @@ def test_a_reference_that_stands_for_nothing_is_a_problem_of_its_row(claims: Val
     ]
 
 
-def test_a_place_without_a_store_is_no_rows_fault(claims: ValueClaims) -> None:
-    """A wrong path refuses no row: the batch fails."""
+def test_a_place_without_a_store_fails_the_batch(claims: ValueClaims) -> None:
+    """A wrong path refuses no row."""
     with pytest.raises(FunctionCannotRun, match="is not a store of large values"):
         restore_texts(claims, f"{PREFIX}abc")
 
 
-def test_a_store_below_a_file_is_no_rows_fault(claims: ValueClaims) -> None:
+def test_a_store_below_a_file_fails_the_batch(claims: ValueClaims) -> None:
     """The message names the place."""
     Path(claims.store.place).touch()
     with pytest.raises(FunctionCannotRun, match=r"claims failed: (Not a directory|File exists)"):
@@ -200,16 +200,16 @@ def test_a_store_below_a_file_is_no_rows_fault(claims: ValueClaims) -> None:
 
 
 @pytest.mark.parametrize("claims", ["files"], indirect=True)
-def test_a_value_that_was_cut_off_is_stored_again(claims: ValueClaims) -> None:
-    """A file of another length is not what its name says."""
+def test_a_truncated_value_is_stored_again(claims: ValueClaims) -> None:
+    """Its file has another length than its name says."""
     claimed = claim_texts(claims, LONG)
     spoil_file(claims, claimed[0].split(":")[1])
     assert claim_texts(claims, LONG) == claimed
     assert restore_texts(claims, *claimed) == [LONG]
 
 
-def test_many_at_once_agree_on_one_key_and_leave_nothing_else(claims: ValueClaims) -> None:
-    """Threads that begin a store together; no file lies there that is half written."""
+def test_concurrent_tasks_agree_on_one_key_and_leave_no_other_file(claims: ValueClaims) -> None:
+    """Threads open a new store together, and no partial file remains."""
     found: list[list[Any]] = []
 
     def begin() -> None:
@@ -226,8 +226,8 @@ def test_many_at_once_agree_on_one_key_and_leave_nothing_else(claims: ValueClaim
     assert not any(each.name[0] == "." for each in Path(claims.store.place).rglob("*"))
 
 
-def test_large_values_come_back_a_few_rows_at_a_time(claims: ValueClaims) -> None:
-    """So that a worker never holds all values of a batch."""
+def test_large_values_are_restored_in_small_pieces(claims: ValueClaims) -> None:
+    """So a worker never holds all values of a batch."""
     (reference,) = claim_texts(claims, LONG)
     rows = pa.array([{"v": reference}] * 100, pa.struct([("v", pa.string())]))
     pieces = list(restore_rows(claims, rows))
@@ -235,7 +235,7 @@ def test_large_values_come_back_a_few_rows_at_a_time(claims: ValueClaims) -> Non
     assert sum(map(len, pieces)) == 100
 
 
-def test_a_value_that_is_named_again_is_as_good_as_new(claims: ValueClaims) -> None:
+def test_a_value_that_is_claimed_again_gets_a_new_time(claims: ValueClaims) -> None:
     """Its time is that of the last claim."""
     store_at(claims, LONG.encode(), 1)
     (old,) = claims.store.list_values()
@@ -246,8 +246,8 @@ def test_a_value_that_is_named_again_is_as_good_as_new(claims: ValueClaims) -> N
 
 
 @pytest.mark.parametrize("claims", ["delta"], indirect=True)
-def test_a_table_gets_one_commit_for_the_new_values_of_some_rows(claims: ValueClaims) -> None:
-    """A retry, which has no new ones, makes none."""
+def test_the_new_values_of_some_rows_make_one_commit_in_a_table(claims: ValueClaims) -> None:
+    """A retry without new values makes none."""
     table = Path(claims.store.place, "table")
     texts = [f"{LONG}{number}" for number in range(20)]
     claim_texts(claims, *texts)
@@ -260,10 +260,10 @@ def test_a_table_gets_one_commit_for_the_new_values_of_some_rows(claims: ValueCl
 
 
 @pytest.mark.parametrize("claims", ["delta"], indirect=True)
-def test_a_commit_is_on_the_disk_before_its_references_travel(
+def test_a_commit_is_durable_before_its_references_are_used(
     claims: ValueClaims, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And so is the table's first version. `deltalake` itself leaves that to the system."""
+    """So is the first version of the table. `deltalake` does not sync its files."""
     synced: list[str] = []
     monkeypatch.setattr("stages.claim_store._sync", synced.append)
     claim_texts(claims, LONG)
@@ -276,10 +276,10 @@ def test_a_commit_is_on_the_disk_before_its_references_travel(
 
 @pytest.mark.parametrize("claims", ["delta"], indirect=True)
 @pytest.mark.parametrize("lands", [False, True], ids=["another task's commit", "its own commit unknown to it"])
-def test_a_commit_that_fails_stores_no_value_twice(
+def test_a_failed_commit_stores_no_value_twice(
     claims: ValueClaims, monkeypatch: pytest.MonkeyPatch, lands: bool
 ) -> None:
-    """The task looks again what is there. A file that the table has is never removed."""
+    """The task reads the table again. A file of the table is never removed."""
     claim_texts(claims, "a" + LONG)
     commit = DeltaTable.create_write_transaction
 
@@ -298,8 +298,8 @@ def test_a_commit_that_fails_stores_no_value_twice(
 
 
 @pytest.mark.parametrize("claims", ["delta"], indirect=True)
-def test_a_table_that_takes_no_commit_is_no_rows_fault(claims: ValueClaims, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task does not try for ever."""
+def test_a_table_that_takes_no_commit_fails_the_batch(claims: ValueClaims, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of attempts is limited."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise CommitFailedError("it may not be written")
@@ -311,8 +311,8 @@ def test_a_table_that_takes_no_commit_is_no_rows_fault(claims: ValueClaims, monk
 
 
 @pytest.mark.parametrize("claims", ["delta"], indirect=True)
-def test_files_of_a_table_leave_the_disk_once_they_are_old(claims: ValueClaims) -> None:
-    """Those of removed values, and those that no commit added. A file without a commit may get one while it is new."""
+def test_old_unused_files_of_a_table_are_deleted(claims: ValueClaims) -> None:
+    """They belong to removed values or to no commit. A new file without a commit may still get one."""
     kept, gone = (each.split(":")[1] for each in claim_texts(claims, LONG, LONG + "y"))
     folder = Path(claims.store.place, "table")
     for name, age in (("new", 0), ("old", 8 * 86_400)):

@@ -24,15 +24,15 @@ def store(s3: S3, request: pytest.FixtureRequest) -> ValueStore:
 
 
 def store_value(store: ValueStore) -> str:
-    """Store the value; its reference."""
+    """Store the value, and return its reference."""
     claims = ValueClaims(store)
     reference = claims.store_value(VALUE)
     store.settle()
     return reference
 
 
-def test_a_value_is_stored_once_and_comes_back_in_another_process(store: ValueStore, s3: S3) -> None:
-    """What another process gets is enough to reach the store."""
+def test_a_value_is_stored_once_and_read_by_another_process(store: ValueStore, s3: S3) -> None:
+    """The pickled store is enough to reach the values."""
     sent = pickle.dumps(store)
     reference = store_value(store)
     s3.proxy.reset_counts()
@@ -43,16 +43,16 @@ def test_a_value_is_stored_once_and_comes_back_in_another_process(store: ValueSt
     assert [value.name for value in store.list_values()] == [reference.split(":")[1]]
 
 
-def test_a_value_that_is_gone_is_a_problem_of_its_row(store: ValueStore) -> None:
-    """To remove it twice is once."""
+def test_a_missing_value_is_a_problem_of_its_row(store: ValueStore) -> None:
+    """Removing it twice has no further effect."""
     reference = store_value(store)
     for _ in range(2):
         store.delete_values([reference.split(":")[1]])
     assert "the store does not have" in str(ValueClaims(store).find_value(reference.encode()))
 
 
-def test_the_key_of_a_store_is_made_once(store: ValueStore) -> None:
-    """Whoever comes second gets the first one's."""
+def test_the_key_of_a_store_is_created_once(store: ValueStore) -> None:
+    """A second writer gets the first writer's key."""
     store.create("key", b"first")
     store.create("key", b"second")
     assert store.read("key") == b"first"
@@ -60,15 +60,15 @@ def test_the_key_of_a_store_is_made_once(store: ValueStore) -> None:
     assert store.read("key") == b"third"
 
 
-def test_a_store_that_refuses_is_no_rows_fault(store: ValueStore, s3: S3) -> None:
-    """The batch fails, and is not tried again."""
+def test_a_store_that_refuses_access_fails_the_batch(store: ValueStore, s3: S3) -> None:
+    """The batch is not tried again, and no row is refused."""
     s3.proxy.add(Fault("forbid", times=None))
     with pytest.raises(FunctionCannotRun, match=r"the store of large values at s3a://.*/claims failed: "):
         store_value(store)
 
 
-def test_a_store_that_is_busy_is_asked_again_later(store: ValueStore, s3: S3) -> None:
-    """The error is one that passes by itself, and shows no secret."""
+def test_a_busy_store_is_tried_again_later(store: ValueStore, s3: S3) -> None:
+    """The error is temporary, and shows no secret."""
     files = store.files if isinstance(store, TableValues) else store
     assert isinstance(files, ObjectValues)
     quick = replace(files, arguments={**files.arguments, "retry_config": {"max_retries": 0}})
@@ -80,8 +80,8 @@ def test_a_store_that_is_busy_is_asked_again_later(store: ValueStore, s3: S3) ->
 
 @pytest.mark.parametrize("store", ["delta"], indirect=True)
 @pytest.mark.parametrize("version", [0, 1], ids=["the table", "its first values"])
-def test_a_commit_that_collides_with_another_request_is_made_again(store: ValueStore, s3: S3, version: int) -> None:
-    """The store answers 409, though the version is not taken."""
+def test_a_commit_that_collides_with_another_request_is_repeated(store: ValueStore, s3: S3, version: int) -> None:
+    """The store answers 409 although the version is free."""
     collision = s3.proxy.add(Fault("collide", "PUT", f"{version}[.]json"))
     reference = store_value(store)
     assert collision.hits == 1

@@ -1,4 +1,4 @@
-"""What `expect` says of rows and of batches is what Great Expectations says."""
+"""The results of `expect` for rows and batches are those of Great Expectations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BETWEEN, NOT_NULL = "expect_column_values_to_be_between", "expect_column_values_
 def judged(
     frame: DataFrame, stage: Expect, *, protected: tuple[str, ...] = ()
 ) -> tuple[MarkedRows, list[Mapping[str, JSON]]]:
-    """The rows behind a stage that sees the whole batch, and what it found."""
+    """Return the rows after a stage that sees the whole batch, and its findings."""
     from runners.ways.row_outcomes import count_by_spark
 
     found: list[Mapping[str, JSON]] = []
@@ -42,14 +42,14 @@ def judged(
 
 @pytest.fixture
 def nasty(spark: SparkSession) -> DataFrame:
-    """Rows at which rules go wrong, in one partition; Spark compiles nothing for so few of them."""
+    """Difficult rows in one partition. Spark compiles no code for so few rows."""
     for key, value in {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}.items():
         spark.conf.set(key, value)
     return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
 class TestRowsThatAreExpected(StageConformance):
-    """Of rows alone, with NULL, and a column whose name has a dot and a space."""
+    """Expectations of single rows, with NULL, and a column whose name has a dot and a space."""
 
     schema = "`a. b` int, s string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (None, "x"), (11, None), (5, None), (12, "yy")]
@@ -59,8 +59,8 @@ class TestRowsThatAreExpected(StageConformance):
             [{BETWEEN: {"column": "A. B", "min_value": 0, "max_value": 10}}, {NOT_NULL: {"column": "s"}}],
         )
 
-    def test_a_refused_row_says_all_that_it_fails(self, spark: SparkSession) -> None:
-        """Name, column, what was expected and what was there; the first one's name is the code."""
+    def test_a_refused_row_names_all_expectations_that_it_fails(self, spark: SparkSession) -> None:
+        """The message has the name, the column, the expected and the actual value. The first name is the code."""
         from stages.rows import VERDICT
 
         marked = self._run_marked(spark, self.rows)
@@ -74,7 +74,7 @@ class TestRowsThatAreExpected(StageConformance):
 
 
 class TestRowsAmongOthers(StageConformance):
-    """A window does not see rows that are gone, nor those that a condition leaves out."""
+    """A window sees neither rows that are gone nor rows that a condition excludes."""
 
     schema = "a int, b string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "x"), (1, "y"), (2, "x"), (None, "x"), (None, "x"), (3, "x")]
@@ -83,8 +83,8 @@ class TestRowsAmongOthers(StageConformance):
         unique = {"column": "a", "row_condition": "b = 'x'"}
         return Expect([{"expect_column_values_to_be_unique": unique}])
 
-    def test_what_is_twice_among_those_that_are_meant_is_refused(self, spark: SparkSession) -> None:
-        """Whatever an earlier stage has refused."""
+    def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(self, spark: SparkSession) -> None:
+        """Rows that an earlier stage refused do not count."""
         from stages.rows import NOTE
 
         frame = spark.createDataFrame([*self.rows, (3, "x"), (4, "x"), (4, "gone")], self.schema)
@@ -95,7 +95,7 @@ class TestRowsAmongOthers(StageConformance):
 
 
 class TestRowsThatAreTagged(StageConformance):
-    """With a warning, which refuses nothing."""
+    """With a warning, which refuses no row."""
 
     schema = "a int"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1,), (None,), (-1,), (99,)]
@@ -105,8 +105,8 @@ class TestRowsThatAreTagged(StageConformance):
         high = {"column": "a", "max_value": 10, "severity": "warning"}
         return Expect([{BETWEEN: low}, {BETWEEN: high}])
 
-    def test_a_warning_is_told_beside_the_row(self, spark: SparkSession) -> None:
-        """And one that is kept all the same has what it failed."""
+    def test_a_warning_is_added_to_the_row(self, spark: SparkSession) -> None:
+        """A row that is kept despite a failure has the names of the failed expectations."""
         kept, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
         assert refused == [2]
@@ -124,7 +124,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
 
 
 def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
-    """Every expectation of rows, over rows with NULL, NaN, infinities, limits and strange text; the figures too."""
+    """All expectations of rows are checked with NULL, NaN, infinities, limits and unusual text.
+
+    The counts agree too.
+    """
     assert {name for name, _ in OF_ROWS} == {name for name, known in EXPECTATIONS.items() if known.of_rows}
     rules = [parse_expectation(name, options) for name, options in OF_ROWS]
     stage = Expect([{name: {**options, "severity": "warning"}} for name, options in OF_ROWS])
@@ -140,7 +143,7 @@ def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> No
 
 
 def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[int], Mapping[str, JSON]]]:
-    """What Great Expectations says of each, and the places of the rows that it finds unexpected."""
+    """Return the result of Great Expectations for each rule, and the positions of the unexpected rows."""
     made = [gx.make_expectation(rule, {}) for rule in rules]
     for number, each in enumerate(made):
         each.meta = {"number": number}
@@ -157,8 +160,8 @@ def theirs(rules: list[Expectation], frame: DataFrame) -> list[tuple[bool, list[
     return [found[number] for number in range(len(rules))]
 
 
-def test_every_expectation_of_a_batch_is_asked_of_it(nasty: DataFrame) -> None:
-    """Once with options that hold of the rows, and once with some that do not."""
+def test_every_expectation_of_a_batch_is_evaluated(nasty: DataFrame) -> None:
+    """Each has options that hold for the rows, and options that do not."""
     assert {name for name, _, _ in OF_BATCH} == {name for name, known in EXPECTATIONS.items() if known.way == "batch"}
     asked = [{name: options} for name, good, bad in OF_BATCH for options in (good, bad)]
     _, found = judged(nasty, Expect(asked, on_batch_failure="report"))
@@ -171,16 +174,16 @@ def both() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("name", "options"), NOWHERE_ON_SPARK)
-def test_what_is_not_supported_has_no_implementation_on_spark(
+def test_an_unsupported_expectation_has_no_implementation_on_spark(
     nasty: DataFrame, name: str, options: dict[str, Any]
 ) -> None:
-    """Great Expectations says so itself, of each that is refused here."""
+    """Great Expectations itself reports this for each of them."""
     assert len(NOWHERE_ON_SPARK) == sum(not known.way for known in EXPECTATIONS.values())
     assert said_to(Expectation(type=name, options=options), nasty)
 
 
 def said_to(rule: Expectation, frame: DataFrame) -> JSON:
-    """What Great Expectations raises at an expectation; None if it has an answer."""
+    """Return the error of Great Expectations for an expectation, or None if it has a result."""
     try:
         (told,) = gx.validate_batch([rule], frame, {})
     except Exception as error:
@@ -199,15 +202,15 @@ def said_to(rule: Expectation, frame: DataFrame) -> JSON:
         ({"expect_column_values_to_match_regex": {"column": "s", "regex": "a", "row_condition": "gone = 1"}}, "gone"),
     ],
 )
-def test_what_does_not_go_with_the_columns_is_refused_before_a_row_is_read(
+def test_an_expectation_that_does_not_fit_the_columns_is_refused_before_a_row_is_read(
     nasty: DataFrame, given: dict[str, Any], said: str
 ) -> None:
-    """By the expectation and the column."""
+    """The error names the expectation and the column."""
     with pytest.raises(Exception, match=said):
         apply_stage(Expect([given]), begin(nasty).enter("it", 2))
 
 
-def test_a_column_for_tags_that_is_there_already_is_refused(nasty: DataFrame) -> None:
+def test_a_column_for_tags_that_exists_already_is_refused(nasty: DataFrame) -> None:
     """Two suites that tag need two columns."""
     stage = Expect([{NOT_NULL: {"column": "i", "severity": "info"}}], tag="S")
     with pytest.raises(ValueError, match="tag: the rows have a column S already"):
@@ -218,15 +221,15 @@ FAILS = {BETWEEN: {"column": "i", "min_value": 0, "mostly": 0.9}}
 
 
 def test_a_batch_below_mostly_is_stopped(nasty: DataFrame) -> None:
-    """The error says what was expected, and what was found."""
+    """The error names what was expected and what was found."""
     with pytest.raises(
         BatchRefused, match=rf"(?s)stage 'it'.*{BETWEEN} of i, expected min_value 0, in 0.9 .*0.875 of 8"
     ):
         judged(nasty, Expect([FAILS]))
 
 
-def test_a_batch_in_quarantine_is_refused_whole_under_one_cause(nasty: DataFrame) -> None:
-    """Every row with the same message."""
+def test_a_quarantined_batch_is_refused_as_a_whole(nasty: DataFrame) -> None:
+    """All rows have the same message."""
     from stages.rows import VERDICT
 
     rows, _ = judged(nasty, Expect([FAILS], on_batch_failure="quarantine"))
@@ -238,8 +241,8 @@ def test_a_batch_in_quarantine_is_refused_whole_under_one_cause(nasty: DataFrame
     assert collect_decided(rows)[0] == []
 
 
-def test_a_batch_that_is_only_reported_goes_on_without_the_rows_that_fail(nasty: DataFrame) -> None:
-    """So does one above its mostly."""
+def test_a_batch_that_is_only_reported_continues_without_its_failing_rows(nasty: DataFrame) -> None:
+    """So does a batch above its share `mostly`."""
     for mostly, success in ((0.9, False), (0.8, True)):
         options = {**FAILS[BETWEEN], "mostly": mostly}
         rows, found = judged(nasty, Expect([{BETWEEN: options}], on_batch_failure="report"))
@@ -247,15 +250,15 @@ def test_a_batch_that_is_only_reported_goes_on_without_the_rows_that_fail(nasty:
         assert collect_decided(rows)[1] == [4]
 
 
-def test_a_batch_without_rows_fails_nothing_of_rows(nasty: DataFrame) -> None:
-    """What counts rows may fail it."""
+def test_a_batch_without_rows_fails_no_expectation_of_rows(nasty: DataFrame) -> None:
+    """An expectation of the number of rows may fail."""
     count = {"expect_table_row_count_to_be_between": {"min_value": 1}}
     _, found = judged(nasty.limit(0), Expect([FAILS, count], on_batch_failure="report"))
     assert [each["success"] for each in found] == [True, False]
 
 
-def test_values_of_protected_columns_are_in_no_finding(nasty: DataFrame) -> None:
-    """Neither of what was observed, nor of what could not be."""
+def test_values_of_protected_columns_are_hidden_in_findings(nasty: DataFrame) -> None:
+    """This holds for observed values. Findings of other columns do not change."""
     high = {"expect_column_max_to_be_between": {"column": "J", "max_value": 3}}
     asked = [high, {"expect_column_min_to_be_between": {"column": "i", "min_value": 3}}]
     shown = judged(nasty, Expect(asked, on_batch_failure="report"))[1]

@@ -1,4 +1,4 @@
-"""What is refused of a suite before Spark or Great Expectations are there."""
+"""What is refused in a suite before Spark or Great Expectations is loaded."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ BETWEEN = "expect_column_values_to_be_between"
         ("expect_column_values_to_be_unique", "expected `expect_…: {options}`"),
     ],
 )
-def test_what_cannot_run_is_refused_by_its_place_and_name(given: Any, said: str) -> None:
-    """The second of two, here."""
+def test_an_invalid_expectation_is_refused_by_number_and_name(given: Any, said: str) -> None:
+    """Here it is the second of two."""
     with pytest.raises(ValueError, match=f"^expectations: number 2: .*{said}"):
         Expect([NOT_NULL, given])
 
 
 @pytest.mark.parametrize("regex", [r"^\p{L}+$", "a++", r"\Qa(b\E", "[a-z&&[^b]]", "(?<user>.+)@", r"\(?P<", "[(?P<]"])
-def test_a_regular_expression_of_javas_passes(regex: str) -> None:
-    """Though Python has no such thing."""
+def test_a_java_regular_expression_is_accepted(regex: str) -> None:
+    """Python could not compile it, or only with another meaning."""
     (rule,) = Expect([{"expect_column_values_to_match_regex": {"column": "a", "regex": regex}}]).rules
     assert rule.options["regex"] == regex
 
@@ -73,22 +73,22 @@ def test_a_regular_expression_of_javas_passes(regex: str) -> None:
         ('{"name": "x", "expectations": [{"type": "expect_x"}]}', "number 1: expected `type` and `kwargs`"),
     ],
 )
-def test_a_suite_that_is_none_is_refused(tmp_path: Path, content: str, said: str) -> None:
-    """One of Great Expectations before 1.0 with what to do."""
+def test_an_invalid_suite_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    """A suite of Great Expectations before 1.0 is refused with a hint."""
     file = tmp_path / "suite.json"
     file.write_text(content)
     with pytest.raises(ValueError, match=f"^suite: .*{said}"):
         Expect(suite=str(file))
 
 
-def test_a_suite_that_is_gone_is_refused(tmp_path: Path) -> None:
-    """By its path."""
+def test_a_missing_suite_is_refused(tmp_path: Path) -> None:
+    """The error names its path."""
     with pytest.raises(ValueError, match=r"^suite: .*gone.json cannot be read: No such file"):
         Expect(suite=str(tmp_path / "gone.json"))
 
 
-def test_a_suite_as_great_expectations_writes_it_is_read(tmp_path: Path) -> None:
-    """Its own JSON, with severities; behind those that stand in the definition."""
+def test_a_suite_written_by_great_expectations_is_read(tmp_path: Path) -> None:
+    """Its expectations follow those of the definition, and keep their severities."""
     gx.load()
     from great_expectations import ExpectationSuite
     from great_expectations import expectations as gxe
@@ -126,8 +126,8 @@ def test_a_suite_as_great_expectations_writes_it_is_read(tmp_path: Path) -> None
         ),
     ],
 )
-def test_only_what_asks_of_rows_alone_goes_straight(given: Expect, why: str) -> None:
-    """All else is decided before it is delivered, for a reason that is told."""
+def test_only_expectations_about_single_rows_go_straight(given: Expect, why: str) -> None:
+    """All others are decided before the delivery, for a reason that is reported."""
     assert given.prepares == why
 
 
@@ -138,16 +138,16 @@ def test_only_what_asks_of_rows_alone_goes_straight(given: Expect, why: str) -> 
         ({"tag": ""}, "^tag: expected the name of a column"),
     ],
 )
-def test_options_are_checked(options: dict[str, Any], said: str) -> None:
-    """By their names."""
+def test_invalid_options_are_refused(options: dict[str, Any], said: str) -> None:
+    """The errors name the options."""
     with pytest.raises(ValueError, match=said):
         Expect([NOT_NULL], **options)
     with pytest.raises(ValueError, match=r"^expectations: expected at least one, or a suite$"):
         Expect()
 
 
-def test_a_suite_is_checked_without_great_expectations() -> None:
-    """Which takes seconds to import, as does pyspark."""
+def test_a_suite_is_checked_without_importing_great_expectations() -> None:
+    """Great Expectations and PySpark take seconds to import."""
     code = (
         "import sys; from stages.expect import Expect; "
         "Expect([{'expect_column_values_to_be_unique': {'column': 'a'}}]); "
@@ -157,8 +157,8 @@ def test_a_suite_is_checked_without_great_expectations() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_definition_says_where_the_suite_is_that_cannot_run(tmp_path: Path) -> None:
-    """As `wherry validate` prints it: the stage, the line, the expectation."""
+def test_a_definition_names_the_place_of_an_invalid_suite(tmp_path: Path) -> None:
+    """As `wherry validate` shows it, the error has the stage, the line and the expectation."""
     (tmp_path / "rules.json").write_text('{"name": "x", "expectations": [{"type": "expect_nothing", "kwargs": {}}]}')
     (tmp_path / "orders.yaml").write_text(
         "name: orders\norigin: {generate: {rows: 1}}\nstages:\n"
@@ -175,8 +175,8 @@ def test_a_definition_says_where_the_suite_is_that_cannot_run(tmp_path: Path) ->
     assert f"number 1: {BETWEEN}: mostly: expected a share from 0 to 1, got 1.5" in mostly.message
 
 
-def test_what_was_answered_before_stays_in_its_process() -> None:
-    """A copy for another one is equal, and asks again."""
+def test_cached_answers_stay_in_their_process() -> None:
+    """A copy for another process is equal, and has an empty cache."""
     stage = Expect([NOT_NULL])
     stage.answer_cache["a question"] = threading.Lock()
     copied = copy.copy(stage)

@@ -1,4 +1,4 @@
-"""The copy of what Great Expectations says of its core expectations, and the table on the page that is made of it."""
+"""Wherry's list of the core expectations of Great Expectations, and the table in the documentation made from it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OF_ALL |= {"batch_id", "severity", "library_metadata"}
 
 
 def core() -> dict[str, Any]:
-    """The core expectations of the installed Great Expectations by their names."""
+    """Return the core expectations of the installed Great Expectations by name."""
     found = gx.load()
     classes = [getattr(found, name) for name in dir(found) if name.startswith(("Expect", "UnexpectedRows"))]
     return {each.__module__.rpartition(".")[2]: each for each in classes}
 
 
 def test_all_core_expectations_are_known_with_their_options() -> None:
-    """Sixty, each with the options that it takes and those that it must be given."""
+    """There are sixty, each with its options and its required options."""
     found = {
         name: ({*fields(each)}, {option for option, field in fields(each).items() if field.required})
         for name, each in core().items()
@@ -33,12 +33,12 @@ def test_all_core_expectations_are_known_with_their_options() -> None:
 
 
 def fields(each: Any) -> dict[str, Any]:
-    """The fields that are an expectation's own."""
+    """Return the fields that only this expectation has."""
     return {name: field for name, field in each.__fields__.items() if name not in OF_ALL}
 
 
-def test_what_has_a_spark_condition_is_a_column() -> None:
-    """And nothing else is."""
+def test_expectations_with_a_spark_condition_apply_to_rows() -> None:
+    """All others do not."""
     gx.load()
     from great_expectations.expectations.registry import _registered_metrics
 
@@ -50,8 +50,8 @@ def test_what_has_a_spark_condition_is_a_column() -> None:
     assert {name for name, each in core().items() if has_condition(each)} == of_rows
 
 
-def test_the_table_on_the_page_is_the_one_in_the_code() -> None:
-    """A line for each: how it is applied, or why not."""
+def test_the_table_in_the_documentation_matches_the_code() -> None:
+    """It has a line for each expectation: how it is applied, or why it is not supported."""
     lines = [f"| `{name}` | {known.way_in_words} |" for name, known in sorted(EXPECTATIONS.items())]
     shown = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `expect_")]
     shown += [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `unexpected_rows")]
@@ -59,7 +59,7 @@ def test_the_table_on_the_page_is_the_one_in_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, known in EXPECTATIONS.items() if not known.way])
-def test_every_one_that_is_not_supported_says_why(name: str) -> None:
-    """That it is Great Expectations that has nothing for Spark."""
+def test_every_unsupported_expectation_has_a_reason(name: str) -> None:
+    """Great Expectations has no implementation for Spark."""
     known: KnownExpectation = EXPECTATIONS[name]
     assert "Great Expectations" in known.why

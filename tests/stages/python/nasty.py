@@ -1,4 +1,4 @@
-"""Rows at which rules of quality go wrong, and every expectation of rows over them."""
+"""Rows that are difficult for rules of quality, and every expectation of rows and of batches."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ OF_ROWS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 OF_BATCH: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    # what holds of the rows above, and what does not
+    # options that hold for the rows above, and options that do not
     ("expect_column_distinct_values_to_be_in_set", {"column": "rising", "value_set": [1, 2, 3, 5, 6, 9]},
      {"column": "rising", "value_set": [1, 2, 3]}),
     ("expect_column_distinct_values_to_contain_set", {"column": "rising", "value_set": [1, 9]},

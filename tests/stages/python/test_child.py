@@ -1,4 +1,4 @@
-"""A process in which a function may do as it likes."""
+"""A process in which a function may do anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stages.python_worker import WorkerLost, WorkerProcess
 
 
 def echo(question: bytes) -> bytes:
-    """The same; or the end."""
+    """Return the question and the number of this process, or end the process."""
     if question == b"die":
         os._exit(3)
     if question == b"hang":
@@ -21,8 +21,8 @@ def echo(question: bytes) -> bytes:
 
 
 @pytest.mark.promise("HP-15")
-def test_a_process_that_was_lost_is_made_anew() -> None:
-    """And asked as if nothing had been; while it lives, it is the same one."""
+def test_a_lost_process_is_started_again() -> None:
+    """The new process answers as usual. A living process is kept."""
     child = WorkerProcess(echo)
     first, again = child.ask(b"a", 20), child.ask(b"a", 20)
     for question, seconds in ((b"die", 20), (b"hang", 0.05)):
@@ -33,8 +33,8 @@ def test_a_process_that_was_lost_is_made_anew() -> None:
     assert first == again != later
 
 
-def test_a_process_ends_with_the_one_that_asks_it() -> None:
-    """Though it hangs, and though that one is killed."""
+def test_a_process_ends_with_its_parent() -> None:
+    """It ends even if it hangs and the parent is killed."""
     here, there = os.pipe()
     asking = os.fork()
     if asking == 0:
@@ -53,8 +53,8 @@ def test_a_process_ends_with_the_one_that_asks_it() -> None:
     os.close(here)
 
 
-def test_a_process_that_is_not_needed_any_more_is_gone() -> None:
-    """Twice is once."""
+def test_an_ended_process_is_gone() -> None:
+    """Ending it twice has no further effect."""
     child = WorkerProcess(echo)
     number = int(child.ask(b"", 20))
     child.end()

@@ -1,4 +1,4 @@
-"""What a Python function answers, and what becomes of rows for which it raises, hangs, dies or answers nonsense."""
+"""The answers of a Python function, and what happens to rows for which it raises, hangs, dies or returns nonsense."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ LEAVING = json.dumps(
 
 
 def answered(function: Callable[..., Any], rows: int, *, at_once: int = 1000, timeout: float = 20.0) -> list[Any]:
-    """What becomes of so many rows, `{"id": 0, "name": "n0"}` and so on: what leaves, or the fate and its reason."""
+    """Return the result for each of this many rows: the values that leave, or the fate and its reason.
+
+    The rows are `{"id": 0, "name": "n0"}` and so on.
+    """
     call = FunctionCall(
         function=function,
         name="f",
@@ -56,13 +59,13 @@ def told_of(answer: dict[str, Any]) -> Any:
 
 
 def refused(found: Sequence[Any]) -> dict[int, str]:
-    """The places of rows that are refused, with the codes."""
+    """Return the positions of the refused rows with their codes."""
     return {at: each[1] for at, each in enumerate(found) if each[0] == "nack"}
 
 
 @pytest.mark.promise("HP-14")
 def test_a_row_is_kept_changed_discarded_or_refused() -> None:
-    """One answer for each row, in order."""
+    """The function returns one answer for each row, in order."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [keep, {"score": 0.5}, discard, nack("not this one"), nack("nor this", code="MINE")]
@@ -77,8 +80,8 @@ def test_a_row_is_kept_changed_discarded_or_refused() -> None:
 
 
 @pytest.mark.promise("HP-14")
-def test_a_dataframe_is_answered_by_a_dataframe() -> None:
-    """With verdicts beside it where some of its rows are not to go on."""
+def test_a_dataframe_may_be_returned_with_verdicts() -> None:
+    """The verdicts decide about the rows that do not continue."""
 
     def function(rows: pd.DataFrame) -> Any:
         return rows.assign(score=rows["id"] / 2), [None, keep, discard, nack("no")]
@@ -88,8 +91,8 @@ def test_a_dataframe_is_answered_by_a_dataframe() -> None:
     assert found[3][0] == "nack"
 
 
-def test_a_dataframe_rounds_no_number_and_mixes_no_maps() -> None:
-    """Whole numbers among NULLs stay whole, and a map has the keys that it had."""
+def test_a_dataframe_keeps_whole_numbers_and_maps() -> None:
+    """Whole numbers beside NULL remain whole, and a map keeps its keys."""
     kinds = {
         "big": "long",
         "pairs": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
@@ -110,8 +113,8 @@ def test_a_dataframe_rounds_no_number_and_mixes_no_maps() -> None:
 
 
 @pytest.mark.promise("HP-14")
-def test_a_table_of_arrows_is_answered_by_one() -> None:
-    """Its columns take the place of those that came."""
+def test_an_arrow_table_may_be_returned() -> None:
+    """Its columns replace those of the given rows."""
 
     def function(rows: pa.Table) -> pa.Table:
         return rows.append_column("score", pa.array([1.0, 2.0]))
@@ -120,7 +123,7 @@ def test_a_table_of_arrows_is_answered_by_one() -> None:
 
 
 def balanced(found: Sequence[Any], left_out: set[int], fate: Any) -> None:
-    """Each row that is not left out leaves with its own value, and each other row ends in this way."""
+    """Check that each row outside `left_out` leaves with the right value, and that each other row has this fate."""
     assert {at: each for at, each in enumerate(found) if at not in left_out} == {
         at: (at, f"n{at}", float(at)) for at in range(len(found)) if at not in left_out
     }
@@ -134,8 +137,8 @@ few_calls = settings(max_examples=15, deadline=None)
 @pytest.mark.promise("HP-15")
 @few_calls
 @given(given=some_rows)
-def test_a_row_that_a_list_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
-    """No other row gets a neighbour's answer, whichever rows are left out; a generator may leave out rows too."""
+def test_a_row_missing_in_a_list_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """No other row gets the wrong answer, whichever rows are missing. A generator may leave out rows too."""
     rows, left_out = given
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -151,8 +154,8 @@ def test_a_row_that_a_list_leaves_out_is_refused_alone(given: tuple[int, set[int
 @pytest.mark.promise("HP-15")
 @few_calls
 @given(given=some_rows)
-def test_a_row_that_a_frame_with_a_fresh_index_leaves_out_is_refused_alone(given: tuple[int, set[int]]) -> None:
-    """A table of Arrow's has no index at all."""
+def test_a_row_missing_in_a_frame_with_a_fresh_index_is_refused_alone(given: tuple[int, set[int]]) -> None:
+    """An Arrow table has no index at all."""
     rows, left_out = given
 
     def frame(rows: pd.DataFrame) -> pd.DataFrame:
@@ -169,8 +172,8 @@ def test_a_row_that_a_frame_with_a_fresh_index_leaves_out_is_refused_alone(given
 @pytest.mark.promise("HP-15")
 @few_calls
 @given(given=some_rows, seed=st.integers(0, 99))
-def test_the_index_that_a_frame_came_with_names_the_rows_that_stay(given: tuple[int, set[int]], seed: int) -> None:
-    """In whatever order they are; the others are filtered. A Series of answers has such an index too."""
+def test_the_original_index_of_a_frame_names_the_rows_that_stay(given: tuple[int, set[int]], seed: int) -> None:
+    """The rows may have any order, and the others are filtered. A Series of answers has such an index too."""
     rows, left_out = given
 
     def frame(rows: pd.DataFrame) -> pd.DataFrame:
@@ -198,8 +201,8 @@ def test_the_index_that_a_frame_came_with_names_the_rows_that_stay(given: tuple[
         lambda rows: rows.reset_index().set_index("index").loc[[0, 1]],
     ],
 )
-def test_a_frame_keeps_its_index_through_what_pandas_does(shorter: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
-    """The first two rows go on, and the others are filtered."""
+def test_a_frame_keeps_its_index_through_operations_of_pandas(shorter: Callable[[pd.DataFrame], pd.DataFrame]) -> None:
+    """The first two rows continue, and the others are filtered."""
 
     def function(rows: pd.DataFrame) -> pd.DataFrame:
         return shorter(rows)
@@ -225,8 +228,8 @@ def test_a_frame_keeps_its_index_through_what_pandas_does(shorter: Callable[[pd.
         (lambda rows: rows.assign(ID=1), "f returned the column 'id' twice"),
     ],
 )
-def test_an_answer_that_could_be_any_rows_is_taken_for_none(strange: Callable[[pd.DataFrame], Any], says: str) -> None:
-    """The message says why."""
+def test_an_answer_that_fits_no_rows_is_refused(strange: Callable[[pd.DataFrame], Any], says: str) -> None:
+    """The message names the reason."""
     rows = pa.table({"id": [0, 1], "name": ["n0", "n1"]})
     call = FunctionCall(function=strange, name="f", takes="pandas", concurrency=1, seconds=9.0)
     with pytest.raises(AttemptRaised) as raised:
@@ -235,8 +238,8 @@ def test_an_answer_that_could_be_any_rows_is_taken_for_none(strange: Callable[[p
     assert says in raised.value.message
 
 
-def test_verdicts_beside_a_frame_are_its_rows_own() -> None:
-    """Those of a list belong to the rows of the frame in its order, and those of a Series to the rows of its index."""
+def test_verdicts_beside_a_frame_are_matched_to_its_rows() -> None:
+    """A list follows the order of the frame's rows, and a Series follows its index."""
 
     def listed(rows: pd.DataFrame) -> Any:
         return rows.loc[[3, 1]], [nack("three"), None]
@@ -255,15 +258,15 @@ def test_verdicts_beside_a_frame_are_its_rows_own() -> None:
     ]
 
 
-def test_a_frame_may_have_a_column_that_is_called_index() -> None:
-    """The index of the frame has another name then."""
+def test_a_frame_may_have_a_column_named_index() -> None:
+    """The frame's index then has another name."""
     rows = pa.table({"index": [5, 6], "_index": [7, 8]})
     call = FunctionCall(function=lambda rows: rows[1:], name="f", takes="pandas", concurrency=1, seconds=9.0)
     assert call.call_function(rows).verdicts == [discard, None]
 
 
 class Mute(Exception):
-    """An exception that says nothing, in whichever way, and that cannot be pickled."""
+    """An exception that cannot be shown as text or pickled."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -279,7 +282,7 @@ class Mute(Exception):
 
 
 class Number(Exception):
-    """An exception whose words are a number."""
+    """An exception whose text is a number."""
 
     def __str__(self) -> str:
         return 7  # type: ignore[return-value]
@@ -316,8 +319,10 @@ LONG = "x" * 3_000_000
         (lambda: raises(KeyboardInterrupt("\ud800")), ("RAISED", "f raised KeyboardInterrupt: \\ud800")),
     ],
 )
-def test_whatever_is_said_of_a_row_refuses_that_row_alone(answer: Callable[[], Any], expected: tuple[str, str]) -> None:
-    """A lone surrogate, no text, too much text, or no words at all; the other rows of the call go on."""
+def test_any_text_or_exception_about_a_row_refuses_only_that_row(
+    answer: Callable[[], Any], expected: tuple[str, str]
+) -> None:
+    """The text is a lone surrogate, no text, too long, or missing. The other rows of the call continue."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [answer() if row["id"] == 2 else keep for row in rows]
@@ -331,8 +336,8 @@ def test_whatever_is_said_of_a_row_refuses_that_row_alone(answer: Callable[[], A
         assert found == [(at, f"n{at}", None) for at in (0, 1, 3, 4)]
 
 
-def test_an_iterator_that_stops_early_leaves_a_row_out() -> None:
-    """`map` ends silently at a function that raises StopIteration."""
+def test_an_iterator_that_ends_early_leaves_a_row_out() -> None:
+    """`map` ends silently if its function raises StopIteration."""
 
     def function(rows: list[dict[str, Any]]) -> Any:
         def score(row: dict[str, Any]) -> Any:
@@ -345,8 +350,8 @@ def test_an_iterator_that_stops_early_leaves_a_row_out() -> None:
 
 @pytest.mark.promise("HP-15")
 @pytest.mark.parametrize("bad", [set(), {0}, {999}, {3, 4, 700}])
-def test_rows_for_which_it_raises_are_refused_alone(tmp_path: Path, bad: set[int]) -> None:
-    """With the cause's own words, in a bounded number of calls; no other row is given to it twice with success."""
+def test_rows_for_which_a_function_raises_are_refused_alone(tmp_path: Path, bad: set[int]) -> None:
+    """They have the message of the error, and the number of calls is limited. Each other row succeeds once."""
     calls, went_well = tmp_path / "calls", tmp_path / "well"
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -376,10 +381,10 @@ def test_rows_for_which_it_raises_are_refused_alone(tmp_path: Path, bad: set[int
         (lambda: time.sleep(3600), 0.2, "did not return within 0.2 s"),
     ],
 )
-def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(
+def test_a_row_that_ends_or_blocks_the_process_is_refused_alone(
     end: Callable[[], None], timeout: float, says: str
 ) -> None:
-    """As if it had raised."""
+    """The effect is the same as that of an exception."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         for row in rows:
@@ -393,7 +398,7 @@ def test_a_row_that_ends_or_stalls_the_process_is_refused_alone(
 
 
 def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the function then, and not its rows; nobody waits for each of them."""
+    """The cause is the function then, so not every row is tried."""
     monkeypatch.setattr("stages.python_worker.MOST_LOST", 2)
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -406,8 +411,8 @@ def test_a_function_that_ends_every_process_fails_the_batch(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("code", ["sys.exit(1)", "raise KeyboardInterrupt", "raise MemoryError", "1 / 0"])
-def test_whatever_is_raised_refuses_the_row(code: str) -> None:
-    """A function cannot end more than its own call."""
+def test_any_exception_refuses_the_row(code: str) -> None:
+    """A function can end only its call."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         exec(f"import sys\n{code}")  # noqa: S102 -- it is one of the lines above
@@ -436,8 +441,8 @@ def test_whatever_is_raised_refuses_the_row(code: str) -> None:
         (pa.table({"id": [1, 2]}), "f returned 2 rows for 1; expected one for each"),
     ],
 )
-def test_nonsense_refuses_the_row_and_says_what_came(returned: Any, says: str) -> None:
-    """What was expected, and what was given instead."""
+def test_an_invalid_answer_refuses_the_row(returned: Any, says: str) -> None:
+    """The message names what was expected and what was returned."""
 
     def function(rows: list[dict[str, Any]]) -> Any:
         return returned
@@ -445,8 +450,8 @@ def test_nonsense_refuses_the_row_and_says_what_came(returned: Any, says: str) -
     assert answered(function, 1) == [("nack", "ANSWER", says)]
 
 
-def test_a_value_that_does_not_fit_refuses_its_own_row_only() -> None:
-    """The others of the call go on."""
+def test_a_value_that_does_not_fit_refuses_only_its_row() -> None:
+    """The other rows of the call continue."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [{"score": 1.0}, {"score": "x"}, {"score": 2}]
@@ -454,8 +459,8 @@ def test_a_value_that_does_not_fit_refuses_its_own_row_only() -> None:
     assert refused(answered(function, 3)) == {1: "ANSWER"}
 
 
-def test_a_generator_answers_too() -> None:
-    """One that raises on its way counts as a raise."""
+def test_a_generator_may_answer() -> None:
+    """An exception in the generator counts as one of the function."""
 
     def function(rows: list[dict[str, Any]]) -> Iterator[Any]:
         for row in rows:
@@ -468,8 +473,8 @@ def test_a_generator_answers_too() -> None:
     ]
 
 
-def test_a_function_that_changes_what_it_was_given_changes_nothing_else() -> None:
-    """A row that it keeps continues unchanged, and one for which it raises is tried again as it came."""
+def test_a_function_that_changes_its_input_changes_nothing_else() -> None:
+    """A kept row continues unchanged, and a row for which the function raises is tried again unchanged."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         for row in rows:
@@ -481,8 +486,8 @@ def test_a_function_that_changes_what_it_was_given_changes_nothing_else() -> Non
     assert answered(function, 2) == [(0, "n0!", None), (1, "n1", None)]
 
 
-def test_what_it_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
-    """It goes where Spark's workers say what they say."""
+def test_output_that_a_function_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
+    """It goes to the output of Spark's workers."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         os.write(1, b"hello " * 10)
@@ -500,8 +505,8 @@ def test_what_it_prints_does_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
         (OSError("wrapped"), None),
     ],
 )
-def test_what_is_no_rows_fault_fails_the_batch(error: Exception, kind: type[Exception] | None) -> None:
-    """A package that is missing wants a person, a server that is away is tried again; neither fills the DLQ."""
+def test_an_error_that_no_row_causes_fails_the_batch(error: Exception, kind: type[Exception] | None) -> None:
+    """A missing package needs a user, and a server that is down is tried again. Neither fills the DLQ."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         raise error
@@ -513,8 +518,8 @@ def test_what_is_no_rows_fault_fails_the_batch(error: Exception, kind: type[Exce
             answered(function, 1)
 
 
-def test_it_is_given_so_many_rows_at_a_time() -> None:
-    """And never a row that is no longer live."""
+def test_a_function_gets_a_limited_number_of_rows_at_a_time() -> None:
+    """The last call gets the rest of the rows."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         return [{"score": float(len(rows))} for _ in rows]
@@ -522,7 +527,7 @@ def test_it_is_given_so_many_rows_at_a_time() -> None:
     assert [row[2] for row in answered(function, 5, at_once=2)] == [2.0, 2.0, 2.0, 2.0, 1.0]
 
 
-def test_a_row_that_is_gone_is_not_given_to_it() -> None:
+def test_a_row_that_is_gone_is_not_given_to_the_function() -> None:
     """Its answer is NULL."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
@@ -535,8 +540,8 @@ def test_a_row_that_is_gone_is_not_given_to_it() -> None:
     assert [each and each["values"]["score"] for each in told.to_pylist()] == [None, 1.0, None, 3.0]
 
 
-def test_no_rows_are_no_call() -> None:
-    """The function is not asked, and no process is made."""
+def test_no_rows_make_no_call() -> None:
+    """The function is not called, and no process is started."""
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:
         raise ConnectionError("asked")
@@ -544,8 +549,8 @@ def test_no_rows_are_no_call() -> None:
     assert answered(function, 0) == []
 
 
-def test_the_function_that_the_page_shows_answers() -> None:
-    """As it says there."""
+def test_the_function_in_the_documentation_works() -> None:
+    """It gives the answers that the page describes."""
     text = (Path(__file__).parents[3] / "stages/docs/python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (block,) = [each for each in blocks if "def score" in each]

@@ -1,4 +1,4 @@
-"""The stage `python`, on the suite for stages, and its options."""
+"""The stage `python` in the suite for stages, and its options."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         (lambda: Handler("a:b", columns={"a": ""}), "columns.a: expected an expression, got ''"),
     ],
 )
-def test_what_it_cannot_be_given_is_refused(make: Callable[[], Stage], says: str) -> None:
+def test_an_invalid_option_is_refused(make: Callable[[], Stage], says: str) -> None:
     """The message begins with the option."""
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         make()
@@ -59,13 +59,13 @@ print([each["fate"] for each in told.to_pylist()])
 
 
 def score(rows: list[dict[str, Any]]) -> list[Any]:
-    """One of each."""
+    """Return one answer of each kind."""
     answers = {1: keep, 2: discard, 3: nack("three")}
     return [answers[row["x"]] if row["x"] in answers else {"score": row["x"] or -1, "y": "new"} for row in rows]
 
 
-def test_what_is_sent_to_sparks_workers_needs_nothing_of_ours_there() -> None:
-    """All of it goes by value: the function of a module that is not installed, and what it says of rows."""
+def test_the_worker_function_needs_no_package_of_wherry() -> None:
+    """Everything is sent by value: the function of a module that is not installed, and its answers."""
     from pyspark import cloudpickle
     from pyspark.sql.types import DoubleType, IntegerType, StringType, StructField, StructType
 
@@ -83,7 +83,7 @@ def test_what_is_sent_to_sparks_workers_needs_nothing_of_ours_there() -> None:
 
 
 @pytest.mark.parametrize("installed", [len, json.dumps, pa.array])
-def test_a_function_that_is_installed_is_sent_by_its_name(installed: Callable[..., Any]) -> None:
+def test_an_installed_function_is_sent_by_name(installed: Callable[..., Any]) -> None:
     """Spark's workers have its module."""
     from pyspark import cloudpickle
 
@@ -94,7 +94,7 @@ def test_a_function_that_is_installed_is_sent_by_its_name(installed: Callable[..
 @pytest.mark.spark
 @pytest.mark.connect
 class TestHandler(StageConformance):
-    """A function that keeps, changes, discards and refuses, and that raises for a row that is not a number."""
+    """A function that keeps, changes, discards and refuses rows, and raises for 0."""
 
     schema = "x int, y string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a"), (2, "b"), (3, "c"), (4, None), (None, None)]
@@ -115,8 +115,8 @@ select 1 as i, 2L as l, 1.5D as d, cast(1.25 as decimal(20,2)) as m, true as b, 
 @pytest.mark.spark
 @pytest.mark.connect
 @pytest.mark.parametrize("takes", ["dicts", "pandas", "arrow"])
-def test_values_of_every_type_come_back_as_they_went(spark: SparkSession, takes: str) -> None:
-    """In whichever way rows are given."""
+def test_values_of_every_type_come_back_unchanged(spark: SparkSession, takes: str) -> None:
+    """This holds for each form of the rows."""
 
     def dicts(rows: list[dict[str, Any]]) -> list[Any]:
         return [dict(row) for row in rows]
@@ -136,7 +136,7 @@ def test_values_of_every_type_come_back_as_they_went(spark: SparkSession, takes:
 
 
 @pytest.mark.spark
-def test_a_function_that_is_not_there_is_told_before_a_row_is_read(spark: SparkSession) -> None:
-    """When the definition is opened."""
+def test_a_missing_function_is_reported_before_a_row_is_read(spark: SparkSession) -> None:
+    """The error is raised when the definition is opened."""
     with pytest.raises(FunctionMissing, match="no module 'nowhere' is installed"):
         Handler("nowhere:score").apply(begin(spark.range(1)).enter("it", 2))

@@ -1,4 +1,4 @@
-"""What a function takes and gives, as its type hints say it."""
+"""How type hints describe the rows that a function takes and returns."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Model:
         (Model(), "pandas"), (len, "dicts"), (for_readers, "pandas"),
     ],
 )  # fmt: skip
-def test_the_first_hint_says_in_what_rows_are_given(function: Callable[..., Any], takes: str) -> None:
-    """Without one it is a list of dicts; an async function gets one row."""
+def test_the_first_hint_sets_the_form_of_the_rows(function: Callable[..., Any], takes: str) -> None:
+    """Without a hint it is a list of dicts. An async function gets one row."""
     assert find_takes(function, "f") == takes
 
 
@@ -70,14 +70,14 @@ def test_the_first_hint_says_in_what_rows_are_given(function: Callable[..., Any]
         (many, "f is async, so it must take one row, as a dict, got pandas.DataFrame"),
     ],
 )
-def test_what_no_rows_can_be_given_in_is_an_error(function: Callable[..., Any], says: str) -> None:
-    """Before a row is read."""
+def test_a_hint_of_another_type_is_an_error(function: Callable[..., Any], says: str) -> None:
+    """The error is raised before a row is read."""
     with pytest.raises(ValueError, match=says.replace("[", r"\[")):
         find_takes(function, "f")
 
 
-def test_what_it_returns_says_the_columns() -> None:
-    """The fields of a TypedDict or of a dataclass, as types of SQL."""
+def test_the_return_hint_names_the_columns() -> None:
+    """They are the fields of a TypedDict or a dataclass, with SQL types."""
     assert find_columns(dicts, "f") == {
         "score": "double",
         "tags": "array<string>",
@@ -89,7 +89,7 @@ def test_what_it_returns_says_the_columns() -> None:
     assert find_columns(frame, "f") == find_columns(plain, "f") == {}
 
 
-def test_a_field_for_which_there_is_no_type_is_an_error() -> None:
-    """It is to be declared."""
+def test_a_field_without_an_sql_type_is_an_error() -> None:
+    """The type must be declared in `columns`."""
     with pytest.raises(ValueError, match="f: what is object, which has no type in SQL; set the type in `columns`"):
         find_columns(odd, "f")

@@ -392,8 +392,10 @@ def test_during_a_write_by_spark_rows_are_written_by_spark(spark: SparkSession, 
 
 @contextlib.contextmanager
 def stranger(spark: SparkSession, folder: Path, done: threading.Event) -> Iterator[Future[None]]:
-    """Somebody else in this JVM, who has found the next version free, and takes it by a rename as soon as anybody waits
-    for the end of that, or nobody ever will."""
+    """Run another writer in this JVM, which has found the next version free.
+
+    It takes that version by a rename once another thread waits for its lock, or once the event is set.
+    """
     looked = threading.Event()
     jvm: Any = spark._jvm
 
