@@ -1,4 +1,4 @@
-"""The points at which a process may die."""
+"""The points at which a test can make a process die."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ def passed() -> list[tuple[str, str, object]]:
     return []
 
 
-def test_nothing_happens_while_nobody_watches() -> None:
-    """The rows are those that were given."""
+def test_without_a_watcher_a_point_has_no_effect() -> None:
+    """The given rows are returned."""
     rows = object()
     reach("before-write", "orders")
     reach_recording("before", ["plan"])
     assert reach_within("in-write", rows, "orders") is rows
 
 
-def test_who_watches_is_called_at_each_point_and_gives_the_rows_back(passed: list[tuple[str, str, object]]) -> None:
-    """With the point, whom it is about, and the rows; not any more once it is over."""
+def test_a_watcher_is_called_at_each_point_and_returns_the_rows(passed: list[tuple[str, str, object]]) -> None:
+    """It gets the point, its subject, and the rows. It is not called after the block."""
 
     def watch(point: str, of: str, rows: object) -> object:
         passed.append((point, of, rows))
@@ -34,8 +34,8 @@ def test_who_watches_is_called_at_each_point_and_gives_the_rows_back(passed: lis
     assert passed == [("before-write", "orders", None), ("in-write", "orders", "rows")]
 
 
-def test_an_entry_that_decides_something_has_a_point_before_and_after(passed: list[tuple[str, str, object]]) -> None:
-    """A lease that is renewed is none."""
+def test_an_entry_that_decides_has_a_point_before_and_after(passed: list[tuple[str, str, object]]) -> None:
+    """The renewal of a lease has none."""
     with watch_points(lambda *said: passed.append(said)):
         reach_recording("before", ["settle", "renew", "plan"])
         reach_recording("after", ["prepared"])

@@ -1,4 +1,4 @@
-"""`files` in a run that goes on: what waits when it looks again."""
+"""What waits in the origin `files` when a continuous run looks again."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_SPARK: SparkSession = None  # type: ignore[assignment]
-"""A folder of this machine is looked at without Spark."""
+"""A folder of this machine is read without Spark."""
 
 
 def land(folder: Path, *names: str, age: int = 0) -> None:
-    """Files of ten bytes, each a second younger than the one before."""
+    """Write files of ten bytes, each a second newer than the one before."""
     for index, name in enumerate(names):
         (folder / name).write_text("x" * 10)
         os.utime(folder / name, (1_000 + age + index, 1_000 + age + index))
 
 
 def waiting(folder: Path, **options: JSON) -> FileBacklog:
-    """What waits in the folder, of which nothing was carried."""
+    """Return what waits in a folder from which no file was processed."""
     return Files(path=str(folder), format="text", **options).survey(NO_SPARK, Progress())
 
 
 def names(backlog: Backlog, start: JSON, limits: Limits | None = None) -> list[str]:
-    """The files of the next batch."""
+    """Return the files of the next batch."""
     span = backlog.take("0", start, limits or Limits())
     return [name for _, name, _ in list_files(span.parts)] if span else []
 
 
-def test_what_was_handed_out_is_not_handed_out_again(tmp_path: Path) -> None:
-    """Though the ledger is not asked; and what waited goes on waiting in its order."""
+def test_planned_files_are_not_planned_again(tmp_path: Path) -> None:
+    """The ledger is not asked. The waiting files keep their order."""
     land(tmp_path, "a", "b", "c")
     first = waiting(tmp_path)
     end = first.take("0", None, Limits(files=2)).end  # type: ignore[union-attr]
@@ -54,8 +54,8 @@ def test_what_was_handed_out_is_not_handed_out_again(tmp_path: Path) -> None:
     assert names(third.again(NO_SPARK, {"0": last}), last) == []
 
 
-def test_a_file_that_is_older_than_those_that_wait_comes_before_them(tmp_path: Path) -> None:
-    """In order of time among what waits."""
+def test_a_file_older_than_the_waiting_files_comes_before_them(tmp_path: Path) -> None:
+    """Waiting files are ordered by time."""
     land(tmp_path, "b", "d", age=10)
     first = waiting(tmp_path)
     end = first.take("0", None, Limits(files=1)).end  # type: ignore[union-attr]
@@ -64,10 +64,8 @@ def test_a_file_that_is_older_than_those_that_wait_comes_before_them(tmp_path: P
     assert names(first.again(NO_SPARK, {"0": end}), end) == ["late", "d", "e"]
 
 
-def test_a_file_that_changed_after_it_was_handed_out_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is not handed out again. Nobody looks until a minute is over: looking at each file is most of a look."""
+def test_a_file_that_changed_after_it_was_planned_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not planned again. Wherry checks only once a minute, since checking each file takes most of a look."""
     land(tmp_path, "a")
     first = waiting(tmp_path)
     end = first.take("0", None, Limits()).end  # type: ignore[union-attr]
@@ -80,7 +78,7 @@ def test_a_file_that_changed_after_it_was_handed_out_is_noticed(
 
 
 def test_a_batch_is_full_when_no_other_file_would_fit(tmp_path: Path) -> None:
-    """By files, by bytes, or since one more that is there would be too many."""
+    """It is full by files, by bytes, or because the next waiting file would exceed the limit."""
     land(tmp_path, "a", "b", "c")
     cases = [
         (Limits(), False),
@@ -99,8 +97,8 @@ def test_a_batch_is_full_when_no_other_file_would_fit(tmp_path: Path) -> None:
     assert by_origin.full
 
 
-def test_an_idle_look_at_a_thousand_files_takes_less_than_a_fiftieth_of_a_second(tmp_path: Path) -> None:
-    """The quickest of five, so that a busy machine does not fail it."""
+def test_an_idle_look_at_a_thousand_files_takes_less_than_20_milliseconds(tmp_path: Path) -> None:
+    """The fastest of five looks counts, so that a busy machine does not fail the test."""
     land(tmp_path, *(f"{number:04}" for number in range(1_000)))
     backlog: Backlog = waiting(tmp_path)
     end = backlog.take("0", None, Limits()).end  # type: ignore[union-attr]
@@ -113,13 +111,13 @@ def test_an_idle_look_at_a_thousand_files_takes_less_than_a_fiftieth_of_a_second
 
 
 def aged(folder: Path, name: str, seconds: float) -> None:
-    """A file that was written so long ago."""
+    """Write a file with this age."""
     (folder / name).write_text("x")
     os.utime(folder / name, (time.time() - seconds, time.time() - seconds))
 
 
-def test_a_file_that_is_younger_than_min_age_waits(tmp_path: Path) -> None:
-    """It may still be written. What waits is told once, and read when it is old enough."""
+def test_a_file_younger_than_min_age_waits(tmp_path: Path) -> None:
+    """Its writer may not have finished. A notice counts such files once, and they are read when they are old enough."""
     aged(tmp_path, "old", 100)
     aged(tmp_path, "young", 10)
     aged(tmp_path, "of_the_future", -100)
@@ -132,15 +130,15 @@ def test_a_file_that_is_younger_than_min_age_waits(tmp_path: Path) -> None:
     assert (names(second, end), second.notices) == (["young"], [])
 
 
-def test_without_min_age_a_file_is_read_whatever_its_time(tmp_path: Path) -> None:
-    """One that a clock ahead of ours has written does not wait for its time."""
+def test_without_min_age_a_file_of_any_time_is_read(tmp_path: Path) -> None:
+    """A file whose writer has a fast clock does not wait."""
     aged(tmp_path, "new", 0)
     aged(tmp_path, "of_the_future", -100_000)
     assert names(waiting(tmp_path), None) == ["new", "of_the_future"]
 
 
-def test_what_cannot_be_read_as_a_file_is_told_and_the_rest_is_read(tmp_path: Path) -> None:
-    """Each by a name on one line that can be written anywhere."""
+def test_an_unreadable_file_is_noticed_and_the_others_are_read(tmp_path: Path) -> None:
+    """Each notice names the file in one line of printable characters."""
     land(tmp_path, "good.json", "good\n.json")
     (tmp_path / os.fsdecode(b"a\xff.json")).write_text("x")
     os.mkfifo(tmp_path / "b\n.json")
@@ -156,7 +154,7 @@ def test_what_cannot_be_read_as_a_file_is_told_and_the_rest_is_read(tmp_path: Pa
 
 
 def quickest_plan(folder: Path, count: int) -> float:
-    """The seconds that the quickest of fifty plans takes, when so many files were carried and as many wait."""
+    """Return the seconds of the fastest of fifty plans, with this many processed and as many waiting files."""
     parts: list[Json] = [[f"carried-{number:06}", 1, number] for number in range(count)]
     backlog = Files(path=str(folder), format="text").survey(NO_SPARK, Progress(parts=parts))
     backlog._lanes["0"].extend(File(2_000_000 + number, f"{number:06}", 1) for number in range(count))
@@ -172,14 +170,14 @@ def quickest_plan(folder: Path, count: int) -> float:
     return min(took)
 
 
-def test_planning_does_not_grow_with_what_was_carried(tmp_path: Path) -> None:
-    """A plan of a hundred files takes much the same time beside 5,000 carried and waiting files and beside 100,000."""
+def test_the_time_of_a_plan_does_not_grow_with_the_processed_files(tmp_path: Path) -> None:
+    """Planning a hundred files takes similar time with 5,000 processed and waiting files and with 100,000."""
     land(tmp_path, "first")
     assert quickest_plan(tmp_path, 100_000) < 3 * quickest_plan(tmp_path, 5_000)
 
 
-def test_what_changed_after_it_was_carried_is_told(tmp_path: Path) -> None:
-    """By size or by time; what is as it was, and what is gone, is not."""
+def test_a_file_that_changed_after_it_was_processed_is_reported(tmp_path: Path) -> None:
+    """It changed by size or time. An unchanged file and a missing file are not reported."""
     land(tmp_path, "a", "b", "c", "d")
     origin = Files(path=str(tmp_path), format="text")
     parts: list[Json] = [[file.name, file.size, file.modified] for file in waiting(tmp_path).files]

@@ -1,4 +1,4 @@
-"""What `files` refuses before there is a Spark."""
+"""Options that `files` refuses without Spark."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ from origins.files import Files
         ({"format": "csv", "options": {"heeader": True}}, "options: unknown option 'heeader'; did you mean 'header'?"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
-    """The message begins with the option and says what would be right."""
+def test_invalid_options_are_refused(options: dict[str, Any], says: str) -> None:
+    """The message begins with the option and names what is valid."""
     with pytest.raises(ValueError, match=f"^{re.escape(says)}"):
         Files(**{"path": "in", "format": "json", **options})
 
 
 @pytest.mark.parametrize("options", [{"MULTILINE": True}, {"fs.s3a.endpoint": "http://x"}, {"ioThreads": 4}])
-def test_options_that_are_not_known_pass(options: dict[str, Any]) -> None:
-    """They may be for another Spark, and the case of letters makes no difference."""
+def test_unknown_options_are_accepted(options: dict[str, Any]) -> None:
+    """They may be for another version of Spark. The case of letters does not matter."""
     assert Files(path="in", format="json", options=options).options == options

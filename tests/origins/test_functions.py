@@ -1,4 +1,4 @@
-"""Functions of the user's own: what their modules need."""
+"""Users' functions and the packages that their modules need."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def score(rows):
 """
 
 
-def test_the_packages_of_a_function_are_those_that_its_files_import(tmp_path: Path) -> None:
-    """Also those that a file beside it imports. What comes with Python or is sent with the function is left out."""
+def test_the_packages_of_a_function_are_the_imports_of_its_files(tmp_path: Path) -> None:
+    """Imports of files beside it are included. Packages of Python or sent with the function are left out."""
     (tmp_path / "scoring.py").write_text(MODULE.replace("from beside import helper", ""))
     assert list_imported_packages(load_function(f"{tmp_path}/scoring:score")) == {"numpy", "sklearn"}
     (tmp_path / "both.py").write_text(MODULE)
@@ -30,10 +30,10 @@ def test_the_packages_of_a_function_are_those_that_its_files_import(tmp_path: Pa
     assert list_imported_packages(load_function(f"{tmp_path}/both:score")) == {"numpy", "sklearn", "pyarrow"}
 
 
-def test_a_forgotten_file_is_run_again_with_what_it_imports_from_beside_it(
+def test_a_forgotten_file_is_loaded_again_with_its_imports_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Until then it is run once. What a module that raises has imported is not kept either."""
+    """Until then it is loaded once. Imports of a module that raises are not kept either."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     module, beside = tmp_path / "first.py", tmp_path / "second_of_first.py"
     good = "from second_of_first import NAME\n\ndef give(): return NAME\n"

@@ -1,4 +1,4 @@
-"""Stored JSON is checked once where it is read."""
+"""Stored JSON is checked once, when it is read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from origins.json_shape import Malformed, check_shape
 
 
 class Part(TypedDict):
-    """What stands in another shape."""
+    """A shape inside another shape."""
 
     name: str
     size: int | None
@@ -25,7 +25,7 @@ class _Needed(TypedDict):
 
 
 class Whole(_Needed, total=False):
-    """A shape of each kind."""
+    """A shape with a field of each kind."""
 
     offset: Json
     known: bool
@@ -35,8 +35,8 @@ WHOLE = {"parts": [{"name": "a", "size": None}], "shares": {"x": 1, "y": 0.5}, "
 
 
 @pytest.mark.parametrize("more", [{}, {"known": True}, {"later": "a newer version's"}])
-def test_what_has_the_shape_is_given_back_as_it_is(more: Mapping[str, object]) -> None:
-    """Names may be there that the shape does not have, and optional ones may be missing."""
+def test_a_value_of_the_shape_is_returned_unchanged(more: Mapping[str, object]) -> None:
+    """It may have names that the shape lacks, and optional names may be missing."""
     value = {**WHOLE, **more}
     assert check_shape(Whole, value) is value
 
@@ -54,13 +54,13 @@ def test_what_has_the_shape_is_given_back_as_it_is(more: Mapping[str, object]) -
         ({"known": 1}, "known: expected true or false, found 1"),
     ],
 )
-def test_the_message_says_where_and_what_was_expected_and_found(wrong: Mapping[str, object], said: str) -> None:
-    """The names lead to the value from the outermost one."""
+def test_the_message_names_the_place_the_expected_and_the_found_value(wrong: Mapping[str, object], said: str) -> None:
+    """The place is the path of names from the outermost one to the value."""
     with pytest.raises(Malformed, match=f"^{said}"):
         check_shape(Whole, {**WHOLE, **wrong})
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    """A ledger's body may be megabytes."""
+    """A body in the ledger may have megabytes."""
     with pytest.raises(Malformed, match=r"^expected a whole number, found 'x{79}…$"):
         check_shape(int, "x" * 10_000)

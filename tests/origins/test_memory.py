@@ -1,4 +1,4 @@
-"""`memory`: a script of rows, and of what happens between them."""
+"""The origin `memory` gives rows and events from a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = cast("SparkSession", None)
 
 
 def carried(memory: Memory, offset: JSON = None, rows: int | None = None) -> list[JSON]:
-    """The offsets at which the batches of one run end."""
+    """Return the offsets at which the batches of a run end."""
     backlog, ends = memory.survey(NOBODY, Progress(offsets={"0": offset})), []
     while span := backlog.take("0", offset, Limits(rows=rows)):
         offset = span.end
@@ -29,13 +29,13 @@ def carried(memory: Memory, offset: JSON = None, rows: int | None = None) -> lis
 
 
 def scripted(*items: Item) -> Memory:
-    """A script."""
+    """Return an origin with this script."""
     return Memory(items=items, schema="id int")
 
 
 @pytest.mark.promise("HP-12", "SS-03")
-def test_a_batch_has_as_many_rows_as_it_may() -> None:
-    """An offset is the number of items behind it."""
+def test_a_batch_has_as_many_rows_as_its_limit() -> None:
+    """An offset is the number of items before it."""
     memory = scripted({"id": 1}, {"id": 2}, {"id": 3})
     assert carried(memory) == [3]
     assert carried(memory, rows=2) == [2, 3]
@@ -43,8 +43,8 @@ def test_a_batch_has_as_many_rows_as_it_may() -> None:
     assert carried(memory, offset=3) == []
 
 
-def test_a_crash_happens_once_after_what_stands_before_it() -> None:
-    """The run that comes next goes on behind it."""
+def test_a_crash_happens_once_after_the_items_before_it() -> None:
+    """The next run continues after it."""
     memory = scripted({"id": 1}, Crash(), {"id": 2})
     backlog = memory.survey(NOBODY, Progress())
     span = backlog.take("0", None, Limits())
@@ -64,16 +64,16 @@ def test_a_crash_happens_once_after_what_stands_before_it() -> None:
         ([{"id": 1}, End()], [[1], []]),
     ],
 )
-def test_a_run_ends_where_the_script_says_so(items: Sequence[Item], runs: list[list[JSON]]) -> None:
-    """As if nothing more waited; the next one goes on behind it."""
+def test_a_run_stops_at_an_end_in_the_script(items: Sequence[Item], runs: list[list[JSON]]) -> None:
+    """The run finds no more rows. The next run continues after the end."""
     memory, offset = scripted(*items), None
     for run in runs:
         assert carried(memory, offset) == run
         offset = run[-1] if run else offset
 
 
-def test_a_pause_lasts_from_when_it_is_reached() -> None:
-    """Nothing waits until the clock has gone so far."""
+def test_a_pause_starts_when_it_is_reached() -> None:
+    """No row waits until the clock has advanced by the pause."""
     now = [100.0]
     memory = Memory(items=[{"id": 1}, Pause(5), {"id": 2}], schema="id int", clock=lambda: now[0])
     assert carried(memory) == [1]
@@ -84,8 +84,8 @@ def test_a_pause_lasts_from_when_it_is_reached() -> None:
 
 
 @pytest.mark.promise("SS-14")
-def test_each_lane_has_a_script_of_its_own() -> None:
-    """By its name."""
+def test_each_lane_has_a_separate_script() -> None:
+    """The scripts are given by the names of the lanes."""
     memory = Memory(items={"a": [{"id": 1}], "b": [{"id": 2}, End(), {"id": 3}]}, schema="id int")
     backlog = memory.survey(NOBODY, Progress())
     assert memory.lane_names() == ("a", "b")
@@ -94,15 +94,15 @@ def test_each_lane_has_a_script_of_its_own() -> None:
     assert backlog.behind("a", 1) == ""
 
 
-def test_lanes_are_given_by_scripts() -> None:
-    """A number of lanes says nothing about which row is in which."""
+def test_several_lanes_need_a_script_each() -> None:
+    """A number of lanes does not say which row is in which lane."""
     with pytest.raises(ValueError, match=r"^lanes: expected 1; for several lanes"):
         Memory(items=[], schema="id int", lanes=2)
 
 
 @pytest.mark.spark
-def test_a_key_that_the_schema_has_not_is_an_error(spark: SparkSession) -> None:
-    """It would be lost in silence."""
+def test_a_key_outside_the_schema_is_an_error(spark: SparkSession) -> None:
+    """Its value would be lost without a message."""
     memory = scripted({"id": 1}, {"ID": 2, "extra": 3})
     with pytest.raises(OriginError, match="has 'extra', which its schema does not have"):
         memory.columns(spark, memory.survey(spark, Progress()))

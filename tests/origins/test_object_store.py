@@ -1,4 +1,4 @@
-"""What names an object store, what gives access to it, and what is said when it fails."""
+"""URLs of object stores, the access to them, and the messages of their errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ S3A = "spark.hadoop.fs.s3a."
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """This machine says nothing about a store."""
+    """No setting of this machine gives access to a store."""
     for name in (
         *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION"),
         *("AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AWS_CONFIG_FILE"),
@@ -68,15 +68,15 @@ def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("hdfs:///a/", "hdfs:///a/"),
     ],
 )
-def test_a_place_has_one_url(given: str, one: str) -> None:
-    """Whichever of its names is given."""
+def test_a_place_has_one_canonical_url(given: str, one: str) -> None:
+    """Each of its spellings leads to this URL."""
     assert canonicalise(given) == one
     assert is_store_url(given) == (given[0] != "/" and ":///" not in given)
 
 
 @pytest.mark.parametrize("url", ["s3://b/a-b_c/day=1", "gs://b/a+b", "abfss://c@a.dfs.core.windows.net/x"])
-def test_a_plain_prefix_is_taken(url: str) -> None:
-    """In each kind of store."""
+def test_a_plain_prefix_is_accepted(url: str) -> None:
+    """This holds for each kind of store."""
     assert find_problem(url) is None
 
 
@@ -84,7 +84,7 @@ def test_a_plain_prefix_is_taken(url: str) -> None:
     "url", ["s3://b/a b", "s3://b/ä", "s3://b/a%20b", "s3://b/a?b", "s3://b/a#b", "s3://b/[a]", "s3://", "s3://k:w@b/a"]
 )
 def test_a_url_that_spark_and_deltalake_read_differently_is_refused(url: str) -> None:
-    """As is one with a secret, and one without a bucket."""
+    """So is a URL with a secret, or without a bucket."""
     assert str(find_problem(url)).startswith("expected ")
 
 
@@ -99,15 +99,15 @@ def test_a_url_that_spark_and_deltalake_read_differently_is_refused(url: str) ->
         ("s3://bucket", "got s3a://bucket; add /FOLDER"),
     ],
 )
-def test_what_is_refused_is_shown_without_a_secret(url: str, shown: str) -> None:
-    """With what to do."""
+def test_a_refused_url_is_shown_without_its_secret(url: str, shown: str) -> None:
+    """The message has a remedy."""
     problem = str(find_problem(url))
     assert shown in problem
     assert not {"word", "wo/rd", "key"} & {*re.findall(r"[a-z/]+", problem)}
 
 
 def test_settings_are_not_in_copies_of_a_url() -> None:
-    """Only the URL itself leaves the process."""
+    """A pickled or printed URL shows no settings."""
     url = StoreUrl("s3://b/a", {f"{S3A}secret.key": "word"}) / "dlq"
     assert (url, copy.deepcopy(url).settings) == ("s3a://b/a/dlq", url.settings)
     assert b"word" not in pickle.dumps(url)
@@ -115,7 +115,7 @@ def test_settings_are_not_in_copies_of_a_url() -> None:
 
 
 def test_settings_of_spark_give_access_to_s3() -> None:
-    """Those of the bucket count more than those of all buckets; the endpoint says whether it is plain HTTP."""
+    """A bucket's settings override those of all buckets. A setting decides whether the endpoint uses plain HTTP."""
     settings = {
         f"{S3A}access.key": "other",
         f"{S3A}bucket.b.access.key": "key",
@@ -134,8 +134,8 @@ def test_settings_of_spark_give_access_to_s3() -> None:
     }
 
 
-def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys of two places are not mixed."""
+def test_the_environment_gives_access_where_spark_has_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of two sources are not mixed."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://minio:9000/")
@@ -153,8 +153,8 @@ def test_the_environment_gives_access_where_spark_says_nothing(monkeypatch: pyte
     }
 
 
-def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The libraries would take it from the environment by themselves, and a store refuses an empty one."""
+def test_the_keys_of_one_source_are_not_used_with_the_token_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries would take the token from the environment, and a store refuses an empty token."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "other")
     settings = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word"}
     with pytest.raises(StoreError, match=r"keys for s3a://b .* have no session token") as refused:
@@ -167,8 +167,8 @@ def test_the_keys_of_one_place_are_not_used_with_the_token_of_another(monkeypatc
     }
 
 
-def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The definition's settings count more, and a secret that is not known here counts nothing."""
+def test_a_running_spark_gives_access_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The definition's settings override it. A secret that is unknown here has no effect."""
     up = {f"{S3A}access.key": "key", f"{S3A}secret.key": "word", f"{S3A}endpoint.region": "eu-west-1"}
     monkeypatch.setattr(store_access, "list_context_settings", lambda: up)
     given = {f"{S3A}endpoint.region": "eu-west-3", f"{S3A}secret.key": "${secret:WORD}"}
@@ -181,7 +181,7 @@ def test_a_spark_that_is_up_gives_access_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_spark_is_asked_for_its_settings_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of them costs calls of the JVM, and every request to a store needs them."""
+    """Each question needs calls to the JVM, and every request to a store needs the settings."""
     asked: list[str] = []
 
     monkeypatch.setattr(spark_private, "_list_hadoop_settings", lambda _: ({}, {}))
@@ -193,7 +193,7 @@ def test_a_spark_is_asked_for_its_settings_once(monkeypatch: pytest.MonkeyPatch)
 
 
 class Context:
-    """A context of pyspark's that has this region, and notes each question."""
+    """A double of PySpark's context with this region, which records each question."""
 
     _jsc: Any = object()
 
@@ -209,12 +209,12 @@ class Context:
 
 
 def find_region() -> str | None:
-    """The region that the settings of this process give."""
+    """Return the region in the settings of this process."""
     return (get_options("s3://b/a") or {}).get("aws_region")
 
 
-def test_a_spark_that_another_thread_still_starts_has_no_settings_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For some seconds pyspark has a context without a JVM's: reaching a store must not fail then."""
+def test_a_spark_that_another_thread_is_starting_has_no_settings_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark has a context without a JVM for some seconds. Reaching a store must not fail then."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     context = Context("eu-west-1", [])
@@ -227,18 +227,18 @@ def test_a_spark_that_another_thread_still_starts_has_no_settings_yet(monkeypatc
 
 
 @pytest.mark.parametrize("error", [Py4JError("not whitelisted"), TypeError("'JavaPackage' object is not callable")])
-def test_a_jvm_that_hides_hadoop_from_python_has_its_own_settings_left(
+def test_the_settings_of_spark_remain_if_hadoop_is_hidden_from_python(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """As on some clusters of Databricks."""
+    """Some Databricks clusters hide it."""
     context = Context("eu-west-1", [])
     context._jsc = Mock(hadoopConfiguration=Mock(side_effect=error))
     monkeypatch.setattr(SparkContext, "_active_spark_context", context)
     assert find_region() == "eu-west-1"
 
 
-def test_settings_in_files_of_hadoop_give_access(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark reads `core-site.xml`, so this process looks in the same store; Spark's own settings count more."""
+def test_settings_in_hadoops_files_give_access(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads `core-site.xml`, so this process uses the same store. Spark's own settings override it."""
     if is_connect(spark):
         pytest.skip("the driver of Spark Connect is another process")
     site, context = tmp_path / "core-site.xml", spark.sparkContext
@@ -256,10 +256,10 @@ def test_settings_in_files_of_hadoop_give_access(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.parametrize("begin", ["run", "status"])
-def test_settings_that_a_program_gives_hadoop_count_from_then_on(
+def test_hadoop_settings_that_a_program_changes_apply_from_then_on(
     spark: SparkSession, tmp_path: Path, begin: str
 ) -> None:
-    """As in a notebook, between two runs; they count more than those with which Spark was started."""
+    """A notebook may change them between two runs. They override the settings with which Spark was started."""
     if is_connect(spark):
         pytest.skip("the driver of Spark Connect is another process")
     file, hadoop = tmp_path / "orders.yaml", get_hadoop_settings(spark)
@@ -284,7 +284,7 @@ def test_settings_that_a_program_gives_hadoop_count_from_then_on(
 
 
 @pytest.mark.parametrize(("remote", "here"), [("", True), ("sc://host", False)])
-def test_spark_reads_what_is_in_a_store_where_its_driver_is_elsewhere(
+def test_a_spark_whose_driver_is_elsewhere_reads_the_store_itself(
     monkeypatch: pytest.MonkeyPatch, remote: str, here: bool
 ) -> None:
     """This process then does not know the settings with which Spark reaches the store."""
@@ -292,8 +292,8 @@ def test_spark_reads_what_is_in_a_store_where_its_driver_is_elsewhere(
     assert (is_read_here("s3://b/a"), is_read_here("/a")) == (here, False)
 
 
-def test_a_store_is_reached_through_the_proxy_of_hadoops_settings(s3: S3) -> None:
-    """Objects, tables and the clock; nothing else can reach this endpoint."""
+def test_a_store_is_reached_through_the_proxy_in_hadoops_settings(s3: S3) -> None:
+    """This holds for objects, tables and the clock. Without the proxy the endpoint cannot be reached."""
     host, port = s3.endpoint.removeprefix("http://").split(":")
     given = {"endpoint": "http://localhost:1", "proxy.host": host, "proxy.port": port}
     url = StoreUrl(s3.make_url("a"), {**s3.spark_settings, **{f"{S3A}{name}": each for name, each in given.items()}})
@@ -315,8 +315,8 @@ def test_a_store_is_reached_through_the_proxy_of_hadoops_settings(s3: S3) -> Non
         ({"proxy.port": "3128", "proxy.username": "me", "proxy.password": "p@:/"}, "http://me:p%40%3A%2F@proxy:3128"),
     ],
 )
-def test_a_proxy_is_named_as_hadoop_names_it(given: dict[str, str], proxy: str) -> None:
-    """With its password, so the whole of it is a secret."""
+def test_a_proxy_is_read_from_the_s3_settings_of_hadoop(given: dict[str, str], proxy: str) -> None:
+    """Its URL contains the password, so the URL is hidden in messages."""
     settings = {f"{S3A}{name}": value for name, value in {**given, "proxy.host": "proxy"}.items()}
     url = StoreUrl("s3://b/a", settings)
     assert get_options(url) == {"proxy_url": proxy}
@@ -332,8 +332,8 @@ def test_a_proxy_is_named_as_hadoop_names_it(given: dict[str, str], proxy: str) 
         ({"address": "proxy:3128", "username": "me", "password": "p@:/"}, "http://me:p%40%3A%2F@proxy:3128"),
     ],
 )
-def test_a_proxy_for_google_is_named_as_its_connector_names_it(given: dict[str, str], proxy: str) -> None:
-    """For objects and tables. The whole of it is a secret."""
+def test_a_proxy_for_google_is_read_from_the_settings_of_its_connector(given: dict[str, str], proxy: str) -> None:
+    """It is used for objects and tables, and its URL is hidden in messages."""
     url = StoreUrl("gs://b/a", {f"spark.hadoop.fs.gs.proxy.{name}": value for name, value in given.items()})
     assert get_options(url) == {"proxy_url": proxy}
     assert make_client_arguments(url)["client_options"] == {"proxy_url": proxy}
@@ -341,7 +341,7 @@ def test_a_proxy_for_google_is_named_as_its_connector_names_it(given: dict[str, 
 
 
 def test_googles_clock_is_asked_through_the_proxy() -> None:
-    """A proxy that refuses to connect hears which server was meant."""
+    """A proxy that refuses the connection sees the name of the server."""
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(refuse_one_request, server)
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -352,7 +352,7 @@ def test_googles_clock_is_asked_through_the_proxy() -> None:
 
 
 def refuse_one_request(server: socket.socket) -> str:
-    """The first line of what a client asked."""
+    """Refuse a request, and return its first line."""
     server.settimeout(30)
     connection, _ = server.accept()
     with connection:
@@ -362,7 +362,7 @@ def refuse_one_request(server: socket.socket) -> str:
 
 
 def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its keys and its region, and Spark is told to look there."""
+    """It gives keys and a region, and Spark is set to use it."""
     (tmp_path / ".aws").mkdir()
     (tmp_path / ".aws/config").write_text("[profile work]\nregion = eu-west-1\n[default]\nregion = us-east-2\n")
     (tmp_path / ".aws/credentials").write_text("[work]\naws_access_key_id = key\naws_secret_access_key = wo%rd\n")
@@ -378,25 +378,25 @@ def test_a_profile_gives_access(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 @pytest.mark.parametrize(
     "key", [f"{S3A}access.key", f"{S3A}bucket.b.access.key", "fs.s3a.access.key", f"{S3A}aws.credentials.provider"]
 )
-def test_a_profile_takes_no_access_away_that_the_definition_gives(key: str) -> None:
-    """A Spark that is told of a profile looks at nothing else."""
+def test_a_profile_does_not_replace_the_access_in_a_definition(key: str) -> None:
+    """A Spark that uses a profile ignores all other access."""
     assert make_spark_settings({key: "mine"}, {"AWS_PROFILE": "work"}) == {}
 
 
-def test_executors_on_other_machines_are_told_of_no_profile() -> None:
-    """They have none of that name."""
+def test_executors_on_other_machines_get_no_profile() -> None:
+    """They have no profile with that name."""
     assert make_spark_settings({}, {"AWS_PROFILE": "work"}, here=False) == {}
 
 
-def test_an_endpoint_of_the_definition_is_asked_in_its_own_way() -> None:
-    """What the environment's endpoint needs is not for that one; the region is."""
+def test_an_endpoint_of_the_definition_is_used_with_its_own_settings() -> None:
+    """Settings for the environment's endpoint do not apply to it. The region does."""
     given = {f"{S3A}endpoint": "https://store.example.com"}
     environ = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu-west-1"}
     assert make_spark_settings(given, environ) == {f"{S3A}endpoint.region": "eu-west-1"}
 
 
 def test_settings_of_spark_give_access_to_azure() -> None:
-    """An account's key, or an application's id, secret and tenant."""
+    """They are an account's key, or an application's id, secret and tenant."""
     host = "acc.dfs.core.windows.net"
     url = f"abfss://c@{host}/x"
     assert get_options(StoreUrl(url, {f"spark.hadoop.fs.azure.account.key.{host}": "word"})) == {
@@ -429,8 +429,8 @@ def test_settings_of_spark_give_access_to_azure() -> None:
         ("spark.some.secret.key", False),
     ],
 )
-def test_it_is_known_which_settings_are_secret(key: str, secret: bool) -> None:
-    """Of those of stores."""
+def test_settings_of_stores_that_are_secret_are_known(key: str, secret: bool) -> None:
+    """Settings that do not belong to a store are not secret."""
     assert is_secret_setting(key) == secret
 
 
@@ -457,8 +457,8 @@ def test_it_is_known_which_settings_are_secret(key: str, secret: bool) -> None:
         ("503 <Code>SlowDown</Code>", "the store is too busy (SlowDown)"),
     ],
 )
-def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None:
-    """With what to do."""
+def test_an_error_of_a_store_is_described_in_plain_words(said: str, reason: str) -> None:
+    """The description has a remedy."""
     found = describe_store_error(OSError(said), "s3://b/a")
     assert (found[0], bool(found[1])) == (reason, True)
 
@@ -471,24 +471,24 @@ def test_what_a_store_says_is_put_in_plain_words(said: str, reason: str) -> None
         ("the table is missing", ""),
     ],
 )
-def test_a_spark_that_lacks_the_jars_is_told_which(said: str, jar: str) -> None:
-    """As an option of its start."""
+def test_a_missing_jar_is_named(said: str, jar: str) -> None:
+    """The message has it as an option for starting Spark."""
     assert suggest_connector(OSError(said)).partition("org.apache.hadoop:")[2] == jar
 
 
-def test_a_scheme_that_no_jar_brings_is_written_otherwise() -> None:
-    """S3 is `s3a` for Spark, whatever JARs it has."""
+def test_a_scheme_that_no_jar_provides_is_replaced() -> None:
+    """Spark uses `s3a` for S3, with any JARs."""
     assert "s3a://" in suggest_connector(OSError('No FileSystem for scheme "s3"'))
 
 
 def test_the_connectors_have_the_version_of_sparks_hadoop() -> None:
-    """That in the JARs of pyspark."""
+    """It is the version of the JARs in PySpark."""
     pyspark = Path(str(importlib.util.find_spec("pyspark").origin)).parent  # type: ignore[union-attr]
     assert [*pyspark.glob(f"jars/hadoop-client-api-{HADOOP}.jar")] != []
 
 
-def test_an_unknown_error_is_said_without_the_secret() -> None:
-    """In the store's own words."""
+def test_an_unknown_error_is_shown_without_the_secret() -> None:
+    """The rest of the text remains."""
     url = StoreUrl("s3://b/a", {f"{S3A}access.key": "key", f"{S3A}secret.key": "sesame-open"})
     assert describe_store_error(OSError("odd: sesame-open\n\nDebug source: x"), url)[0] == (
         "odd: ${aws_secret_access_key}"
@@ -496,7 +496,7 @@ def test_an_unknown_error_is_said_without_the_secret() -> None:
 
 
 def test_objects_are_listed_read_and_deleted_below_the_url(s3: S3) -> None:
-    """A key is taken once."""
+    """A key can be created only once."""
     store = ObjectStore(StoreUrl(s3.make_url("a b"), s3.spark_settings))
     assert [store.put_new(key, key.encode()) for key in ("x/1", "x/2", "y/1", "x/1")] == [True, True, True, False]
     assert [*store.list_pages("x")] == [["x/1", "x/2"]]
@@ -509,8 +509,8 @@ def test_objects_are_listed_read_and_deleted_below_the_url(s3: S3) -> None:
         store.read("x/1")
 
 
-def test_a_prefix_of_more_than_a_page_is_deleted_whole(s3: S3) -> None:
-    """A listing has a thousand keys a page."""
+def test_a_prefix_with_more_than_a_page_of_keys_is_deleted_completely(s3: S3) -> None:
+    """A page of a listing has a thousand keys."""
     store = ObjectStore(StoreUrl(s3.make_url("many"), s3.spark_settings))
     written = [store.put_new(f"x/{number}", b"") for number in range(1_001)]
     store.delete_folder("x")

@@ -24,14 +24,14 @@ def test_a_duration_is_numbers_with_units(text: str, expected: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", " ", "10", "s", "ten seconds", "-1s", "1h-30m", "1.s", "1e3s", "10S", "1M", "1y", "10s10s", "٣s"]
 )
-def test_what_is_no_duration_is_answered_with_examples(text: str) -> None:
-    """No unit is guessed: `10` could be anything."""
+def test_an_invalid_duration_is_answered_with_examples(text: str) -> None:
+    """Wherry guesses no unit, since `10` could have any."""
     with pytest.raises(ValueError, match=r"expected (a duration such as 500ms|each unit once)"):
         parse_seconds(text)
 
 
-def test_a_duration_has_an_end() -> None:
-    """What no clock can hold is refused where it is written."""
+def test_a_duration_has_a_maximum() -> None:
+    """A value that no clock can hold is refused when it is parsed."""
     with pytest.raises(ValueError, match="at most a thousand years"):
         parse_seconds("999999999d")
 
@@ -53,14 +53,14 @@ def test_a_size_is_a_number_with_a_unit(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "10", "MiB", "-1MB", "10 MB 3", "10Mb/s", "1e3B", "10 parsecs", "٣MB"])
-def test_what_is_no_size_is_answered_with_examples(text: str) -> None:
-    """No unit is guessed."""
+def test_an_invalid_size_is_answered_with_examples(text: str) -> None:
+    """Wherry guesses no unit."""
     with pytest.raises(ValueError, match="expected a size such as 500kB, 64MiB or 1GiB"):
         parse_size(text)
 
 
-def test_a_size_has_an_end() -> None:
-    """What no disk can hold is refused where it is written."""
+def test_a_size_has_a_maximum() -> None:
+    """A value that no disk can hold is refused when it is parsed."""
     with pytest.raises(ValueError, match="at most 1048576TiB"):
         parse_size("999999999TiB")
 
@@ -68,6 +68,6 @@ def test_a_size_has_an_end() -> None:
 @pytest.mark.parametrize("parse", [parse_seconds, parse_size])
 @given(text=st.text(max_size=20))
 def test_any_text_is_a_quantity_or_a_value_error(parse: Callable[[str], float], text: str) -> None:
-    """Whatever is written, the answer is a number or a sentence."""
+    """Each text gives a number or an error message."""
     with contextlib.suppress(ValueError):
         assert parse(text) >= 0

@@ -1,4 +1,4 @@
-"""What becomes of files that were carried: nothing is lost, and nothing is found again."""
+"""What happens to processed files: none is lost, and none is read again."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NO_SPARK: SparkSession = None  # type: ignore[assignment]
-"""A folder of this machine is looked at without Spark."""
+"""A folder of this machine is read without Spark."""
 
 
 def land(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
-    """A file of this age."""
+    """Write a file with this time."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -34,19 +34,19 @@ def land(folder: Path, name: str, text: str, modified: int = 1_000) -> Path:
 
 
 def planned(files: Files) -> Batch:
-    """All that waits in lane 0, as one batch."""
+    """Return all files that wait in lane 0, as one batch."""
     span = files.survey(NO_SPARK, Progress()).take("0", None, Limits())
     assert span is not None
     return batch(span, "{}")
 
 
 def there(folder: Path) -> dict[str, str]:
-    """What lies below a folder."""
+    """Return the contents of all files below a folder, by name."""
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
 def killed_before(monkeypatch: pytest.MonkeyPatch, call: str, files: Files, carried: Batch) -> None:
-    """Tell the origin of the batch, and die in this call."""
+    """Notify the origin of the batch, and die in this call."""
 
     def die(*_: object, **__: object) -> None:
         raise SystemExit
@@ -66,10 +66,10 @@ def killed_before(monkeypatch: pytest.MonkeyPatch, call: str, files: Files, carr
         ({"after": "move"}, {"_carried/a.json": "1", "_carried/x/b.json": "2"}),
     ],
 )
-def test_files_are_kept_deleted_or_moved_when_their_batch_is_committed(
+def test_files_are_kept_deleted_or_moved_after_their_batch_is_committed(
     tmp_path: Path, options: dict[str, Any], left: dict[str, str]
 ) -> None:
-    """Under their names below the path's part before the first wildcard; not before that, and told twice is once."""
+    """They keep their names below the path's part before the first wildcard. A second notification changes nothing."""
     land(tmp_path, "a.json", "1")
     land(tmp_path, "x/b.json", "2")
     files = Files(path=f"{tmp_path}/**/*.json", format="json", **options)
@@ -81,8 +81,8 @@ def test_files_are_kept_deleted_or_moved_when_their_batch_is_committed(
     assert files.listens is bool(options)
 
 
-def test_files_may_be_moved_to_a_folder_elsewhere(tmp_path: Path) -> None:
-    """It is made when it is needed."""
+def test_files_can_be_moved_to_another_folder(tmp_path: Path) -> None:
+    """The folder is made if it is missing."""
     land(tmp_path / "in", "ü %.json", "1")
     files = Files(path=str(tmp_path / "in"), format="json", after="move", move_to=str(tmp_path / "done" / "x"))
     files.committed(NO_SPARK, planned(files))
@@ -90,8 +90,8 @@ def test_files_may_be_moved_to_a_folder_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", ["move", "delete"])
-def test_a_file_that_is_not_what_was_carried_is_left_alone(tmp_path: Path, after: Any) -> None:
-    """What came to it since was not read."""
+def test_a_file_that_changed_after_its_batch_is_left_unchanged(tmp_path: Path, after: Any) -> None:
+    """Its new content was not read."""
     file = land(tmp_path, "a.json", "1")
     files = Files(path=str(tmp_path), format="json", after=after)
     carried = planned(files)
@@ -100,8 +100,8 @@ def test_a_file_that_is_not_what_was_carried_is_left_alone(tmp_path: Path, after
     assert file.read_text() == "12"
 
 
-def test_a_file_of_the_same_name_is_not_overwritten(tmp_path: Path) -> None:
-    """A producer that uses a name again loses nothing of what it sent before."""
+def test_a_moved_file_does_not_overwrite_one_with_the_same_name(tmp_path: Path) -> None:
+    """A producer that uses a name again loses none of its earlier files."""
     for text in ("1", "2", "3"):
         file = land(tmp_path / "in", "a.json", text)
         move(str(file), str(tmp_path / "done" / "a.json"))
@@ -110,10 +110,10 @@ def test_a_file_of_the_same_name_is_not_overwritten(tmp_path: Path) -> None:
 
 @pytest.mark.promise("CD-13")
 @pytest.mark.parametrize("call", ["makedirs", "link", "unlink"])
-def test_a_process_that_dies_while_it_moves_a_file_has_lost_nothing(
+def test_a_process_that_dies_while_it_moves_a_file_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """The file is whole in one of the two places; told again, it is in its new one, and there once."""
+    """The file is complete in one of the two folders. After a second notification it is only in the new one."""
     land(tmp_path / "in", "a.json", "1")
     land(tmp_path / "in", "b.json", "2")
     files = Files(path=str(tmp_path / "in"), format="json", after="move", move_to=str(tmp_path / "done"))
@@ -124,10 +124,10 @@ def test_a_process_that_dies_while_it_moves_a_file_has_lost_nothing(
     assert there(tmp_path) == {"done/a.json": "1", "done/b.json": "2"}
 
 
-def test_a_process_that_dies_while_it_deletes_goes_on_when_it_is_told_again(
+def test_a_process_that_dies_while_it_deletes_files_continues_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are gone are done with."""
+    """Files that are already deleted cause no error."""
     land(tmp_path, "a.json", "1")
     land(tmp_path, "b.json", "2")
     files = Files(path=str(tmp_path), format="json", after="delete")
@@ -140,10 +140,10 @@ def test_a_process_that_dies_while_it_deletes_goes_on_when_it_is_told_again(
 
 
 @pytest.mark.parametrize("dies_in", ["rename", "unlink", None])
-def test_a_file_is_copied_to_another_disk_before_it_leaves_this_one(
+def test_a_file_is_copied_to_another_disk_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None
 ) -> None:
-    """Nobody sees half of it under its name, and its time stays."""
+    """Readers never see a part of it under its name, and its time is kept."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")
@@ -160,8 +160,8 @@ def test_a_file_is_copied_to_another_disk_before_it_leaves_this_one(
     assert (tmp_path / "done" / "a.json").stat().st_mtime == 1_000
 
 
-def test_a_link_is_moved_and_deleted_without_what_it_leads_to(tmp_path: Path) -> None:
-    """It leads to the same file from its new place."""
+def test_a_link_is_moved_and_deleted_without_its_target(tmp_path: Path) -> None:
+    """At its new place it leads to the same file."""
     land(tmp_path / "elsewhere", "a.json", "1")
     for name in ("x.json", "y.json"):
         (tmp_path / name).symlink_to("elsewhere/a.json")
@@ -171,10 +171,10 @@ def test_a_link_is_moved_and_deleted_without_what_it_leads_to(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("does", [delete, lambda path: move(path, f"{path}.done")])
-def test_what_is_refused_is_told_with_what_to_do(
+def test_a_refused_move_or_deletion_is_reported_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: Callable[[str], None]
 ) -> None:
-    """The file stays where it is."""
+    """The file remains in its place."""
 
     def refuse(path: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", path)
@@ -199,10 +199,10 @@ def test_what_is_refused_is_told_with_what_to_do(
         ("**", "../done", False),
     ],
 )
-def test_files_are_not_moved_to_where_they_would_be_read_again(
+def test_a_target_where_files_would_be_read_again_is_refused(
     tmp_path: Path, path: str, to: str | None, found: bool
 ) -> None:
-    """The run stops before anything is read, and says where to."""
+    """The run stops before it reads anything."""
     landing = tmp_path / "in"
     for name in ("a.json", "x/a.json"):
         land(landing, name, "1")
@@ -220,7 +220,7 @@ def test_files_are_not_moved_to_where_they_would_be_read_again(
 
 
 @pytest.mark.parametrize("does", [delete, lambda path: move(path, f"{path}.done")])
-def test_a_file_that_somebody_else_took_is_done_with(tmp_path: Path, does: Callable[[str], None]) -> None:
-    """Between the look at it and the call."""
+def test_a_file_that_another_process_removed_is_ignored(tmp_path: Path, does: Callable[[str], None]) -> None:
+    """It disappears between the check and the call."""
     does(str(tmp_path / "gone.json"))
     assert there(tmp_path) == {}

@@ -1,4 +1,4 @@
-"""Policies for changes: what may be said of each kind, and what holds where nothing is said."""
+"""The policies for changes of each kind, and their defaults."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def files(**options: Any) -> Files:
         ("parquet", True, ("stop", "ignore", "stop", "stop", "stop")),
     ],
 )
-def test_no_default_takes_a_value_away(kind: str, given: bool, expected: tuple[str, ...]) -> None:
-    """Only a given schema leaves columns out, and only one that is told from all files lets one be missing."""
+def test_no_default_drops_a_value(kind: str, given: bool, expected: tuple[str, ...]) -> None:
+    """Only a given schema leaves columns out, and only an inferred one lets a file lack a column."""
     found = Changes.of(kind, {}, given=given)
     assert (found.missing, found.extra, found.wider, found.other, found.corrupt) == expected
 
 
-def test_a_schema_that_grows_lets_older_files_be_without_what_came_later() -> None:
-    """Unless somebody says otherwise."""
+def test_a_schema_that_grows_lets_older_files_lack_later_columns() -> None:
+    """The definition can override this."""
     assert Changes.of("csv", {"extra": "evolve"}, given=True).missing == "evolve"
     assert Changes.of("csv", {"extra": "evolve", "missing": "nack"}, given=True).missing == "nack"
 
@@ -73,8 +73,8 @@ def test_a_schema_that_grows_lets_older_files_be_without_what_came_later() -> No
         ),
     ],
 )
-def test_a_policy_that_there_is_not_is_refused(options: dict[str, Any], said: str) -> None:
-    """With what may stand there."""
+def test_an_unknown_policy_is_refused(options: dict[str, Any], said: str) -> None:
+    """The error names the valid policies."""
     with pytest.raises(ValueError, match=said.replace("{", r"\{")):
         files(**options)
 
@@ -89,17 +89,15 @@ def test_a_policy_that_there_is_not_is_refused(options: dict[str, Any], said: st
         ({"corrupt": "rescue"}, False, True),
     ],
 )
-def test_tables_grow_with_what_evolves_and_with_what_is_rescued(
-    changes: dict[str, str], evolves: bool, rescues: bool
-) -> None:
-    """A column that may be missing adds none."""
+def test_tables_grow_if_columns_evolve_or_are_rescued(changes: dict[str, str], evolves: bool, rescues: bool) -> None:
+    """A column that may be missing adds no column."""
     found = Changes(**changes)
     assert (found.evolves, found.rescues) == (evolves, rescues)
     assert files(on_change=changes).evolves == (evolves or rescues)
 
 
-def test_what_is_rescued_has_a_column_of_its_own_behind_the_others() -> None:
-    """It is of the definition, and is not pinned with the schema."""
+def test_rescued_values_have_a_separate_column_after_the_others() -> None:
+    """It comes from the definition, and is not pinned with the schema."""
     read = '{"type": "struct", "fields": [{"name": "id", "type": "integer", "nullable": true, "metadata": {}}]}'
     whole = files(on_change={"other": "rescue"}, metadata=["file_name"]).complete_schema(read)
     assert [name in whole for name in ('"_rescued"', '"file_name"', '"id"')] == [True, True, True]
@@ -107,7 +105,7 @@ def test_what_is_rescued_has_a_column_of_its_own_behind_the_others() -> None:
 
 
 def test_a_header_is_matched_by_name() -> None:
-    """In any order and any case; a column that is not asked for stands under a name that nobody has."""
+    """The order and case do not matter. A column outside the schema gets a reserved name."""
     header = match_header(["NOTE", " id ", "x"], ["id", "note"], "a.csv", Changes(extra="ignore"))
     assert (header.columns, dict(header.others)) == (("note", "id", "_wherry_other_2"), {"_wherry_other_2": "x"})
     assert match_header(["id", "day"], ["id"], "a.csv", Changes(), besides=["Day"]).others == {}
@@ -125,7 +123,7 @@ def test_a_header_is_matched_by_name() -> None:
     ],
 )
 def test_a_header_that_differs_is_judged_by_the_policies(found: list[str], policy: dict[str, str], wrong: str) -> None:
-    """What evolves was learned before, so a column that is still unknown is refused."""
+    """New columns were added to the schema before, so a column that is still unknown is refused."""
     assert match_header(found, ["id", "note"], "a.csv", Changes(**policy)).wrong == wrong
 
 
@@ -138,8 +136,8 @@ def test_a_header_that_differs_is_judged_by_the_policies(found: list[str], polic
         (["id", "note", "Id"], "a.csv has the column id more than once."),
     ],
 )
-def test_a_header_stops_the_run_by_default(found: list[str], said: str) -> None:
-    """With the file and what it has, under a code of its own."""
+def test_a_header_that_differs_stops_the_run_by_default(found: list[str], said: str) -> None:
+    """The error names the file and its header, and has the code SCHEMA."""
     with pytest.raises(SchemaChanged) as caught:
         match_header(found, ["id", "note"], "a.csv", Changes())
     assert (caught.value.message[: len(said)], caught.value.code) == (said, "SCHEMA")
@@ -153,22 +151,22 @@ def test_a_header_stops_the_run_by_default(found: list[str], said: str) -> None:
         (["id", "note", "Id"], []),
     ],
 )
-def test_a_header_that_stops_the_run_says_what_to_write(found: list[str], ways: list[str]) -> None:
-    """Of a column that is there twice nothing can be said in a definition."""
+def test_a_header_that_stops_the_run_names_the_remedy(found: list[str], ways: list[str]) -> None:
+    """No option helps if a column occurs twice."""
     with pytest.raises(SchemaChanged) as caught:
         match_header(found, ["id", "note"], "a.csv", Changes())
     assert re.findall("`(.*?)`", caught.value.hint) == ways
 
 
-def test_two_unknown_columns_of_one_name_are_both_kept() -> None:
-    """Each under a name of its own."""
+def test_two_unknown_columns_with_one_name_are_both_kept() -> None:
+    """Each gets a separate name."""
     header = match_header(["id", "x", "x"], ["id"], "a.csv", Changes(extra="rescue"))
     assert len({*header.others.values()}) == 2
     assert isinstance(header, Header)
 
 
-def test_a_query_that_stopped_says_why_and_nothing_else() -> None:
-    """Whatever Spark says before it and behind it."""
+def test_the_reason_is_extracted_from_a_query_that_stopped() -> None:
+    """The text of Spark before and after it is removed."""
     error = user_raised(f"{STOPS}a.json: the schema has no x {STOPS.strip()}\n at org.apache")
     found = find_schema_stop(error, Protection())
     assert found is not None
@@ -181,7 +179,7 @@ def test_a_query_that_stopped_says_why_and_nothing_else() -> None:
 
 
 def test_every_policy_is_documented() -> None:
-    """The page's table has what may be said of each kind."""
+    """The table in the documentation has the policies for each kind of change."""
     readme = (Path(__file__).parents[3] / "origins/docs/files-that-change.md").read_text()
     table = {row.split("`")[1]: row for row in readme.splitlines() if row.startswith("| `") and "`stop`" in row}
     for change, policies in {
@@ -196,8 +194,8 @@ def test_every_policy_is_documented() -> None:
             files(on_change={change: policy})
 
 
-def test_the_example_is_well_defined(tmp_path: Path) -> None:
-    """What the page shows loads, and grows."""
+def test_the_example_in_the_documentation_is_valid(tmp_path: Path) -> None:
+    """The example loads, and its schema can grow."""
     readme = (Path(__file__).parents[3] / "origins/docs/files-that-change.md").read_text()
     example, *_ = re.findall(r"^```yaml\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
     file = tmp_path / "orders.yaml"

@@ -1,4 +1,4 @@
-"""`files`: columns out of the names of folders, and of what is known of a file."""
+"""Columns of the origin `files` from the names of folders and from a file's metadata."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 def lay(folder: Path, name: str, content: str) -> None:
-    """One file."""
+    """Write a file."""
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(content)
 
 
 def planned(spark: SparkSession, files: Files) -> Batch:
-    """All that waits in lane 0, as one batch."""
+    """Return all files that wait in lane 0, as one batch."""
     backlog = files.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
@@ -38,7 +38,7 @@ def planned(spark: SparkSession, files: Files) -> Batch:
 
 
 def rows(spark: SparkSession, files: Files) -> list[dict[str, Any]]:
-    """The rows as they are carried straight, which are those that are decided one by one."""
+    """Return the rows read straight. Check that they equal the rows that are decided one by one."""
     plan = planned(spark, files)
     names = [field["name"] for field in json.loads(plan.schema)["fields"]]
     ways = [files.fetch(spark, [plan], places=places).frame() for places in (False, True)]
@@ -48,8 +48,8 @@ def rows(spark: SparkSession, files: Files) -> list[dict[str, Any]]:
     return [row.asDict() for row in ways[0].drop(REFUSED).collect()]
 
 
-def test_folders_say_columns_by_their_names() -> None:
-    """What stands before the first `=`; a file's own name says nothing, and `%` is as Spark writes it."""
+def test_folders_give_columns_by_their_names() -> None:
+    """The column's name is before the first `=`. The file's name gives none, and `%` is decoded as Spark encodes it."""
     name = "in/Day=2026-01-01/k=a=b/=x/none=__HIVE_DEFAULT_PARTITION__/city=K%C3%B6ln%2F1/f=1.json"
     assert read_folder_columns(name) == {"day": "2026-01-01", "k": "a=b", "none": None, "city": "Köln/1"}
     assert list_folder_columns(["day=1/a", "DAY=2/b", "x/c", "day=1/hour=2/a"]) == ["day", "hour"]
@@ -57,8 +57,8 @@ def test_folders_say_columns_by_their_names() -> None:
 
 @pytest.mark.spark
 @pytest.mark.connect
-def test_a_file_of_no_group_is_told_of_by_name(spark: SparkSession) -> None:
-    """Nothing that was read is counted nowhere."""
+def test_a_file_outside_all_batches_is_reported_by_name(spark: SparkSession) -> None:
+    """No row is left uncounted."""
     index = index_of("/in", [["a.json"], [], ["b.json", "sub/c.json"]])
     paths = spark.createDataFrame([("file:/in/b.json",), ("file:/in/a.json",), ("file:/in/sub/c.json",)], "path string")
     files = paths.selectExpr(f"named_struct('file_path', path) as {FILE}")
@@ -71,12 +71,10 @@ def test_a_file_of_no_group_is_told_of_by_name(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.connect
 class TestFolders:
-    """Folders called `column=value`."""
+    """Folders named `column=value`."""
 
-    def test_folders_become_columns_of_text_when_the_schema_is_told_from_the_files(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """As they are written: nothing is taken for a number."""
+    def test_folders_become_text_columns_if_the_schema_is_inferred(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Values are kept as written, and no value becomes a number."""
         lay(tmp_path, "day=01/city=K%C3%B6ln a+b/x y.json", '{"id": 1}')
         lay(tmp_path, "day=02/city=__HIVE_DEFAULT_PARTITION__/a.json", '{"id": 2}')
         found = rows(spark, Files(path=f"{tmp_path}/**/*.json", format="json"))
@@ -86,45 +84,48 @@ class TestFolders:
         ("kind", "content"),
         [("json", '{"id": "7"}'), ("csv", "id\n7\n"), ("text", "7")],
     )
-    def test_a_column_of_the_schema_is_taken_from_the_folder_with_its_type(
+    def test_a_schema_column_is_taken_from_the_folder_with_its_type(
         self, spark: SparkSession, tmp_path: Path, kind: str, content: str
     ) -> None:
-        """In the schema's order, for every format; folders that the schema does not name are left out."""
+        """This holds for every format, in the order of the schema.
+
+        Folders that the schema does not name are left out.
+        """
         lay(tmp_path, "Day=2026-01-31/other=1/a", content)
         files = Files(path=f"{tmp_path}/**", format=kind, schema="day date, id string")
         assert rows(spark, files) == [{"day": datetime.date(2026, 1, 31), "id": "7"}]
 
-    def test_parquet_files_have_columns_from_their_folders(self, spark: SparkSession, tmp_path: Path) -> None:
-        """As Spark writes them with `partitionBy`."""
+    def test_parquet_files_get_columns_from_their_folders(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Spark writes such folders with `partitionBy`."""
         spark.sql("select 7 as id, 'a b/%' as note, 3 as n").write.partitionBy("n", "note").parquet(f"{tmp_path}/out")
         assert rows(spark, Files(path=f"{tmp_path}/out/**", format="parquet")) == [{"id": 7, "n": "3", "note": "a b/%"}]
 
-    def test_the_folder_wins_over_the_line(self, spark: SparkSession, tmp_path: Path) -> None:
-        """And a file without such a folder has the column from its lines."""
+    def test_the_folder_overrides_the_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A file without such a folder takes the column from its lines."""
         lay(tmp_path, "day=1/a.json", '{"day": 2, "id": 1}')
         lay(tmp_path, "b.json", '{"day": 3, "id": 2}')
         found = rows(spark, Files(path=f"{tmp_path}/**", format="json", schema="day int, id int"))
         assert sorted((row["id"], row["day"]) for row in found) == [(1, 1), (2, 3)]
 
-    def test_a_csv_header_may_have_what_the_folder_says(self, spark: SparkSession, tmp_path: Path) -> None:
-        """It need not, and where it has, the folder wins."""
+    def test_a_csv_header_may_contain_the_column_of_a_folder(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It need not contain it. If it does, the folder overrides the line."""
         lay(tmp_path, "day=1/a.csv", "id,day\n1,2\n")
         lay(tmp_path, "day=2/b.csv", "id\n2\n")
         found = rows(spark, Files(path=f"{tmp_path}/**", format="csv"))
         assert sorted((row["id"], row["day"]) for row in found) == [("1", "1"), ("2", "2")]
 
-    def test_a_folder_whose_value_has_not_the_type_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
-        """It is no row's fault: the file and the value are named, and nothing is NULL in silence."""
+    def test_a_folder_whose_value_does_not_fit_the_type_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """No row is refused for it. The error names the file and the value, and no value becomes NULL."""
         lay(tmp_path, "day=1/a.json", '{"id": 1}')
         lay(tmp_path, "day=it's/b.json", '{"id": 2}')
         files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int")
         with pytest.raises(OriginError, match=r"""b\.json is in the folder day=it's, but "it's" is not of type int"""):
             files.fetch(spark, [planned(spark, files)]).frame()
 
-    def test_a_folder_that_came_later_is_an_error_when_the_schema_was_told_from_the_files(
+    def test_a_folder_that_came_later_is_an_error_if_the_schema_was_inferred(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """Its column would be lost in silence."""
+        """Its column would be lost without a message."""
         lay(tmp_path, "day=1/a.json", '{"id": 1}')
         files = Files(path=f"{tmp_path}/**", format="json")
         before = planned(spark, files)
@@ -132,14 +133,14 @@ class TestFolders:
         with pytest.raises(OriginError, match=r"b\.json is in a folder that adds the column hour"):
             files.fetch(spark, [batch(planned(spark, files).span, before.schema)]).frame()
 
-    def test_what_lies_before_the_first_wildcard_says_nothing(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Names are relative to there."""
+    def test_folders_before_the_first_wildcard_give_no_column(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Names are relative to that part of the path."""
         lay(tmp_path, "day=1/a.json", '{"day": 2}')
         files = Files(path=f"{tmp_path}/day=1/*.json", format="json", schema="day int")
         assert rows(spark, files) == [{"day": 2}]
 
-    def test_json_needs_a_column_of_its_own(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Otherwise nothing would tell whether a line is one."""
+    def test_json_needs_a_column_from_its_lines(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Without one, a valid line could not be recognized."""
         lay(tmp_path, "day=1/a.json", "{}")
         files = Files(path=f"{tmp_path}/**", format="json", schema="day int")
         with pytest.raises(OriginError, match="names only columns that folders give; none is in the lines"):
@@ -149,13 +150,13 @@ class TestFolders:
 @pytest.mark.spark
 @pytest.mark.connect
 class TestMetadata:
-    """What is known of a file."""
+    """Metadata of a file."""
 
     @pytest.mark.parametrize(("kind", "content"), [("json", '{"id": "1"}'), ("csv", "id\n1\n"), ("text", "1")])
-    def test_what_is_known_of_a_file_becomes_columns(
+    def test_metadata_of_a_file_becomes_columns(
         self, spark: SparkSession, tmp_path: Path, kind: str, content: str
     ) -> None:
-        """Behind those of its lines; its path is as a person writes it, not as in a URL."""
+        """They follow the columns of the lines. The path is written plainly, not as in a URL."""
         name = "x 100%41+ü:1.json"
         lay(tmp_path, name, content)
         os.utime(tmp_path / name, (1_700_000_000, 1_700_000_000))
@@ -165,8 +166,8 @@ class TestMetadata:
         assert row.pop("file_modification_time").timestamp() == 1_700_000_000
         assert row == {"id": "1", "file_size": len(content), "file_name": name}
 
-    def test_a_refused_line_is_refused_all_the_same(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The columns beside it change no verdict."""
+    def test_a_bad_line_is_refused_beside_metadata_columns(self, spark: SparkSession, tmp_path: Path) -> None:
+        """These columns change no verdict."""
         lay(tmp_path, "day=1/a.json", '{"id": 1}\n{"id": "x"}\n')
         files = Files(path=f"{tmp_path}/**", format="json", schema="id int, day int", metadata=["file_name"])
         refused = (
@@ -174,8 +175,8 @@ class TestMetadata:
         )
         assert [(row[REFUSED].raw, row.file_name, row.day) for row in refused] == [('{"id": "x"}', "a.json", 1)]
 
-    def test_a_column_of_that_name_is_not_hidden(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Two columns of one name are an error."""
+    def test_a_metadata_column_does_not_hide_a_column_with_its_name(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Two columns with one name are an error."""
         lay(tmp_path, "a.json", '{"file_name": 1}')
         files = Files(path=str(tmp_path), format="json", metadata=["file_name"])
         with pytest.raises(OriginError, match="file_name more than once"):

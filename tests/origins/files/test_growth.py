@@ -1,4 +1,4 @@
-"""How a schema grows, and what of JSON is looked at without Spark."""
+"""How a schema grows, and how JSON is scanned without Spark."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def struct(**fields: DataType) -> StructType:
     return found
 
 
-def test_new_columns_come_behind_the_others_however_deep() -> None:
-    """Those that are known keep their place; names that differ in the case of letters are one."""
+def test_new_columns_follow_the_known_ones_at_any_depth() -> None:
+    """Known columns keep their places. Names that differ only in case are one column."""
     known = struct(id=INT, s=struct(a=INT), items=ArrayType(struct(b=INT)), tags=MapType(TEXT, struct(c=INT)))
     found = struct(
         ID=INT, tags=MapType(TEXT, struct(d=INT)), items=ArrayType(struct(e=INT)), s=struct(f=INT, A=TEXT), new=TEXT
@@ -51,8 +51,8 @@ def test_new_columns_come_behind_the_others_however_deep() -> None:
     assert grow_schema(known, found, Changes(extra="nack")) == known
 
 
-def test_a_type_grows_only_where_that_is_the_policy() -> None:
-    """And only to a wider one of its kind."""
+def test_a_type_grows_only_with_that_policy() -> None:
+    """It becomes a wider type of the same kind."""
     known, found = struct(id=INT, note=INT, s=struct(a=INT)), struct(id=LONG, note=TEXT, s=struct(a=LONG))
     assert format_ddl(grow_schema(known, found, ALL)) == "id bigint, note int, s struct<`a`: bigint>"
     assert grow_schema(known, found, Changes(extra="evolve")) == known
@@ -77,8 +77,8 @@ def test_a_type_grows_only_where_that_is_the_policy() -> None:
         (INT, TEXT, False),
     ],
 )
-def test_a_wider_type_holds_every_value_of_the_other(narrow: DataType, wide: DataType, expected: bool) -> None:
-    """No digit is lost, and Delta can take the one for the other."""
+def test_a_wider_type_holds_every_value_of_the_narrower_one(narrow: DataType, wide: DataType, expected: bool) -> None:
+    """No digit is lost, and Delta can widen the type."""
     assert is_wider(wide, narrow) is expected
 
 
@@ -104,10 +104,10 @@ WHOLE = {"id": 1, "s": {"a": 1}, "items": [{"b": 1}], "tags": {"x": {"c": 1}}}
         ({"s": {}}, True, False, True),
     ],
 )
-def test_a_look_sees_keys_that_differ(
+def test_a_scan_finds_keys_that_differ(
     tmp_path: Path, changed: dict[str, Any], extra: bool, missing: bool, clean: bool
 ) -> None:
-    """However deep; a name in other letters always counts."""
+    """They may be at any depth. A name in another case always counts."""
     file = tmp_path / "a.json"
     file.write_text(f"{json.dumps(WHOLE)}\n\n{json.dumps({**WHOLE, **changed})}\n")
     assert none_is_odd([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=False) is clean
@@ -115,16 +115,16 @@ def test_a_look_sees_keys_that_differ(
     assert none_is_odd([file], SCHEMA, extra=extra, missing=missing, doubled=False, whole_file=True) is clean
 
 
-def test_a_look_knows_keys_that_are_written_with_escapes(tmp_path: Path) -> None:
-    """They are what JSON says they are."""
+def test_a_scan_understands_keys_with_escapes(tmp_path: Path) -> None:
+    """The decoded key counts."""
     file = tmp_path / "a.json"
     for key, clean in (("\\u0069d", True), ("\\u0049d", False)):
         file.write_text(f'{{"{key}": 1}}\n')
         assert none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is clean
 
 
-def test_what_is_not_looked_at_is_not_called_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken line, and files that are too large."""
+def test_content_that_was_not_scanned_does_not_count_as_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This is a broken line, or a file that is too large."""
     file = tmp_path / "a.json"
     file.write_text('{"id": 1}\n{"id"\n')
     assert none_is_odd([file], SCHEMA, extra=True, missing=False, doubled=False, whole_file=False) is False
@@ -134,7 +134,7 @@ def test_what_is_not_looked_at_is_not_called_clean(tmp_path: Path, monkeypatch: 
     assert none_is_odd([file], SCHEMA, extra=False, missing=False, doubled=False, whole_file=False) is False
 
 
-def test_a_schema_is_said_as_it_can_be_pasted() -> None:
-    """Names that are not plain stand in quotes."""
+def test_a_schema_is_written_so_that_it_can_be_pasted() -> None:
+    """Names that are not plain are quoted."""
     columns = struct(**{"id": INT, "two words": TEXT, "s": struct(**{"a-b": DecimalType(10, 2)})})
     assert format_ddl(columns) == "id int, `two words` string, s struct<`a-b`: decimal(10,2)>"

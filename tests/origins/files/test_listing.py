@@ -1,4 +1,4 @@
-"""Which files a path means, on this machine and where only Spark can look."""
+"""The files that a path selects, on this machine and where only Spark can list."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TREE = [
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A folder with files of all sorts, all of the same age."""
+    """A folder with files of all kinds and the same time."""
     for name in TREE:
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -70,15 +70,15 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("pattern", "names"), FOUND)
-def test_a_path_means_the_files_that_fit_it(tree: Path, pattern: str, names: list[str]) -> None:
-    """Wildcards hold within one name, `**` over folders; hidden files and what is still being copied are not seen."""
+def test_a_path_selects_the_files_that_match_it(tree: Path, pattern: str, names: list[str]) -> None:
+    """A wildcard matches within a name, and `**` matches folders. Hidden files and files being copied are left out."""
     assert [file.name for file in parse_pattern(f"{tree}{pattern}").list_files(NOBODY)] == names
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("pattern", "names"), [case for case in FOUND if case[0] != "/a.json"])
 def test_spark_finds_the_same_files(spark: SparkSession, tree: Path, pattern: str, names: list[str]) -> None:
-    """A path means the same on storage that only Spark can list."""
+    """A path has the same meaning on storage that only Spark can list."""
     here = parse_pattern(f"file:{tree}{pattern}")
     there = FilePattern(root=here.root, segments=here.segments, local=False)
     assert there.list_files(spark) == here.list_files(NOBODY)
@@ -86,8 +86,8 @@ def test_spark_finds_the_same_files(spark: SparkSession, tree: Path, pattern: st
 
 
 @pytest.mark.promise("X2")
-def test_files_come_in_the_order_of_their_time_and_then_of_their_names(tmp_path: Path) -> None:
-    """The order in which rows count as read does not depend on how the folder is listed."""
+def test_files_are_ordered_by_time_and_then_by_name(tmp_path: Path) -> None:
+    """The order of the rows does not depend on the order of the listing."""
     for name, modified in (("b", 2.5), ("c", 1), ("a", 2.5)):
         (tmp_path / name).write_text(name)
         os.utime(tmp_path / name, (modified, modified))
@@ -101,8 +101,8 @@ def test_files_come_in_the_order_of_their_time_and_then_of_their_names(tmp_path:
 @pytest.mark.parametrize(
     "name", ["br[1].json", "st*r.json", "q?.json", "~.json", "co:lon.json", "ü %41+#.json", "a\nb.json"]
 )
-def test_what_exists_under_a_name_is_meant_literally(tmp_path: Path, name: str) -> None:
-    """A file or folder whose name looks like a pattern can be given as it is."""
+def test_the_name_of_an_existing_file_is_taken_literally(tmp_path: Path, name: str) -> None:
+    """The name of a file or folder may look like a pattern."""
     (tmp_path / name).mkdir()
     (tmp_path / name / name).write_text("")
     (tmp_path / "br1.json").write_text("")
@@ -110,8 +110,8 @@ def test_what_exists_under_a_name_is_meant_literally(tmp_path: Path, name: str) 
     assert [file.name for file in parse_pattern(str(tmp_path / name / name)).list_files(NOBODY)] == [name]
 
 
-def test_a_scheme_says_where_to_look() -> None:
-    """`file:` and no scheme are this machine; anything else is elsewhere, wildcards and all."""
+def test_the_scheme_shows_where_a_path_is() -> None:
+    """`file:` or no scheme is this machine. Any other scheme is elsewhere, also with wildcards."""
     assert parse_pattern("file:///data/in/*.json") == FilePattern(
         root="file:/data/in", segments=("*.json",), local=True
     )
@@ -122,16 +122,16 @@ def test_a_scheme_says_where_to_look() -> None:
 
 
 @pytest.mark.parametrize("path", ["gone", "gone/*.json", "gone/**", "gone{a,b}"])
-def test_a_path_that_does_not_exist_is_an_error(tmp_path: Path, path: str) -> None:
-    """A typing error in a path is not an empty folder, and the message says what to do."""
+def test_a_missing_path_is_an_error(tmp_path: Path, path: str) -> None:
+    """A misspelled path is not an empty folder, and the message has a remedy."""
     with pytest.raises(OriginError, match=r"There is nothing at .*gone") as error:
         parse_pattern(str(tmp_path / path)).list_files(NOBODY)
     assert "it may be empty" in error.value.hint
 
 
 @pytest.mark.parametrize(("path", "near"), [("salez.csv", "sales.csv"), ("lading/2026/*.csv", "landing"), ("x", "")])
-def test_what_is_called_nearly_so_is_named(tmp_path: Path, path: str, near: str) -> None:
-    """In the last folder of the path that is there."""
+def test_a_similar_name_is_suggested(tmp_path: Path, path: str, near: str) -> None:
+    """It is looked for in the last existing folder of the path."""
     (tmp_path / "landing").mkdir()
     (tmp_path / "sales.csv").touch()
     with pytest.raises(OriginError, match="There is nothing at") as error:
@@ -141,19 +141,19 @@ def test_what_is_called_nearly_so_is_named(tmp_path: Path, path: str, near: str)
 
 @pytest.mark.spark
 def test_a_path_that_spark_does_not_find_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """Where only Spark can look, the message is the same."""
+    """The message is the same as on this machine."""
     with pytest.raises(OriginError, match=r"There is nothing at .*gone"):
         FilePattern(root=f"file:{tmp_path}/gone", segments=("*",), local=False).list_files(spark)
 
 
-def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
-    """A broken link is passed over, as is a file that vanishes while the folder is listed."""
+def test_a_broken_link_is_no_file(tmp_path: Path) -> None:
+    """It is skipped, like a file that disappears during the listing."""
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     assert parse_pattern(str(tmp_path)).list_files(NOBODY) == []
 
 
-def test_links_are_files_and_folders_under_their_own_names(tmp_path: Path) -> None:
-    """A link to a file or a folder elsewhere is read, with the size and the time of what it leads to."""
+def test_links_are_read_under_their_own_names(tmp_path: Path) -> None:
+    """A link to a file or folder has the size and time of its target."""
     (tmp_path / "in").mkdir()
     (tmp_path / "out" / "x").mkdir(parents=True)
     (tmp_path / "out" / "x" / "a.json").write_text("123")
@@ -164,8 +164,8 @@ def test_links_are_files_and_folders_under_their_own_names(tmp_path: Path) -> No
     assert found == [File(7000, "b.json", 3), File(7000, "folder/x/a.json", 3)]
 
 
-def test_a_link_that_leads_back_is_not_followed_again(tmp_path: Path) -> None:
-    """Neither to the folder that it lies in, nor round about through another link; each file is found once."""
+def test_a_circular_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    """It may lead to its own folder, or back through another link. Each file is found once."""
     for folder in ("a", "b"):
         (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.json").write_text("1")
@@ -177,8 +177,8 @@ def test_a_link_that_leads_back_is_not_followed_again(tmp_path: Path) -> None:
     assert names == ["a/x.json", "b/to_a/x.json"]
 
 
-def test_listing_takes_at_most_twice_what_the_system_takes(tmp_path: Path) -> None:
-    """In time of the processor, the quickest of a hundred in turns, so that a busy machine does not fail it."""
+def test_a_listing_takes_at_most_twice_the_time_of_the_system(tmp_path: Path) -> None:
+    """The fastest of a hundred turns in processor time counts, so that a busy machine does not fail the test."""
     for number in range(2_000):
         (tmp_path / f"part-{number:06}.json").touch()
 
@@ -198,14 +198,14 @@ def test_listing_takes_at_most_twice_what_the_system_takes(tmp_path: Path) -> No
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be seen is not taken for empty."""
+    """Such a folder does not count as empty."""
     monkeypatch.setattr(os, "scandir", refusing(tmp_path))
     with pytest.raises(OriginError, match="cannot be read: Permission denied"):
         parse_pattern(str(tmp_path)).list_files(NOBODY)
 
 
-def test_a_folder_below_that_cannot_be_listed_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies beside it is read."""
+def test_a_subfolder_that_cannot_be_listed_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files beside it are read."""
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.json").touch()
@@ -213,8 +213,10 @@ def test_a_folder_below_that_cannot_be_listed_is_passed_over(tmp_path: Path, mon
     assert found_and_passed(f"{tmp_path}/**") == (["b/x.json"], {"a": "cannot be listed: Permission denied"})
 
 
-def test_a_folder_that_vanishes_while_it_is_listed_is_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is one that becomes a file."""
+def test_a_folder_that_disappears_during_the_listing_counts_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So does a folder that becomes a file."""
     for folder in ("a", "b", "c"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.json").touch()
@@ -233,8 +235,8 @@ def test_a_folder_that_vanishes_while_it_is_listed_is_empty(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("pattern", ["*.json", "**", "**/*.json"])
-def test_what_is_no_regular_file_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
-    """To open a named pipe or a device may take for ever; a link to one is none the better."""
+def test_files_that_are_not_regular_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str) -> None:
+    """Opening a named pipe or a device may never end. Links to them are skipped too."""
     monkeypatch.chdir(tmp_path)
     Path("a.json").touch()
     os.mkfifo("pipe.json")
@@ -248,16 +250,16 @@ def test_what_is_no_regular_file_is_passed_over(tmp_path: Path, monkeypatch: pyt
     assert passed == {f"{name}.json": f"is {kind}; Wherry reads only regular files" for name, kind in kinds.items()}
 
 
-def test_a_pipe_that_does_not_fit_the_pattern_is_nobodys_business(tmp_path: Path) -> None:
-    """Nor is one that is hidden."""
+def test_a_pipe_outside_the_pattern_is_not_reported(tmp_path: Path) -> None:
+    """A hidden pipe is not reported either."""
     for name in ("pipe", "_pipe.json", ".pipe.json"):
         os.mkfifo(tmp_path / name)
     assert found_and_passed(f"{tmp_path}/*.json") == ([], {})
 
 
 @pytest.mark.parametrize("pattern", ["*.json", "**", "*.json/*"])
-def test_links_that_go_in_a_circle_are_passed_over(tmp_path: Path, pattern: str) -> None:
-    """Nobody knows whether they would be files or folders."""
+def test_circular_links_to_files_are_skipped(tmp_path: Path, pattern: str) -> None:
+    """It is unknown whether they would be files or folders."""
     (tmp_path / "good.json").mkdir()
     (tmp_path / "good.json" / "x").touch()
     (tmp_path / "a.json").symlink_to("b.json")
@@ -270,21 +272,21 @@ def test_links_that_go_in_a_circle_are_passed_over(tmp_path: Path, pattern: str)
     }
 
 
-def test_a_file_that_cannot_be_looked_at_again_is_an_error(tmp_path: Path) -> None:
-    """It was planned, and is not taken for one that is gone."""
+def test_a_file_that_cannot_be_checked_again_is_an_error(tmp_path: Path) -> None:
+    """It was planned, and does not count as missing."""
     (tmp_path / "a").symlink_to("a")
     with pytest.raises(OriginError, match="a cannot be read: Too many levels"):
         parse_pattern(str(tmp_path)).stat(NOBODY, ["a"])
 
 
-def test_a_file_that_became_a_pipe_is_gone(tmp_path: Path) -> None:
-    """Nothing opens it."""
+def test_a_file_that_became_a_pipe_counts_as_missing(tmp_path: Path) -> None:
+    """It is not opened."""
     os.mkfifo(tmp_path / "a")
     assert parse_pattern(str(tmp_path)).stat(NOBODY, ["a"]) == {}
 
 
 def refusing(refused: Path) -> Callable[[str], object]:
-    """A way to list folders that may not list this one."""
+    """Return a function that lists folders, but refuses this one."""
     scan = os.scandir
 
     def scandir(folder: str) -> object:
@@ -296,13 +298,13 @@ def refusing(refused: Path) -> Callable[[str], object]:
 
 
 def found_and_passed(path: str) -> tuple[list[str], dict[str, str]]:
-    """The names of the files that a path means, and what was passed over."""
+    """Return the names of the files that a path selects, and the skipped names with reasons."""
     passed: dict[str, str] = {}
     return [file.name for file in parse_pattern(path).list_files(NOBODY, pass_over=passed.__setitem__)], passed
 
 
-def test_files_are_looked_at_again_by_name(tmp_path: Path) -> None:
-    """One that changed is told as it is now, one that is gone is left out."""
+def test_files_are_checked_again_by_name(tmp_path: Path) -> None:
+    """A changed file has its new size, and a missing file is left out."""
     (tmp_path / "a").write_text("1")
     (tmp_path / "b").write_text("1")
     place = parse_pattern(str(tmp_path))

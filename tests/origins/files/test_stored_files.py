@@ -1,4 +1,4 @@
-"""Files in an object store: listed, read, moved and deleted by this process, with as few requests as that takes."""
+"""This process lists, reads, moves and deletes files in an object store with few requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long",
 
 
 class Settings:
-    """A session of which nothing is asked but its settings."""
+    """A session that has only settings."""
 
     def __init__(self) -> None:
         self.conf = self
@@ -64,19 +64,19 @@ def session() -> SparkSession:
 
 
 def url(s3: S3, key: str) -> StoreUrl:
-    """A place in the store, with what gives access to it."""
+    """Return a place in the store with its access settings."""
     return StoreUrl(s3.make_url(key, "s3"), s3.spark_settings)
 
 
 def put(s3: S3, *keys: str, content: str = "1") -> None:
-    """Objects with this in them; those that end with `/` are empty, as a store marks folders."""
+    """Put objects with this content. A key that ends with `/` gets an empty object, as a store marks a folder."""
     client = make_client(s3.behind)
     for key in keys:
         client.put_object(Bucket=s3.bucket, Key=key, Body=b"" if key.endswith("/") else content.encode())
 
 
 def fill(s3: S3, folder: str, count: int) -> None:
-    """Many objects, made by the server itself."""
+    """Make many objects on the server."""
     endpoint = urlsplit(s3.behind)
     connection = http.client.HTTPConnection(endpoint.hostname or "", endpoint.port, timeout=300)
     connection.request("PUT", f"/_fill/{s3.bucket}/{folder}", str(count))
@@ -85,33 +85,33 @@ def fill(s3: S3, folder: str, count: int) -> None:
 
 
 def there(s3: S3) -> dict[str, str]:
-    """All objects of the bucket."""
+    """Return the contents of all objects in the bucket."""
     store = open_bucket(StoreUrl(f"s3://{s3.bucket}", s3.spark_settings))
     keys = [found.key for page in store.list_objects() for found in page]
     return {key: store.read(key).decode() for key in keys}
 
 
 def names(s3: S3, path: str) -> list[str]:
-    """The files that a path means, whichever was written in which second."""
+    """Return the names of the files that a path selects, in alphabetical order."""
     spark = cast("SparkSession", object())
     return sorted(file.name for file in parse_pattern(url(s3, path)).list_files(spark))
 
 
 def plan(files: Files, schema: str = "{}") -> Batch:
-    """All that waits in lane 0, as one batch."""
+    """Return all files that wait in lane 0, as one batch."""
     span = files.survey(NO_SPARK, Progress()).take("0", None, Limits())
     assert span is not None
     return batch(span, schema)
 
 
 def survey(files: Files, parts: Sequence[Any] = ()) -> FileBacklog:
-    """What waits after these parts."""
+    """Return what waits after these parts."""
     return files.survey(NO_SPARK, Progress(parts=parts))
 
 
 @pytest.mark.parametrize(("pattern", "found"), [case for case in FOUND if case[0] != "/a.json"])
-def test_a_path_means_the_same_files_as_on_a_disk(s3: S3, pattern: str, found: list[str]) -> None:
-    """Wildcards hold within one name, `**` over folders; hidden files and what is still being copied are not seen."""
+def test_a_path_selects_the_same_files_as_on_a_disk(s3: S3, pattern: str, found: list[str]) -> None:
+    """A wildcard matches within a name, and `**` matches folders. Hidden files and files being copied are left out."""
     put(s3, *(f"tree/{name}" for name in TREE), "tree/empty/")
     assert names(s3, f"tree{pattern}") == found
 
@@ -128,8 +128,8 @@ def test_a_path_means_the_same_files_as_on_a_disk(s3: S3, pattern: str, found: l
         ("day=[2]", ["day=2/b.json"]),
     ],
 )
-def test_folders_that_give_columns_are_looked_into(s3: S3, folder: str, pattern: str, found: list[str]) -> None:
-    """In a bucket as a whole, and in one of its folders."""
+def test_folders_that_give_columns_are_searched(s3: S3, folder: str, pattern: str, found: list[str]) -> None:
+    """This holds for a whole bucket and for one of its folders."""
     keys = ["a.json", "day=1/hour=1/c.json", "day=1/hour=2/c.json", "day=2/b.json", "day=2/hour=1/c.json"]
     put(s3, *(f"{folder}{key}" for key in keys), f"{folder}_carried/day=2/c.json")
     assert names(s3, f"{folder}{pattern}") == found
@@ -138,8 +138,8 @@ def test_folders_that_give_columns_are_looked_into(s3: S3, folder: str, pattern:
 ODD = ["a b.json", "50%.json", "a%20b.json", "ü+#&.json", "~{}=;,.json", "br[1].json", "back\\slash.json", "'\".json"]
 
 
-def test_a_name_is_what_it_is(s3: S3, session: SparkSession) -> None:
-    """Whatever characters it has: it is listed, looked at, read, moved and deleted under that very name."""
+def test_a_name_may_have_any_characters(s3: S3, session: SparkSession) -> None:
+    """The file is listed, checked, read, moved and deleted under exactly this name."""
     put(s3, *(f"in put/{name}" for name in ODD), content='{"id": 1}')
     files = Files(path=url(s3, "in put/*.json"), format="json", schema="id long", after="move")
     carried = plan(files, SCHEMA)
@@ -155,16 +155,16 @@ def test_a_name_is_what_it_is(s3: S3, session: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("key", ["in//a.json", "in/x/./a.json"])
-def test_a_name_that_cannot_be_read_is_told_with_what_to_do(s3: S3, key: str) -> None:
-    """It is not passed over in silence."""
+def test_a_name_that_cannot_be_read_is_reported_with_a_remedy(s3: S3, key: str) -> None:
+    """Such an object is not skipped without a message."""
     put(s3, key)
     with pytest.raises(StoreError, match=f"the name of the object {key} cannot be read") as error:
         parse_pattern(url(s3, "in/**"), changes=True).list_files(NO_SPARK)
     assert "Rename or delete it" in error.value.hint
 
 
-def test_a_listing_says_all_that_is_known_of_files(s3: S3) -> None:
-    """Their sizes and times, in the order of these; no file is asked for."""
+def test_a_listing_has_all_facts_about_the_files(s3: S3) -> None:
+    """It has their sizes and times, and is ordered by time. No request for a single file is made."""
     put(s3, "in/b.json", content="123")
     put(s3, "in/a.json", content="4")
     found = parse_pattern(url(s3, "in")).list_files(NO_SPARK)
@@ -176,7 +176,7 @@ def test_a_listing_says_all_that_is_known_of_files(s3: S3) -> None:
 
 @pytest.mark.parametrize("pattern", ["*.json", "**"])
 def test_files_are_listed_in_pages(s3: S3, pattern: str) -> None:
-    """A thousand a request. A survey that finds only files that were carried asks for nothing else."""
+    """A page has a thousand files. A survey that finds only processed files makes no other request."""
     fill(s3, "landing/new", 2_500)
     fill(s3, "landing/new/_old/deep" if pattern == "*.json" else "landing/other", 1_001)
     files = Files(path=url(s3, f"landing/new/{pattern}"), format="json")
@@ -192,14 +192,14 @@ def test_files_are_listed_in_pages(s3: S3, pattern: str) -> None:
 
 @pytest.mark.long
 def test_a_hundred_thousand_files_are_listed(s3: S3) -> None:
-    """In a hundred requests, each of which the server of the tests takes half a second for."""
+    """This takes a hundred requests, each of which takes the test server half a second."""
     fill(s3, "landing", 100_000)
     waiting = survey(Files(path=url(s3, "landing/*.json"), format="json", lanes=4))
     assert (len(waiting.files), s3.proxy.count()) == (100_000, {"LIST": 100})
 
 
-def test_what_is_below_a_large_hidden_folder_is_not_listed(s3: S3) -> None:
-    """Files that were moved do not make a look longer and longer. What sorts behind their folder is found."""
+def test_objects_below_a_large_hidden_folder_are_not_listed(s3: S3) -> None:
+    """So moved files do not make a listing slower. Folders that sort after the hidden one are found."""
     fill(s3, "in/_carried/day=1", 2_500)
     put(s3, "in/Z.json", "in/_carried-not/x.json", "in/_carried0/x.json", "in/a.json", "in/day=1/b.json")
     s3.proxy.reset_counts()
@@ -207,8 +207,8 @@ def test_what_is_below_a_large_hidden_folder_is_not_listed(s3: S3) -> None:
     assert s3.proxy.count() == {"LIST": 2}
 
 
-def test_only_folders_that_fit_are_listed(s3: S3) -> None:
-    """One request for each, whatever lies in and below the others."""
+def test_only_matching_folders_are_listed(s3: S3) -> None:
+    """Each takes one request. The content of other folders does not matter."""
     days = [f"2026-{month}-0{day}" for month in (10, 11) for day in (1, 2)]
     put(s3, *(f"landing/{day}/x.json" for day in days), "landing/2026-11-01/deep/y.json", "other/2026-11-03/x.json")
     s3.proxy.reset_counts()
@@ -218,7 +218,7 @@ def test_only_folders_that_fit_are_listed(s3: S3) -> None:
 
 
 def test_an_empty_object_is_no_file(s3: S3) -> None:
-    """Stores mark folders by these, and no row is in one."""
+    """Stores mark folders with empty objects, and they have no rows."""
     put(s3, "in/", "in/empty/", "in/full/", "in/full/a.json", "in/b.json")
     assert (names(s3, "in"), names(s3, "in/**"), names(s3, "in/*")) == (
         ["b.json"],
@@ -227,8 +227,8 @@ def test_an_empty_object_is_no_file(s3: S3) -> None:
     )
 
 
-def test_a_place_without_files_is_an_error_until_a_file_was_carried(s3: S3) -> None:
-    """A typing error in a path is no empty folder; but of a store the last file may take its folder away."""
+def test_a_place_without_files_is_an_error_until_a_file_was_processed(s3: S3) -> None:
+    """A misspelled path is an error. In a store, deleting the last file may remove its folder."""
     put(s3, "in/a.json")
     with pytest.raises(OriginError, match=r"There is nothing at s3a://.*/inn\."):
         names(s3, "inn/*.json")
@@ -240,8 +240,8 @@ def test_a_place_without_files_is_an_error_until_a_file_was_carried(s3: S3) -> N
     assert names(s3, "empty") == []
 
 
-def test_the_url_of_one_file_is_an_error_that_says_how_to_name_it(s3: S3) -> None:
-    """The pattern that it gives finds the file."""
+def test_the_url_of_a_single_file_is_an_error_with_a_remedy(s3: S3) -> None:
+    """The pattern in the message finds the file."""
     put(s3, "in/a.json")
     with pytest.raises(OriginError, match=r"in/a\.json is a file") as error:
         names(s3, "in/a.json")
@@ -250,10 +250,10 @@ def test_the_url_of_one_file_is_an_error_that_says_how_to_name_it(s3: S3) -> Non
 
 
 @pytest.mark.parametrize("ahead", [-7_200, 7_200])
-def test_the_age_of_a_file_is_told_by_the_clock_of_the_store(
+def test_the_age_of_a_file_is_measured_by_the_clock_of_the_store(
     s3: S3, monkeypatch: pytest.MonkeyPatch, ahead: int
 ) -> None:
-    """This machine's own may be hours off. One more request asks for the time."""
+    """This machine's clock may be hours off. One more request asks for the time."""
     put(s3, "in/a.json")
     here = time.time
     monkeypatch.setattr(time, "time", lambda: here() + ahead)
@@ -264,8 +264,8 @@ def test_the_age_of_a_file_is_told_by_the_clock_of_the_store(
     assert s3.proxy.count() == {"LIST": 2, "HEAD": 1}
 
 
-def test_a_store_that_does_not_say_what_time_it_is_is_an_error(s3: S3) -> None:
-    """Nothing is read too early."""
+def test_a_store_that_does_not_report_its_time_is_an_error(s3: S3) -> None:
+    """No file is read too early."""
     put(s3, "in/a.json")
     s3.proxy.add(Fault("reset", kind="HEAD", times=None))
     with pytest.raises(StoreError, match="does not give its time"):
@@ -282,10 +282,10 @@ def test_a_store_that_does_not_say_what_time_it_is_is_an_error(s3: S3) -> None:
         ({"after": "move", "move_to": "s3://{}/done"}, {"done/a.json": "1", "done/x/b.json": "1"}),
     ],
 )
-def test_files_are_kept_deleted_or_moved_when_their_batch_is_committed(
+def test_files_are_kept_deleted_or_moved_after_their_batch_is_committed(
     s3: S3, options: dict[str, Any], left: dict[str, str]
 ) -> None:
-    """Under their names below the path's part before the first wildcard; not before that, and told twice is once."""
+    """They keep their names below the path's part before the first wildcard. A second notification changes nothing."""
     put(s3, "in/a.json", "in/x/b.json")
     given = {name: value.format(s3.bucket) for name, value in options.items()}
     files = Files(path=url(s3, "in/**"), format="json", **given)
@@ -298,7 +298,7 @@ def test_files_are_kept_deleted_or_moved_when_their_batch_is_committed(
 
 
 def test_files_are_deleted_in_one_request(s3: S3) -> None:
-    """Beside one for each that asks whether it is still the file that was carried."""
+    """One more request for each file checks whether the file is unchanged."""
     put(s3, *(f"in/{number}.json" for number in range(5)))
     files = Files(path=url(s3, "in"), format="json", after="delete")
     carried = plan(files)
@@ -308,8 +308,8 @@ def test_files_are_deleted_in_one_request(s3: S3) -> None:
 
 
 @pytest.mark.parametrize("after", ["move", "delete"])
-def test_a_file_that_is_not_what_was_carried_is_left_alone(s3: S3, after: Any) -> None:
-    """What came to it since was not read."""
+def test_a_file_that_changed_after_its_batch_is_left_unchanged(s3: S3, after: Any) -> None:
+    """Its new content was not read."""
     put(s3, "in/a.json")
     files = Files(path=url(s3, "in"), format="json", after=after)
     carried = plan(files)
@@ -321,8 +321,8 @@ def test_a_file_that_is_not_what_was_carried_is_left_alone(s3: S3, after: Any) -
     assert files.find_changed(carried.span.parts) == {"a.json": "it had 1 bytes and now has 2"}
 
 
-def test_a_file_of_the_same_name_is_not_overwritten(s3: S3) -> None:
-    """A producer that uses a name again loses nothing of what it sent before."""
+def test_a_moved_file_does_not_overwrite_one_with_the_same_name(s3: S3) -> None:
+    """A producer that uses a name again loses none of its earlier files."""
     files = Files(path=url(s3, "in"), format="json", after="move", move_to=f"s3a://{s3.bucket}/done/")
     for text in ("1", "2", "3"):
         put(s3, "in/a.json", content=text)
@@ -330,10 +330,10 @@ def test_a_file_of_the_same_name_is_not_overwritten(s3: S3) -> None:
     assert there(s3) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
 
 
-def test_a_file_that_another_process_puts_there_at_that_moment_is_not_overwritten(
+def test_a_moved_file_does_not_overwrite_one_that_appears_during_the_move(
     s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store itself copies only to a name that is new."""
+    """The store copies only to a new name."""
     put(s3, "in/a.json")
     exists = ObjectStore.exists
 
@@ -350,10 +350,10 @@ def test_a_file_that_another_process_puts_there_at_that_moment_is_not_overwritte
 
 @pytest.mark.promise("CD-13")
 @pytest.mark.parametrize("call", ["exists", "copy_new", "delete"])
-def test_a_process_that_dies_while_it_moves_a_file_has_lost_nothing(
+def test_a_process_that_dies_while_it_moves_a_file_loses_nothing(
     s3: S3, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """The file is whole in one of the two places; told again, it is in its new one, and there once."""
+    """The file is complete in one of the two places. After a second notification it is only in the new one."""
 
     def die(*_: object, **__: object) -> None:
         raise SystemExit
@@ -371,8 +371,8 @@ def test_a_process_that_dies_while_it_moves_a_file_has_lost_nothing(
     assert there(s3) == {"done/a.json": "1", "done/b.json": "2"}
 
 
-def test_an_answer_that_is_lost_is_found_again(s3: S3) -> None:
-    """A copy, or a deletion, of which this process does not hear is not done twice."""
+def test_a_request_whose_answer_is_lost_is_not_repeated(s3: S3) -> None:
+    """The result of a copy or a deletion is looked up again."""
     put(s3, "in/a.json")
     files = Files(path=url(s3, "in"), format="json", after="move")
     carried = plan(files)
@@ -383,8 +383,8 @@ def test_an_answer_that_is_lost_is_found_again(s3: S3) -> None:
 
 
 @pytest.mark.parametrize(("after", "done"), [("move", r"moved to s3a://.*_carried/a\.json"), ("delete", "deleted")])
-def test_what_is_refused_is_told_with_what_to_do(s3: S3, after: Any, done: str) -> None:
-    """The file stays where it is."""
+def test_a_refused_move_or_deletion_is_reported_with_a_remedy(s3: S3, after: Any, done: str) -> None:
+    """The file remains in its place."""
     put(s3, "in/a.json")
     files = Files(path=url(s3, "in"), format="json", after=after)
     carried = plan(files)
@@ -396,8 +396,8 @@ def test_what_is_refused_is_told_with_what_to_do(s3: S3, after: Any, done: str) 
 
 
 @pytest.mark.parametrize(("path", "to", "found"), [("in/**", "in/done", True), ("in/*", "in/done", False)])
-def test_files_are_not_moved_to_where_they_would_be_read_again(s3: S3, path: str, to: str, found: bool) -> None:
-    """The run stops before anything is read, and says where to."""
+def test_a_target_where_files_would_be_read_again_is_refused(s3: S3, path: str, to: str, found: bool) -> None:
+    """The run stops before it reads anything."""
     put(s3, "in/a.json")
     files = Files(path=url(s3, path), format="json", after="move", move_to=s3.make_url(to, "s3"))
 
@@ -412,7 +412,7 @@ def test_files_are_not_moved_to_where_they_would_be_read_again(s3: S3, path: str
 
 
 def make_parquet(*numbers: int) -> bytes:
-    """A file of one row for each number."""
+    """Return a file with one row for each number."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table({"id": numbers}), sink)
     return bytes(sink.getvalue())
@@ -424,7 +424,7 @@ FORMATS: dict[str, tuple[str, list[bytes]]] = {
     "parquet": (SCHEMA, [make_parquet(1), make_parquet(2, 3)]),
     "text": (SCHEMA.replace("long", "string"), [b"1\n", b"2\r\n\n3"]),
 }
-"""For each format a schema, and what is in two small files."""
+"""For each format, a schema and the contents of two small files."""
 
 
 @pytest.mark.parametrize("effect", [None, "slow_down", "reset", "delay"])
@@ -432,8 +432,10 @@ FORMATS: dict[str, tuple[str, list[bytes]]] = {
 def test_small_files_are_read_with_one_request_each(
     s3: S3, session: SparkSession, tmp_path: Path, form: str, effect: Effect | None
 ) -> None:
-    """It brings what is in a file, and shows that it is the file that was planned. The rows are those of the same files
-    on a disk. A request that fails is made again."""
+    """The request returns the content, and shows that the file is the planned one.
+
+    The rows equal those of the same files on a disk. A failed request is repeated.
+    """
     schema, contents = FORMATS[form]
     for number, content in enumerate(contents):
         make_client(s3.behind).put_object(Bucket=s3.bucket, Key=f"in/{number}", Body=content)
@@ -456,10 +458,10 @@ def test_small_files_are_read_with_one_request_each(
     [("[[]]", r"has changed \(it had [0-9,]+ bytes and now has 4\)"), (None, "is gone")],
     ids=["changed", "gone"],
 )
-def test_a_file_that_is_not_what_was_planned_is_an_error(
+def test_a_file_that_changed_after_planning_is_an_error(
     s3: S3, session: SparkSession, form: str, now: str | None, says: str
 ) -> None:
-    """Before its rows are read here, and before Spark is to read them."""
+    """The error is raised before this process or Spark reads its rows."""
     make_client(s3.behind).put_object(Bucket=s3.bucket, Key="in/a.json", Body=FORMATS[form][1][0])
     files = Files(path=url(s3, "in"), format=form)
     carried = plan(files, FORMATS[form][0])
@@ -472,15 +474,15 @@ def test_a_file_that_is_not_what_was_planned_is_an_error(
 
 
 def replace_object(s3: S3, key: str, content: str | None) -> None:
-    """Write it again, or delete it."""
+    """Write the object again, or delete it."""
     client = make_client(s3.behind)
     client.delete_object(Bucket=s3.bucket, Key=key)
     for each in (content,) if content is not None else ():
         client.put_object(Bucket=s3.bucket, Key=key, Body=each.encode())
 
 
-def test_parts_of_a_second_count_only_where_both_answers_have_them(s3: S3) -> None:
-    """Some stores tell them in listings, and in no other answer."""
+def test_parts_of_a_second_count_only_if_both_answers_have_them(s3: S3) -> None:
+    """Some stores give them in listings only."""
     place = parse_pattern(url(s3, "in"))
     file = File(5_000, "a", 1)
     assert [place.is_same(each, file._replace(modified=5_250)) for each in (file, file._replace(size=2), None)] == [
@@ -492,9 +494,11 @@ def test_parts_of_a_second_count_only_where_both_answers_have_them(s3: S3) -> No
     assert not replace(place, local=True).is_same(file, file._replace(modified=5_250))
 
 
-def test_a_look_at_small_files_takes_one_request_each(s3: S3, tmp_path: Path) -> None:
-    """Headers of CSV, lines of JSON and footers of parquet are read here, not by a job of Spark's. What was read before
-    is not fetched again."""
+def test_a_scan_of_small_files_takes_one_request_each(s3: S3, tmp_path: Path) -> None:
+    """This process reads CSV headers, JSON lines and parquet footers without a Spark job.
+
+    Content that was read before is not fetched again.
+    """
     put(s3, "in/a.csv", content='id,name\n1,"x\n')
     put(s3, "in/a.json", content='{"id": 1}\n')
     pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
@@ -517,10 +521,10 @@ def test_a_look_at_small_files_takes_one_request_each(s3: S3, tmp_path: Path) ->
     assert s3.proxy.count() == {"GET": 4, "HEAD": 1}
 
 
-def test_of_a_large_file_only_what_is_asked_for_is_fetched(
+def test_only_the_needed_part_of_a_large_file_is_fetched(
     s3: S3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The footer of parquet stands at its end, and the header of CSV at its beginning."""
+    """A parquet footer is at the end of its file, and a CSV header at the beginning."""
     monkeypatch.setattr(stored_files, "SMALL", 100)
     monkeypatch.setattr(stored_files, "_BUFFER", 1_000)
     pq.write_table(pa.table({"id": range(50_000)}), tmp_path / "a.parquet", compression="none")
@@ -536,13 +540,13 @@ def test_of_a_large_file_only_what_is_asked_for_is_fetched(
 
 
 def count_bytes(asked: str) -> int:
-    """How many bytes the header asks for."""
+    """Return how many bytes the header asks for."""
     first, last = asked.removeprefix("bytes=").split("-")
     return int(last) - int(first) + 1
 
 
-def test_a_file_that_is_gone_when_it_is_looked_at_is_left_to_spark(s3: S3) -> None:
-    """Which then says so."""
+def test_a_file_that_is_missing_during_a_scan_is_left_to_spark(s3: S3) -> None:
+    """Spark then reports it."""
     put(s3, "in/a.json")
     place = survey(Files(path=url(s3, "in"), format="json")).place
     replace_object(s3, "in/a.json", None)
@@ -553,14 +557,14 @@ def test_a_file_that_is_gone_when_it_is_looked_at_is_left_to_spark(s3: S3) -> No
 
 
 class Elsewhere(file_systems.SparkFiles):
-    """A Spark with a right that this process has not."""
+    """A Spark with access that this process does not have."""
 
     def list_files(self, *_: Any, **__: Any) -> Iterator[File]:
         yield File(1, "by_spark.json", 1)
 
 
-def test_where_this_process_has_no_access_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first refusal on; without one request more to the store. Where there is no Spark, it is an error."""
+def test_without_access_this_process_asks_spark(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes no further request to the store after the first refusal. Without Spark it is an error."""
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     put(s3, "in/a.json")
     s3.proxy.add(Fault("forbid", kind="LIST", times=None))
@@ -575,10 +579,10 @@ def test_where_this_process_has_no_access_spark_is_asked(s3: S3, monkeypatch: py
 
 
 @pytest.mark.parametrize(("name", "value"), [("SPARK_REMOTE", "sc://host"), ("DATABRICKS_RUNTIME_VERSION", "17")])
-def test_a_spark_elsewhere_lists_with_its_own_rights(
+def test_a_remote_spark_lists_with_its_own_access(
     s3: S3, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    """Unless files are to be moved or deleted, which it cannot do."""
+    """Files that will be moved or deleted are listed by this process, since Spark cannot do that."""
     monkeypatch.setenv(name, value)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     put(s3, "in/a.json")
@@ -586,16 +590,16 @@ def test_a_spark_elsewhere_lists_with_its_own_rights(
     assert [file.name for file in survey(Files(path=url(s3, "in"), format="json", after="delete")).files] == ["a.json"]
 
 
-def test_where_no_library_for_stores_is_installed_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for any other URL."""
+def test_without_a_library_for_stores_spark_is_asked(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other URL is handled in the same way."""
     monkeypatch.setattr(stored_files, "can_reach_stores", lambda _: False)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)
     assert names(s3, "in") == ["by_spark.json"]
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession, form: str) -> None:
-    """Found, told by the store's clock, read, moved without a loss, and deleted."""
+def test_files_in_azure_are_handled_like_files_in_s3(azure: Azure, session: SparkSession, form: str) -> None:
+    """They are found, dated by the store's clock, read, moved without loss, and deleted."""
     place = StoreUrl(azure.make_url("in"), azure.spark_settings)
     store = open_bucket(place)
     for key in ("in/a b%20.json", "in/day=1/b.json", "in/_hidden/c.json"):
@@ -616,7 +620,7 @@ def test_files_in_azure_are_as_those_in_s3(azure: Azure, session: SparkSession, 
     assert left == ["done/a b%20.json", "done/a b%20.json~2", "in/_hidden/c.json"]
 
 
-def test_a_bucket_that_is_missing_is_an_error(s3: S3) -> None:
-    """Which no Spark makes better."""
+def test_a_missing_bucket_is_an_error(s3: S3) -> None:
+    """Asking Spark would not help."""
     with pytest.raises(StoreError, match="the bucket nowhere-there does not exist"):
         parse_pattern(StoreUrl("s3://nowhere-there/in", s3.spark_settings)).list_files(NO_SPARK)

@@ -1,4 +1,4 @@
-"""Lines of JSON, CSV and text that this process reads are the rows that Spark reads; all others are Spark's."""
+"""Lines of JSON, CSV and text that this process reads equal the rows of Spark. All other lines are left to Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ TEXTS = [
 OTHERS = ["true", "false", "null", "True", "[]", "{}", "[1]", '{"a": 1}', ""]
 TOKENS = [*NUMBERS, *(f'"{each}"' for each in TIMES), *TEXTS, *OTHERS]
 FIELDS = ["", "#", "-", ",", ";", "a b", "a, b", "a'b", *(token[1:-1] for token in TOKENS if token[:1] == '"'), *TOKENS]
-"""What stands between commas."""
+"""The texts between commas."""
 LINES = [
     "{}", " {} ", "\t{}\t", "[]", "[{}]", "null", "1", '"x"', "{} {}", "{},{}", "{},", "{", "}", '{"n" 1}',
     '{"n": 1} x',
@@ -74,7 +74,7 @@ NO_HEADER = {"header": False}
 
 
 def here(line: str, schema: StructType, form: str = "json", *, extra: bool = False, missing: bool = False) -> Any:
-    """What this process reads of a line by itself, where a file has no other."""
+    """Return the rows that this process reads from a line, or None."""
     content = line.encode("utf-8", "surrogatepass")
     if form == "text":
         return parse_text(content, schema)
@@ -84,7 +84,7 @@ def here(line: str, schema: StructType, form: str = "json", *, extra: bool = Fal
 
 
 def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The rows of a file of these lines, as this process reads them and as Spark does, none of which it refuses."""
+    """Return the rows of a file of these lines, as this process and as Spark read them. Spark must refuse none."""
     folder.mkdir(exist_ok=True)
     (folder / "lines").write_text("\n".join(lines), encoding="utf-8", newline="")
     batch = planned(spark, files)
@@ -97,7 +97,10 @@ def by_both(spark: SparkSession, folder: Path, files: Files, lines: Sequence[str
 
 
 def shown(rows: pa.Table) -> list[str]:
-    """The rows as texts, in which a zero keeps its sign; days and times as numbers, for Python has not all of them."""
+    """Return the rows as texts.
+
+    A zero keeps its sign, and dates and times are numbers, since Python lacks some of them.
+    """
     numbers = {pa.date32(): pa.int32(), pa.timestamp("us"): pa.int64(), pa.timestamp("us", "UTC"): pa.int64()}
     columns = [column.cast(numbers.get(column.type, column.type)).to_pylist() for column in rows.columns]
     return [str(row) for row in zip(*columns, strict=True)]
@@ -106,8 +109,8 @@ def shown(rows: pa.Table) -> list[str]:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", [*SIMPLE, *DECIMALS])
 @pytest.mark.parametrize("form", ["json", "csv"])
-def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: Path, form: str, kind: str) -> None:
-    """Whatever of very many values this process reads as a column's type."""
+def test_a_value_is_read_as_spark_reads_it(spark: SparkSession, tmp_path: Path, form: str, kind: str) -> None:
+    """The test uses very many values, as far as this process reads them for the column's type."""
     schema, options = parse_schema(spark, f"c {kind}, d double", "here"), NO_HEADER if form == "csv" else {}
     lines = [f"{field}," for field in FIELDS] if form == "csv" else [f'{{"c": {token}}}' for token in TOKENS]
     read = [line for line in lines if here(line, schema, form) is not None]
@@ -133,10 +136,10 @@ def test_a_value_is_what_spark_would_make_of_it(spark: SparkSession, tmp_path: P
         ("text", {}),
     ],
 )
-def test_a_line_is_the_row_that_spark_would_read(
+def test_a_line_is_read_as_spark_reads_it(
     spark: SparkSession, tmp_path: Path, form: str, policies: dict[str, str]
 ) -> None:
-    """Whatever of odd lines this process reads, whatever is done with keys that come or lack."""
+    """The test uses unusual lines, as far as this process reads them, with each policy for extra and missing keys."""
     columns = "value string" if form == "text" else "n int, name string"
     schema, counts = parse_schema(spark, columns, "here"), dict.fromkeys(policies, True)
     lines, last = (LINES, '{"n": 5, "name": "last"}') if form == "json" else (OTHER_LINES, "5,last")
@@ -157,10 +160,10 @@ def test_a_line_is_the_row_that_spark_would_read(
         ("\ufeffn,name", False),
     ],
 )  # fmt: skip
-def test_a_header_of_csv_has_just_the_columns_of_the_schema(
+def test_a_csv_header_must_have_exactly_the_columns_of_the_schema(
     spark: SparkSession, tmp_path: Path, header: str, is_here: bool
 ) -> None:
-    """In any order. What another header means is Spark's to say."""
+    """They may have any order. Spark decides about every other header."""
     files = Files(path=str(tmp_path), format="csv", schema="n int, name string")
     (tmp_path / "lines").write_text(f"{header}\n1,2", encoding="utf-8", newline="")
     batch = planned(spark, files)
@@ -170,7 +173,7 @@ def test_a_header_of_csv_has_just_the_columns_of_the_schema(
 
 
 @pytest.mark.spark
-def test_lines_of_all_kinds_together_are_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_mixed_lines_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
     """Values and lines in any order, with any end of a line."""
     chance = random.Random(7)
     schema = parse_schema(spark, "a bigint, b string, c double, d boolean, e date", "here")
@@ -196,15 +199,15 @@ def test_lines_of_all_kinds_together_are_the_same_rows(spark: SparkSession, tmp_
         '{"at": "2026-01-02T03:04:05Z"}\n{"at": "2026-01-02T03:04:05"}', '{"m": ' + "[" * 5_000 + "]" * 5_000 + "}",
     ],
 )  # fmt: skip
-def test_one_line_that_is_not_plain_leaves_all_to_spark(line: str) -> None:
-    """It may be bad, or only unusual; that is for Spark to say."""
+def test_a_line_that_is_not_plain_leaves_the_file_to_spark(line: str) -> None:
+    """The line may be bad or only unusual, and Spark decides which."""
     schema = plain("n integer", "name string", "x double", "at timestamp")
     assert here('{"n": 1}', schema).num_rows == 1
     assert here('{"n": 1}\n' + line, schema) is None
 
 
-def test_times_without_a_zone_are_read_where_the_session_is_in_none() -> None:
-    """Elsewhere a time of theirs may be missing, or there twice, when clocks are changed."""
+def test_times_without_a_zone_are_read_only_in_a_session_in_utc() -> None:
+    """In other zones a local time may be missing or occur twice when clocks change."""
     line, schema = b'{"at": "2026-03-29T02:30:00"}', plain("at timestamp")
 
     def read(line: bytes, zone: str) -> pa.Table | None:
@@ -215,8 +218,8 @@ def test_times_without_a_zone_are_read_where_the_session_is_in_none() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float", "binary", "variant"])
-def test_columns_of_other_types_are_sparks(kind: str) -> None:
-    """Also where no line has one of theirs."""
+def test_columns_of_other_types_are_left_to_spark(kind: str) -> None:
+    """This holds even if no line has a value for such a column."""
     assert here("{}", plain("n integer", f"c {kind}")) is None
 
 
@@ -239,10 +242,10 @@ def test_columns_of_other_types_are_sparks(kind: str) -> None:
         ("text", {"metadata": ["file_name"]}),
     ],
 )
-def test_what_a_definition_asks_for_beside_plain_lines_is_sparks(
+def test_options_beyond_plain_lines_are_left_to_spark(
     spark: SparkSession, tmp_path: Path, form: str, more: dict[str, Any]
 ) -> None:
-    """The same file without it is read here."""
+    """The same file without these options is read here."""
     (tmp_path / "a").write_text("{}\n" if form == "json" else "n\n")
     files = {"path": str(tmp_path), "format": form, "schema": "n string" if form == "text" else "n int"}
     plainly, asked = Files(**files), Files(**{**files, **more})  # type: ignore[arg-type]
@@ -252,7 +255,7 @@ def test_what_a_definition_asks_for_beside_plain_lines_is_sparks(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["a.json.gz", "day=1/a.json"])
-def test_a_file_whose_name_says_more_is_sparks(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_a_compressed_or_partitioned_file_is_left_to_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """One that is packed, or lies in a folder that gives a column."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}\n")
@@ -264,7 +267,7 @@ def test_a_file_whose_name_says_more_is_sparks(spark: SparkSession, tmp_path: Pa
 @pytest.mark.parametrize("places", [False, True], ids=["straight", "decided"])
 @pytest.mark.parametrize("form", ["json", "csv", "text", "parquet"])
 def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: Path, form: str, places: bool) -> None:
-    """They are those that Spark would read, each with its place in its file."""
+    """They equal the rows of Spark, and each has its place in the file."""
     columns = "value string" if form == "text" else "n bigint, at timestamp, price decimal(9,2)"
     rows = [(number, f"2026-01-0{number}T01:02:03.000004Z", f"{number}.50") for number in range(1, 8)]
     lines = {
@@ -296,8 +299,8 @@ def test_stages_get_the_rows_that_were_read_here(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.spark
-def test_many_lines_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    """It reads a large file in several threads."""
+def test_many_lines_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark reads a large file in several threads."""
     files = Files(path=str(tmp_path), format="json", schema="n int")
     for lines, is_here in ((1_000, True), (200_000, False)):
         (tmp_path / "a.json").write_text('{"n": 1}\n' * lines)
@@ -305,10 +308,10 @@ def test_many_lines_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_spark_that_may_see_another_disk_is_asked(
+def test_files_of_a_spark_with_another_disk_are_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies under that name here is not what it would read."""
+    """Spark could read another file under the same name."""
     (tmp_path / "a.json").write_text("{}\n")
     files = Files(path=str(tmp_path), format="json", schema="n int")
     assert is_one_disk(spark)
@@ -320,7 +323,7 @@ def test_a_spark_that_may_see_another_disk_is_asked(
 def test_a_file_that_changes_while_it_is_read_is_an_error(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read of it is not what was planned."""
+    """Its content differs from the planned content."""
     file = tmp_path / "a.json"
     file.write_text('{"n": 1}\n')
     files = Files(path=str(tmp_path), format="json", schema="n int")
@@ -337,7 +340,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(
 
 
 def plain(*columns: str) -> StructType:
-    """A schema, without Spark."""
+    """Return a schema, without Spark."""
     fields = [dict(zip(("name", "type"), column.split(), strict=True)) for column in columns]
     told = {"type": "struct", "fields": [{**field, "nullable": True, "metadata": {}} for field in fields]}
     return StructType.fromJson(told)

@@ -1,4 +1,4 @@
-"""Keys of JSON that stand twice, or in other letters, are found however a line is written."""
+"""JSON keys that occur twice, or in another case, are found in every notation of a line."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ PLAIN = tuple(f'"{name}"' for name in NAMES)
 
 
 def make_line(chance: random.Random) -> tuple[str, list[str]]:
-    """A line, and the keys of its object."""
+    """Return a line, and the keys of its object."""
     keys = chance.choices(list(SPELLINGS) if chance.random() < 0.5 else PLAIN, k=chance.randint(0, 5))
     members = [f"{key}{chance.choice(BLANKS)}:{chance.choice(BLANKS)}{chance.choice(VALUES)}" for key in keys]
     return "{" + f",{chance.choice(BLANKS)}".join(members) + "}", [SPELLINGS[key] for key in keys]
 
 
 def is_refused(keys: list[str], *, extra: bool) -> bool:
-    """Whether the keys of an object are refused beside the schema."""
+    """Return whether an object with these keys is refused beside the schema."""
     lowered = [key.lower() for key in keys if key.lower() in NAMES]
     is_other = any(key not in NAMES and (extra or key.lower() in NAMES) for key in keys)
     return is_other or len(set(lowered)) < len(lowered)
@@ -44,8 +44,8 @@ def is_refused(keys: list[str], *, extra: bool) -> bool:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("extra", ["ignore", "nack"])
-def test_keys_are_refused_by_what_they_are(spark: SparkSession, extra: str) -> None:
-    """Whatever blanks, quotes and escapes a writer uses, and whatever the values hold."""
+def test_keys_are_refused_independent_of_their_notation(spark: SparkSession, extra: str) -> None:
+    """Lines may use any blanks, quotes and escapes, and values may have any content."""
     chance = random.Random(7)
     lines = [make_line(chance) for _ in range(4_000)]
     types = (LongType(), StringType(), StringType())

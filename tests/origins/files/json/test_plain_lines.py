@@ -1,4 +1,4 @@
-"""A line of JSON is taken for plain only if the exact checks would find nothing on it."""
+"""A line of JSON counts as plain only if the exact checks would find nothing on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_wrong(*, schema: StructType = SCHEMA, options: Mapping[str, str] | None
 
 
 def find_plain(spark: SparkSession, lines: Sequence[bytes], wrong: JsonChanges, *, parsed: bool) -> list[bool | None]:
-    """Whether each line is plain; None where it is no object of JSON."""
+    """Return whether each line is plain, or None if it is not a JSON object."""
     kind = StructType([*wrong.schema, StructField(CORRUPT, StringType())])
     frame = spark.createDataFrame([(line,) for line in lines], "value binary").selectExpr(
         f"cast(value as string) {LINE}"
@@ -43,7 +43,7 @@ def find_plain(spark: SparkSession, lines: Sequence[bytes], wrong: JsonChanges, 
 @pytest.mark.spark
 @pytest.mark.parametrize("parsed", [True, False])
 def test_a_plain_line_is_one_object_with_the_right_keys(spark: SparkSession, parsed: bool) -> None:
-    """Whatever blanks, quotes and escapes a writer uses, whatever the values hold, and whatever is behind it."""
+    """The lines have any blanks, quotes and escapes, any values, and any text after the object."""
     chance = random.Random(11)
     made = [(*make_line(chance), chance.choice(TAILS)) for _ in range(20_000)]
     found = find_plain(spark, [(line + tail).encode() for line, _, tail in made], make_wrong(), parsed=parsed)
@@ -83,12 +83,12 @@ BORDERS: Mapping[str, tuple[bool | None, bool | None]] = {
     "{}": (False, False),
     "null": (None, None),
 }  # fmt: skip
-"""For each line whether it is plain beside what was parsed, and by its text alone; None where it is no object."""
+"""Whether each line is plain by the parsed columns, and by its text alone. None if the line is not an object."""
 
 
 @pytest.mark.spark
-def test_a_plain_line_is_known_by_its_columns_and_by_its_text(spark: SparkSession) -> None:
-    """A key is counted where its column has a value, or where its name stands in the text as a key would."""
+def test_a_plain_line_is_known_by_its_columns_or_by_its_text(spark: SparkSession) -> None:
+    """A key counts if its column has a value, or if its name appears in the text like a key."""
     lines = [line.encode() for line in BORDERS]
     columns, text = (find_plain(spark, lines, make_wrong(), parsed=parsed) for parsed in (True, False))
     assert dict(zip(BORDERS, zip(columns, text, strict=True), strict=True)) == BORDERS
@@ -96,20 +96,20 @@ def test_a_plain_line_is_known_by_its_columns_and_by_its_text(spark: SparkSessio
 
 @pytest.mark.spark
 def test_bytes_that_are_no_text_are_not_plain(spark: SparkSession) -> None:
-    """Also where the parser puts a character in their place."""
+    """This also holds if the parser replaces them with a character."""
     assert find_plain(spark, [b'{"id":"\xe4"}', b'{"id":"\xc3\xa4"}'], make_wrong(), parsed=True) == [False, True]
 
 
 @pytest.mark.spark
-def test_a_line_without_a_key_is_not_plain_where_that_is_asked(spark: SparkSession) -> None:
-    """A key with NULL is there."""
+def test_a_line_without_a_key_is_not_plain_if_missing_keys_count(spark: SparkSession) -> None:
+    """A key with NULL is not missing."""
     lines = [b'{"id":"1","name":null,"note":"y"}', b'{"id":"1","note":"y"}']
     assert find_plain(spark, lines, make_wrong(missing="nack"), parsed=True) == [True, False]
 
 
 @pytest.mark.spark
 def test_a_column_with_a_default_proves_no_key(spark: SparkSession) -> None:
-    """The parser gives it where the line has none, and so the key in other letters would not be seen."""
+    """The parser fills in the default if the key is missing, which would hide the key in another case."""
     default = {"EXISTS_DEFAULT": "'none'", "CURRENT_DEFAULT": "'none'"}
     schema = StructType([StructField("id", StringType()), StructField("name", StringType(), metadata=default)])
     lines = [b'{"id":"1","NAME":"x"}', b'{"id":"1","name":"x"}']
@@ -117,27 +117,27 @@ def test_a_column_with_a_default_proves_no_key(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("options", [{"allowcomments": "true"}, {"encoding": "US-ASCII"}, {"multiline": "true"}])
-def test_no_line_is_taken_for_plain_beside_options_that_change_what_stands_there(options: dict[str, str]) -> None:
-    """A comment can hold what looks like a key."""
+def test_no_line_is_plain_with_options_that_change_its_syntax(options: dict[str, str]) -> None:
+    """A comment can contain text that looks like a key."""
     assert make_wrong(options=options).is_plain_sql(LINE, PARSED) == "false"
 
 
-def test_no_line_is_taken_for_plain_beside_columns_with_parts() -> None:
+def test_no_line_is_plain_with_nested_columns() -> None:
     """Such lines have several objects, or commas in their arrays."""
     schema = StructType([StructField("id", ArrayType(LongType()))])
     assert make_wrong(schema=schema).is_plain_sql(LINE, PARSED) == "false"
 
 
-def test_no_line_is_taken_for_plain_beside_a_column_whose_name_has_quotes() -> None:
-    """The line `{"id":1,"x":2}` has the key `x` too, and what looks like the key of such a column."""
+def test_no_line_is_plain_with_a_column_whose_name_has_quotes() -> None:
+    """The line `{"id":1,"x":2}` has the key `x`, and its text also looks like the key of such a column."""
     schema = StructType([StructField("id", StringType()), StructField('id":1,"x', StringType())])
     wrong = make_wrong(schema=schema)
     assert wrong.is_plain_sql(LINE, PARSED) == wrong.is_plain_sql(LINE) == "false"
 
 
 @pytest.mark.spark
-def test_a_key_is_refused_beside_a_column_whose_name_has_it_in_quotes(spark: SparkSession) -> None:
-    """On a line whose members are written like one key of that column."""
+def test_a_key_is_refused_beside_a_column_whose_name_contains_it_in_quotes(spark: SparkSession) -> None:
+    """The members of the line look like one key of that column."""
     schema = StructType([StructField("id", StringType()), StructField('id":1,"x', StringType())])
     lines = [('{"id":1,"x":2}',), ('{"id":1}',)]
     frame = parse_lines(spark.createDataFrame(lines, f"{LINE} string"), make_wrong(schema=schema))
@@ -157,8 +157,8 @@ VERDICTS = {
 
 
 @pytest.mark.spark
-def test_a_line_is_refused_for_what_no_plain_line_has_and_for_its_values(spark: SparkSession) -> None:
-    """A number that is too large for its column stands on a line that is plain otherwise."""
+def test_a_line_is_refused_for_its_syntax_and_for_its_values(spark: SparkSession) -> None:
+    """A number that is too large for its column may be on a line that is otherwise plain."""
     wrong = make_wrong(schema=StructType([StructField("at", DateType()), StructField("x", DoubleType())]))
     verdict = judge_json_text(wrong)
     frame = parse_lines(spark.createDataFrame([(line,) for line in VERDICTS], f"{LINE} string"), wrong)

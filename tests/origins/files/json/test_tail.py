@@ -1,4 +1,4 @@
-"""What stands behind the value on a line of JSON is found, by a look at small files too."""
+"""Text after the value on a line of JSON is found, also by the scan of small files."""
 
 from __future__ import annotations
 
@@ -37,14 +37,17 @@ def is_seen_clean(file: Path, *, whole_file: bool = False) -> bool:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_look_at_small_files_shows_lines_of_one_object(tmp_path: Path, content: str, clean: bool) -> None:
-    """What is not plainly clean, or too large to be parsed here, is left to Spark. So is JSON that only Spark knows."""
+def test_the_scan_of_small_files_accepts_lines_of_one_object(tmp_path: Path, content: str, clean: bool) -> None:
+    """Lines that are not clearly clean, or too large to parse here, are left to Spark.
+
+    So is JSON that only Spark reads.
+    """
     (tmp_path / "a").write_text(content, encoding="utf-8")
     assert is_seen_clean(tmp_path / "a") is clean
 
 
-def test_what_cannot_be_read_here_is_left_to_spark(tmp_path: Path) -> None:
-    """A file that is gone, compressed, or in another encoding."""
+def test_a_file_that_cannot_be_read_here_is_left_to_spark(tmp_path: Path) -> None:
+    """It is missing, compressed, or in another encoding."""
     (tmp_path / "a").write_bytes(b"\x1f\x8b\xff")
     assert not is_seen_clean(tmp_path / "a")
     assert not is_seen_clean(tmp_path / "b")
@@ -54,13 +57,13 @@ def test_what_cannot_be_read_here_is_left_to_spark(tmp_path: Path) -> None:
     ("content", "clean"), [("[{}]\n", True), ("{}", True), ("{}{}", False), ("1", False), ("", False)]
 )
 def test_a_whole_file_is_one_value(tmp_path: Path, content: str, clean: bool) -> None:
-    """An object or an array."""
+    """The value is an object or an array."""
     (tmp_path / "a").write_text(content)
     assert is_seen_clean(tmp_path / "a", whole_file=True) is clean
 
 
 def test_a_large_file_is_read_in_pieces_of_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever a piece ends, no line is looked at in two parts; what is larger still is left to Spark."""
+    """No line is split at the end of a piece. An even larger file is left to Spark."""
     monkeypatch.setattr(scan_small, "SMALL", 0)
     (tmp_path / "a").write_bytes(b'{"id": 1}\r\n{"id": 22}\n{"id": 333}\n')
     (tmp_path / "b").write_text("")
