@@ -1,4 +1,4 @@
-"""Values that Spark's parsers and casts change without a word are refused, or rescued, however they are read."""
+"""Values that Spark's parsers and casts would change without an error are refused or rescued."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ ALIKE = StructType(
         StructField("m", MapType(StringType(), FloatType())),
     ]
 )
-"""The same without Spark."""
+"""The same schema, made without Spark."""
 FLAT = StructType([field for field in ALIKE if field.name in ("x", "t", "at", "d", "note")])
 NARROW = b'{"t": 200}'
-"""This one shows in what Spark's own reader has read, which has no line beside it."""
+"""Only Spark's reader finds this value, from the parsed columns."""
 KEPT: dict[bytes, dict[str, Any]] = {
     rb'{"x": Infinity}': {"x": float("inf")},
     rb'{"x": "-Infinity", "a": [Infinity, "Infinity"]}': {"x": -float("inf"), "a": [float("inf")] * 2},
@@ -107,7 +107,7 @@ def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
 
 
 def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
-    """What is refused of it when it is read straight, and row by row, there with what is said."""
+    """Return the refused lines of the straight reading, and those of the decided reading with their messages."""
     plan = planned(spark, origin)
     straight = {row[REFUSED].raw for row in origin.fetch(spark, [plan]).frame().collect() if row[REFUSED]}
     rows = [row[REFUSED] for row in decided(spark, plan, origin) if row[REFUSED]]
@@ -115,22 +115,22 @@ def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str
 
 
 def alike(line: str) -> str:
-    """The line with one question mark for any number of bytes that are no text."""
+    """Return the line with a single replacement character for each group of invalid bytes."""
     return re.sub("\ufffd+", "\ufffd", line)
 
 
 def shown(line: bytes) -> str:
-    """A line as Spark's text has it."""
+    """Return a line as Spark decodes it."""
     return alike(line.decode("utf-8", "replace"))
 
 
 @pytest.mark.spark
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("looked_at", [True, False])
-def test_a_value_that_json_would_change_is_refused_either_way(
+def test_a_value_that_json_would_change_is_refused_in_both_ways(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: bool
 ) -> None:
-    """And what is written as it is read is not, though it looks alike."""
+    """A similar value that is read unchanged is not refused."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     straight, why = refused(spark, files(tmp_path, [*KEPT, *BAD]))
@@ -147,10 +147,10 @@ def test_a_value_that_json_would_change_is_refused_either_way(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("looked_at", [True, False])
-def test_what_looks_like_a_changed_value_is_read(
+def test_a_value_that_only_looks_changed_is_read(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at: bool
 ) -> None:
-    """With the value that stands there; a small look at the file shows what Spark would have to look for."""
+    """The value is read as written. A scan of a small file saves Spark the check."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     rows = both_ways(spark, files(tmp_path, list(KEPT)))
@@ -162,7 +162,7 @@ def test_what_looks_like_a_changed_value_is_read(
 
 @pytest.mark.spark
 def test_a_value_that_json_would_change_is_rescued(spark: SparkSession, tmp_path: Path) -> None:
-    """As it was found; a line that is no text stands there whole."""
+    """The original value is kept. A line with invalid text is kept as a whole."""
     lines = [*VALUES, NO_TEXT[0]]
     policies = {"wider": "rescue", "other": "rescue", "corrupt": "rescue"}
     rows = both_ways(spark, files(tmp_path, lines, on_change=policies))
@@ -177,8 +177,8 @@ def test_a_value_that_json_would_change_is_rescued(spark: SparkSession, tmp_path
 
 
 @pytest.mark.spark
-def test_of_a_doubled_key_the_last_value_may_be_kept(spark: SparkSession, tmp_path: Path) -> None:
-    """Where the definition says so; a key in other letters than its column is another change."""
+def test_the_last_value_of_a_doubled_key_may_be_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """The definition must allow it. A key in another case is a different kind of change."""
     lines = [line for line in DOUBLED if b"X" not in line and b"m" not in line]
     rows = both_ways(spark, files(tmp_path, lines, on_change={"doubled": "keep_last"}))
     assert [(row.note, row.a, row.s and row.s.y) for row in rows] == [
@@ -194,7 +194,7 @@ def test_of_a_doubled_key_the_last_value_may_be_kept(spark: SparkSession, tmp_pa
 def test_a_whole_file_with_a_changed_value_is_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With `multiLine`; one with literals that look alike is read."""
+    """This applies to `multiLine`. A file whose literals only look changed is read."""
     values = list(VALUES)
     bad = [values[0], values[5], values[10], NO_TEXT[0], NO_TEXT[6], list(DOUBLED)[4]]
     for index, line in enumerate(bad):
@@ -210,8 +210,8 @@ def test_a_whole_file_with_a_changed_value_is_refused(
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_no_look_without_spark_takes_a_changed_value_for_clean(tmp_path: Path, line: bytes) -> None:
-    """Neither in this process nor on the way to Spark; a `tinyint` shows in Spark's own reader."""
+def test_no_scan_without_spark_treats_a_changed_value_as_clean(tmp_path: Path, line: bytes) -> None:
+    """This holds for reading here and for reading by Spark. Spark's reader itself finds a bad `tinyint`."""
     (tmp_path / "a").write_bytes(b'{"note": "a"}\n' + line + b"\n")
     seen = [tmp_path / "a"]
     assert line == NARROW or not all_plain(seen, ALIKE, extra=False, missing=False)
@@ -232,8 +232,8 @@ UNLIKE = [
 
 
 @pytest.mark.parametrize("line", UNLIKE)
-def test_only_plain_lines_are_plain(tmp_path: Path, line: str) -> None:
-    """Their keys come in one order, though a line may be without some."""
+def test_only_plain_lines_count_as_plain(tmp_path: Path, line: str) -> None:
+    """Their keys come in one order, and keys may be missing."""
     (tmp_path / "a").write_text("\n".join(PLAIN))
     assert all_plain([tmp_path / "a"], ALIKE, extra=False, missing=False)
     (tmp_path / "b").write_text("\n".join([*PLAIN, line]))
@@ -241,10 +241,10 @@ def test_only_plain_lines_are_plain(tmp_path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize(("counts", "plain"), [({"extra": True}, False), ({"missing": True}, False), ({}, True)])
-def test_keys_that_come_or_lack_are_plain_unless_they_count(
+def test_extra_and_missing_keys_are_plain_unless_they_count(
     tmp_path: Path, counts: dict[str, bool], plain: bool
 ) -> None:
-    """A line with all columns and no other key always is."""
+    """A line with exactly the schema's columns is always plain."""
     schema = StructType([StructField("x", DoubleType()), StructField("note", StringType())])
     told = {"extra": False, "missing": False, **counts}
     (tmp_path / "all").write_text('{"x": 1, "note": "a"}\n{"x": 2, "note": "b"}\n')
@@ -269,10 +269,10 @@ CSV_BAD = {
 @pytest.mark.spark
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("multi_line", [True, False])
-def test_a_value_that_csv_would_change_is_refused_either_way(
+def test_a_value_that_csv_would_change_is_refused_in_both_ways(
     spark: SparkSession, tmp_path: Path, multi_line: bool
 ) -> None:
-    """Blanks around a value, and an infinite one that is written as such, are read as always."""
+    """Blanks around a value, and an infinite value written as such, are read."""
     (tmp_path / "a.csv").write_text("\n".join(["x,f,d,n,note", *CSV_KEPT, *CSV_BAD]) + "\n", newline="")
     schema, options = "x double, f float, d date, n int, note string", {"multiLine": multi_line}
     csv = {"path": str(tmp_path), "format": "csv", "schema": schema, "options": options}
@@ -294,10 +294,10 @@ def test_a_value_that_csv_would_change_is_refused_either_way(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("encoding", "bad"), [("UTF-8", b"\xc0\xaf"), ("US-ASCII", b"\xe4")])
-def test_bytes_that_are_no_text_in_the_encoding_of_a_csv_file_are_refused(
+def test_invalid_bytes_in_a_csv_files_encoding_are_refused(
     spark: SparkSession, tmp_path: Path, encoding: str, bad: bytes
 ) -> None:
-    """Straight and row by row."""
+    """This holds for the straight and for the decided reading."""
     (tmp_path / "a.csv").write_bytes(b"id,note\n1,a\n2,x" + bad + b"\n")
     origin = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"encoding": encoding})
     plan = planned(spark, origin)
@@ -306,8 +306,8 @@ def test_bytes_that_are_no_text_in_the_encoding_of_a_csv_file_are_refused(
 
 
 @pytest.mark.spark
-def test_bytes_that_are_no_text_in_the_encoding_of_json_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Straight and row by row."""
+def test_invalid_bytes_in_a_json_files_encoding_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """This holds for the straight and for the decided reading."""
     options = {"encoding": "US-ASCII", "lineSep": "\n"}
     origin = files(tmp_path, [b'{"note": "a"}', b'{"note": "\xe4"}'], options=options)
     straight, why = refused(spark, origin)
@@ -317,7 +317,7 @@ def test_bytes_that_are_no_text_in_the_encoding_of_json_are_refused(spark: Spark
 
 @pytest.mark.spark
 def test_text_in_parquet_that_a_cast_would_change_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Where a column of text is read as a number."""
+    """A column of text is read as a number."""
     parquet.write_table(pa.table({"x": ["1", "1e400", "Infinity", "1\0"]}), tmp_path / "a")
     origin = Files(path=str(tmp_path), format="parquet", schema="x double", on_change={"other": "nack"})
     assert [row[REFUSED] is None for row in both_ways(spark, origin)] == [True, False, True, False]

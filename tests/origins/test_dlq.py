@@ -1,4 +1,4 @@
-"""`dlq`: which entries of another pipeline's DLQ are read, as what, and what becomes of it meanwhile."""
+"""The origin `dlq`: which entries it reads, in which form, and how it handles changes of the DLQ."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ spark_only = pytest.mark.spark
 
 
 def refuse(folder: Path, plan: str, *places: int, **columns: Any) -> None:
-    """Put the refused rows of one batch into the DLQ, in one write at one moment."""
+    """Put the refused rows of a batch into the DLQ, in one write with one time."""
     moment = NOON + timedelta(hours=len(list(folder.glob("_delta_log/*.json"))))
     post(folder, letters(*places, **{"plan": plan, "nacked_at": moment, **columns}))
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def compact(folder: Path) -> None:
-    """Put the files of the DLQ together, and remove those that it had before."""
+    """Compact the files of the DLQ, and delete the original files."""
     table = DeltaTable(str(folder))
     table.optimize.compact()
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
@@ -56,7 +56,7 @@ def compact(folder: Path) -> None:
 def plan(
     spark: SparkSession, origin: DlqEntries, offset: JSON = None, limits: Limits | None = None
 ) -> list[tuple[Span, str]]:
-    """What waits behind an offset, as spans with their schema."""
+    """Return what waits after an offset, as spans with their schema."""
     backlog = origin.survey(spark, Progress(offsets={"0": offset} if offset else {}))
     schema, spans = origin.columns(spark, backlog), []
     while span := backlog.take("0", offset, limits or Limits()):
@@ -67,31 +67,31 @@ def plan(
 
 
 def fetch(spark: SparkSession, origin: DlqEntries, span: Span, schema: str, *, places: bool = False) -> list[Row]:
-    """The rows of a span."""
+    """Return the rows of a span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     batch = Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
     return origin.fetch(spark, [batch], places=places).frame().collect()
 
 
 def read(spark: SparkSession, origin: DlqEntries, offset: JSON = None) -> list[Row]:
-    """All rows behind an offset."""
+    """Return all rows after an offset."""
     return [row for span, schema in plan(spark, origin, offset) for row in fetch(spark, origin, span, schema)]
 
 
 def ids(rows: Sequence[Row]) -> list[str]:
-    """Their ids, sorted, twice where they are there twice."""
+    """Return the sorted ids, with duplicates."""
     return sorted(row["id"] for row in rows)
 
 
 @spark_only
 class TestWhatBecomesOfTheDlq:
-    """An entry is read once, whatever happens to its file."""
+    """An entry is read once, even if its file is rewritten or deleted."""
 
     @pytest.mark.connect
-    def test_entries_are_read_once_though_their_files_are_compacted_and_vacuumed_before(
+    def test_entries_are_read_once_even_if_their_files_are_compacted_and_vacuumed(
         self, spark: SparkSession, folder: Path
     ) -> None:
-        """The entry that was read stands in one file with those that were not."""
+        """The compacted file has entries that were read and entries that were not."""
         origin = DlqEntries(path=str(folder))
         (first, schema), *_ = plan(spark, origin, limits=Limits(rows=2))
         assert ids(fetch(spark, origin, first, schema)) == ["a/1", "a/2"]
@@ -101,8 +101,8 @@ class TestWhatBecomesOfTheDlq:
         assert ids(read(spark, origin, first.end)) == ["b/1", "c/4", "d/1"]
 
     @pytest.mark.variant
-    def test_a_planned_batch_stays_the_same_when_its_files_go(self, spark: SparkSession, folder: Path) -> None:
-        """Each row still has a place of its own."""
+    def test_a_planned_batch_does_not_change_if_its_files_are_deleted(self, spark: SparkSession, folder: Path) -> None:
+        """Each row has a separate place."""
         origin = DlqEntries(path=str(folder))
         ((span, schema),) = plan(spark, origin)
         refuse(folder, "d", 1)
@@ -113,7 +113,7 @@ class TestWhatBecomesOfTheDlq:
 
     @pytest.mark.variant
     def test_the_first_batch_of_a_compacted_dlq_does_not_grow(self, spark: SparkSession, folder: Path) -> None:
-        """It is all that was there; what is refused later is the next batch."""
+        """It has all entries of that time. Later entries are in the next batch."""
         compact(folder)
         origin = DlqEntries(path=str(folder))
         ((span, schema),) = plan(spark, origin)
@@ -123,10 +123,8 @@ class TestWhatBecomesOfTheDlq:
         assert ids(read(spark, origin, span.end)) == ["d/1"]
 
     @pytest.mark.variant
-    def test_a_log_that_lost_its_beginning_still_says_which_write_a_file_was(
-        self, spark: SparkSession, folder: Path
-    ) -> None:
-        """The first batch begins at a version, and the log has all versions behind that."""
+    def test_a_log_without_its_first_versions_still_identifies_writes(self, spark: SparkSession, folder: Path) -> None:
+        """The first batch begins at a version, and the log has all later versions."""
         origin = DlqEntries(path=str(folder), starting_version=1)
         ((span, schema),) = plan(spark, origin)
         compact(folder)
@@ -135,8 +133,8 @@ class TestWhatBecomesOfTheDlq:
         assert ids(fetch(spark, origin, span, schema)) == ["b/1", "c/4"]
 
     @pytest.mark.variant
-    def test_two_writes_of_one_batch_are_told_apart(self, spark: SparkSession, folder: Path) -> None:
-        """A batch that is decided again writes the rows that the DLQ lacks under the same plan."""
+    def test_two_writes_of_one_batch_are_distinguished(self, spark: SparkSession, folder: Path) -> None:
+        """A batch that is decided again writes the missing rows under the same plan."""
         origin = DlqEntries(path=str(folder))
         ((span, schema),) = plan(spark, origin)
         refuse(folder, "a", 3)
@@ -144,8 +142,8 @@ class TestWhatBecomesOfTheDlq:
         assert ids(fetch(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
         assert ids(read(spark, origin, span.end)) == ["a/3"]
 
-    def test_entries_that_are_deleted_leave_the_others_as_they_were(self, spark: SparkSession, folder: Path) -> None:
-        """A replay deletes old entries that were delivered: the rest of their file is not new."""
+    def test_deleted_entries_do_not_make_others_new(self, spark: SparkSession, folder: Path) -> None:
+        """A replay deletes delivered entries, which rewrites the rest of their file."""
         origin = DlqEntries(path=str(folder))
         ((span, _),) = plan(spark, origin)
         spark.createDataFrame([("a/1",)], "id string").createOrReplaceTempView("gone")
@@ -156,16 +154,16 @@ class TestWhatBecomesOfTheDlq:
         assert ids(read(spark, origin, span.end)) == ["d/1"]
 
     @pytest.mark.variant
-    def test_entries_that_were_changed_are_not_new(self, spark: SparkSession, folder: Path) -> None:
-        """Somebody may mask values."""
+    def test_changed_entries_are_not_new(self, spark: SparkSession, folder: Path) -> None:
+        """A user may mask values."""
         origin = DlqEntries(path=str(folder))
         ((span, _),) = plan(spark, origin)
         spark.sql(f"UPDATE delta.`{folder}` SET message = 'masked' WHERE plan = 'a'").collect()
         assert read(spark, origin, span.end) == []
 
     @pytest.mark.variant
-    def test_a_dlq_that_was_written_over_is_an_error(self, spark: SparkSession, folder: Path) -> None:
-        """Which entries are new cannot be told; the error shows the ways on."""
+    def test_an_overwritten_dlq_is_an_error(self, spark: SparkSession, folder: Path) -> None:
+        """The new entries cannot be identified. The error names the ways to continue."""
         origin = DlqEntries(path=str(folder))
         ((span, _),) = plan(spark, origin)
         write_deltalake(folder, DeltaTable(str(folder)).to_pyarrow_table(), mode="overwrite")
@@ -173,8 +171,8 @@ class TestWhatBecomesOfTheDlq:
             plan(spark, origin, span.end)
 
     @pytest.mark.variant
-    def test_columns_that_come_during_a_run_are_no_error(self, spark: SparkSession, folder: Path) -> None:
-        """A newer Wherry may add columns to a DLQ; an entry of before has NULL in those that this one knows."""
+    def test_columns_added_during_a_run_are_no_error(self, spark: SparkSession, folder: Path) -> None:
+        """A newer version of Wherry may add columns. Older entries have NULL in known columns that they lack."""
         older = [name for name in DeltaTable(str(folder)).schema().to_arrow().names if name != "replays"]
         table = folder.parent / "older"
         write_deltalake(table, DeltaTable(str(folder)).to_pyarrow_table(columns=older))
@@ -195,7 +193,7 @@ class TestWhatBecomesOfTheDlq:
 
 @spark_only
 class TestChoice:
-    """Which entries are read."""
+    """The choice of entries."""
 
     @pytest.mark.parametrize(
         ("options", "expected"),
@@ -207,10 +205,10 @@ class TestChoice:
             ({"destination": "orders", "code": "LOOKUP"}, []),
         ],
     )
-    def test_entries_are_chosen_by_who_refused_them(
+    def test_entries_are_chosen_by_stage_destination_and_code(
         self, spark: SparkSession, folder: Path, options: dict[str, Any], expected: list[str]
     ) -> None:
-        """All conditions hold together; of one option one of its names is enough."""
+        """All conditions must hold. For an option with several names one name is enough."""
         refuse(folder, "s", 1, stage="lookup", code="LOOKUP")
         refuse(folder, "o", 1, stage=None, destination="orders", code="CHECK")
         refuse(folder, "r", 1, replays="a/1")
@@ -222,8 +220,8 @@ class TestRefusedRows:
     """The refused rows themselves."""
 
     @pytest.mark.variant
-    def test_rows_come_back_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
-        """As they were read, or as their stage got them, which a stage before it may have changed."""
+    def test_refused_rows_are_restored_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
+        """They are restored as they were read, or as their stage got them."""
         before = READ.replace('"id"', '"key"').replace("long", "decimal(9,2)")
         refuse(tmp_path, "a", 1, original='{"id": 7}', row='{"key": 7.50}', row_schema=before)
         (row,) = read(spark, DlqEntries(path=str(tmp_path), rows="original"))
@@ -232,8 +230,8 @@ class TestRefusedRows:
         assert (str(row["key"]), row[REFUSED]) == ("7.50", None)
 
     @pytest.mark.connect
-    def test_a_row_of_another_schema_is_converted_or_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        """No value is lost: what does not fit says so, with the row."""
+    def test_a_row_with_another_schema_is_converted_or_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """No value is lost. A row that does not fit is refused with a message and its content."""
         text, more = READ.replace("long", "string"), READ.replace('"fields":[', '"fields":[' + _column("note") + ",")
         cases = [
             ("same", '{"id": 1}', READ),
@@ -258,8 +256,8 @@ class TestRefusedRows:
         }
 
     @pytest.mark.variant
-    def test_rows_of_several_schemas_need_a_choice(self, spark: SparkSession, folder: Path) -> None:
-        """The error names them by who refused them; a choice, or a schema, is enough."""
+    def test_rows_with_several_schemas_need_a_choice(self, spark: SparkSession, folder: Path) -> None:
+        """The error lists the schemas by stage. A choice of entries or a schema resolves it."""
         refuse(folder, "d", 1, stage="lookup", original_schema=READ.replace("long", "string"), original='{"id": "x"}')
         with pytest.raises(OriginError, match=r"have 2 schemas(.|\n)*cast:  id bigint(.|\n)*lookup:  id string"):
             plan(spark, DlqEntries(path=str(folder), rows="original"))
@@ -270,14 +268,14 @@ class TestRefusedRows:
         assert sorted(row["id"] for row in every) == ["7", "7", "7", "7", "x"]
 
     @pytest.mark.variant
-    def test_a_dlq_without_original_rows_says_so(self, spark: SparkSession, tmp_path: Path) -> None:
-        """And names the other form."""
+    def test_a_dlq_without_original_rows_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The error names the other form."""
         refuse(tmp_path, "a", 1, original=None, original_schema=None)
         with pytest.raises(OriginError, match=r"keeps no rows as they were read(.|\n)*rows: refused"):
             plan(spark, DlqEntries(path=str(tmp_path), rows="original"))
 
     @pytest.mark.variant
-    def test_nothing_that_waits_has_no_schema(self, spark: SparkSession, folder: Path) -> None:
+    def test_an_empty_backlog_has_no_schema(self, spark: SparkSession, folder: Path) -> None:
         """The run then waits for the first refused row."""
         origin = DlqEntries(path=str(folder), rows="original", starting_version="latest")
         assert origin.columns(spark, origin.survey(spark, Progress())) is None
@@ -295,10 +293,10 @@ def _column(name: str) -> str:
         (lambda folder: write_deltalake(folder, pa.table({"id": ["x"]})), "not a DLQ: it has no column plan"),
     ],
 )
-def test_a_place_without_a_dlq_says_where_one_is(
+def test_a_place_without_a_dlq_is_an_error(
     spark: SparkSession, tmp_path: Path, make: Callable[[Path], None], words: str
 ) -> None:
-    """An empty place, and a table of something else."""
+    """The place is empty, or has another table."""
     make(tmp_path / "dlq")
     with pytest.raises(OriginError, match=words):
         DlqEntries(path=str(tmp_path / "dlq")).survey(spark, Progress())
@@ -315,22 +313,22 @@ def test_a_place_without_a_dlq_says_where_one_is(
         ({"path": "dlq", "lanes": 2}, "lanes: expected 1"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
-    """With what was expected and what came."""
+def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> None:
+    """The error names the expected and the given value."""
     with pytest.raises(ValueError, match=words):
         DlqEntries(**options)
 
 
 def test_entries_have_the_columns_of_a_dlq() -> None:
-    """They need no look at the table."""
+    """The table is not read for them."""
     fields = json.loads(DlqEntries(path="dlq").columns(None, None) or "")["fields"]  # type: ignore[arg-type]
     assert [field["name"] for field in fields] == [column.split(" ")[0] for column in DLQ_COLUMNS.split(", ")]
 
 
-def test_a_spark_that_has_yet_to_start_is_asked_for_the_entries_first(
+def test_a_spark_that_has_not_started_is_asked_for_the_entries_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that carries an open batch again has asked it for nothing yet, and a column needs a Spark that is up."""
+    """A run that continues an open batch has not asked Spark before, and columns need a running Spark."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     spark, schema = Mock(), parse_columns(DLQ_COLUMNS).json()
     spark.sql.side_effect = InterruptedError("Spark starts here.")

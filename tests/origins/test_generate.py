@@ -1,4 +1,4 @@
-"""`generate`: orders made up from their numbers."""
+"""The origin `generate` makes orders from their numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def orders(spark: SparkSession, origin: Generate) -> DataFrame:
-    """All orders of lane 0."""
+    """Return all orders of lane 0."""
     backlog = origin.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), origin.columns(spark, backlog)
     assert isinstance(span, Span)
@@ -37,15 +37,15 @@ def orders(spark: SparkSession, origin: Generate) -> DataFrame:
         ({"bad": -0.1}, "bad: expected a share from 0 to 1"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
-    """With what was expected."""
+def test_invalid_options_are_refused(options: dict[str, Any], says: str) -> None:
+    """The error names the valid values."""
     with pytest.raises(ValueError, match=f"^{says}"):
         Generate(**options)
 
 
 @pytest.mark.spark
 def test_an_order_is_the_same_in_every_lane_and_batch(spark: SparkSession) -> None:
-    """Its number alone says what is in it."""
+    """Its content depends only on its number."""
     alone = {row.id: row for row in orders(spark, Generate(rows=9, bad=0.5)).collect()}
     shared = {row.id: row for row in orders(spark, Generate(rows=9, bad=0.5, lanes=2)).collect()}
     assert sorted(alone) == list(range(1, 10))
@@ -54,7 +54,7 @@ def test_an_order_is_the_same_in_every_lane_and_batch(spark: SparkSession) -> No
 
 @pytest.mark.spark
 def test_another_seed_gives_other_orders(spark: SparkSession) -> None:
-    """And the place says so, so that a pipeline does not go on with other rows unasked."""
+    """The place differs too, so a pipeline does not continue with other rows by accident."""
     one, other = Generate(rows=9), Generate(rows=9, seed=8)
     assert orders(spark, one).collect() != orders(spark, other).collect()
     assert one.place != other.place
@@ -62,16 +62,16 @@ def test_another_seed_gives_other_orders(spark: SparkSession) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("bad", "least", "most"), [(0.0, 0, 0), (0.1, 850, 1150), (1.0, 10_000, 10_000)])
-def test_a_share_of_them_is_bad(spark: SparkSession, bad: float, least: int, most: int) -> None:
-    """With an amount that is no number or is negative, or without an email; all others are in order."""
+def test_a_share_of_the_orders_is_bad(spark: SparkSession, bad: float, least: int, most: int) -> None:
+    """A bad order has no valid amount, a negative amount, or no email. All other orders are valid."""
     good = "email like '%@example.org' and try_cast(amount as decimal(10,2)) > 0 and quantity between 1 and 9"
     found = orders(spark, Generate(rows=10_000, bad=bad)).where(f"({good}) is not true").count()
     assert least <= found <= most
 
 
 @pytest.mark.spark
-def test_no_orders_are_no_batch(spark: SparkSession) -> None:
-    """Nothing waits."""
+def test_without_orders_there_is_no_batch(spark: SparkSession) -> None:
+    """No rows wait."""
     origin = dataclasses.replace(Generate(), rows=0)
     backlog = origin.survey(spark, Progress())
     assert backlog.take("0", None, Limits()) is None

@@ -1,4 +1,4 @@
-"""HDFS answers as an object store does: on a real name node and data node."""
+"""HDFS answers like an object store, tested with a real name node and data node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(hdfs: Hdfs) -> ObjectStore:
 
 
 def test_a_file_is_written_read_listed_and_deleted(store: ObjectStore) -> None:
-    """Keys begin below the URL."""
+    """Keys are relative to the URL."""
     assert store.put_new("a/b/one.json", b"one")
     assert store.put_new("a/two.json", b"")
     assert (store.read("a/b/one.json"), store.read_range("a/b/one.json", 1, 3)) == (b"one", b"ne")
@@ -33,7 +33,7 @@ def test_a_file_is_written_read_listed_and_deleted(store: ObjectStore) -> None:
     assert (store.find("a/b/one.json"), store.exists("a/two.json")) == (None, True)
 
 
-def test_a_name_that_is_taken_stays_taken(store: ObjectStore) -> None:
+def test_a_file_is_not_replaced_by_another_write(store: ObjectStore) -> None:
     """So two writers of a table's log cannot replace each other's commits."""
     assert store.put_new("log/1", b"first")
     assert not store.put_new("log/1", b"second")
@@ -41,8 +41,8 @@ def test_a_name_that_is_taken_stays_taken(store: ObjectStore) -> None:
     store.check_put_if_new()
 
 
-def test_of_writers_at_the_same_time_one_takes_the_name(store: ObjectStore) -> None:
-    """Its content is whole, and nothing else is left in the folder."""
+def test_only_one_of_several_concurrent_writers_creates_the_file(store: ObjectStore) -> None:
+    """Its content is complete, and the folder has no other file."""
     contents = [bytes([number]) * 100_000 for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda content: store.put_new("log/1", content), contents))
@@ -51,23 +51,23 @@ def test_of_writers_at_the_same_time_one_takes_the_name(store: ObjectStore) -> N
     assert [*store.list_pages("log")] == [["log/1"]]
 
 
-def test_a_file_that_cannot_be_written_leaves_nothing_behind(store: ObjectStore, tmp_path: Path) -> None:
-    """The hidden file beside it is removed."""
+def test_a_failed_write_leaves_no_file(store: ObjectStore, tmp_path: Path) -> None:
+    """The hidden temporary file is removed."""
     with pytest.raises(StoreError):
         store.put_file("out/rows.parquet", tmp_path / "missing")
     assert [*store.list_pages()] == []
 
 
-def test_a_tag_tells_a_file_from_another_one_with_its_name(store: ObjectStore) -> None:
-    """A listing gives the tag that the writer got."""
+def test_a_tag_distinguishes_a_file_from_another_one_with_its_name(store: ObjectStore) -> None:
+    """A listing has the tag that the writer got."""
     first = store.create("log/1", b"first")
     assert store.list_tags("log", "log/0") == {"log/1": first}
     store.delete(["log/1"])
     assert store.create("log/1", b"other one") != first
 
 
-def test_a_listing_goes_on_behind_a_key_and_comes_in_pages(hdfs: Hdfs) -> None:
-    """As that of a bucket does."""
+def test_a_listing_continues_after_a_key_and_has_pages(hdfs: Hdfs) -> None:
+    """The listing of a bucket does the same."""
     client = HdfsClient(hdfs.make_url(), {})
     for number in range(5):
         client.put(f"in/{number}", b"x")
@@ -75,8 +75,8 @@ def test_a_listing_goes_on_behind_a_key_and_comes_in_pages(hdfs: Hdfs) -> None:
     assert [page["path"].to_pylist() for page in pages] == [["in/2", "in/3"], ["in/4"]]
 
 
-def test_a_copy_replaces_nothing(store: ObjectStore) -> None:
-    """A file that is gone is named as such."""
+def test_a_copy_replaces_no_file(store: ObjectStore) -> None:
+    """A missing source raises `FileNotFoundError`."""
     store.put_new("a", b"first" * 1_000_000)
     assert store.copy_new("a", "moved/b")
     assert not store.copy_new("a", "moved/b")
@@ -85,16 +85,16 @@ def test_a_copy_replaces_nothing(store: ObjectStore) -> None:
         store.copy_new("missing", "c")
 
 
-def test_a_folder_is_deleted_with_its_folders(store: ObjectStore) -> None:
-    """HDFS keeps empty folders, unlike a bucket."""
+def test_a_deleted_folder_does_not_remain_empty(store: ObjectStore) -> None:
+    """HDFS keeps empty folders, unlike a bucket. A second deletion has no further effect."""
     store.put_new("prepared/1/part", b"x")
     store.delete_folder("prepared/1")
     store.delete_folder("prepared/1")
     assert store.list_folder("prepared") == ([], [])
 
 
-def test_a_file_has_its_time_in_milliseconds(store: ObjectStore) -> None:
-    """By the clock of the name node."""
+def test_the_time_of_a_file_has_milliseconds(store: ObjectStore) -> None:
+    """It comes from the clock of the name node."""
     store.put_new("a", b"x")
     found = store.find("a")
     assert found is not None
@@ -102,19 +102,19 @@ def test_a_file_has_its_time_in_milliseconds(store: ObjectStore) -> None:
     assert abs(store.read_clock() - time.time()) < 60
 
 
-def test_a_name_node_that_is_away_is_named() -> None:
-    """The error passes by itself, so a run tries again."""
+def test_a_name_node_that_does_not_answer_is_named() -> None:
+    """The error is temporary, so a run tries again."""
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:9 does not answer") as raised:
         open_store("hdfs://127.0.0.1:9/a").read("b")
     assert raised.value.is_away
 
 
-def test_no_table_is_found_where_there_is_none(hdfs: Hdfs) -> None:
-    """`deltalake` reaches HDFS by itself."""
+def test_a_missing_table_is_not_found(hdfs: Hdfs) -> None:
+    """`deltalake` reaches HDFS directly."""
     assert open_delta_table(StoreUrl(hdfs.make_url("none"))) is None
 
 
-def test_all_of_a_name_node_is_one_store(hdfs: Hdfs) -> None:
+def test_a_name_node_is_one_store(hdfs: Hdfs) -> None:
     """Its keys are paths from the root."""
     open_store(hdfs.make_url("in")).put_new("a", b"x")
     assert open_bucket(hdfs.make_url("in/a")).read(f"{hdfs.folder}/in/a") == b"x"
@@ -130,7 +130,7 @@ def test_all_of_a_name_node_is_one_store(hdfs: Hdfs) -> None:
         ("hdfs://node/a b", "expected a URL without ' '"),
     ],
 )
-def test_a_place_in_hdfs_names_its_host(url: str, problem: str | None) -> None:
+def test_a_place_in_hdfs_has_a_host(url: str, problem: str | None) -> None:
     """The host is a name node or a name service."""
     assert is_store_url(url)
     assert (find_problem(url) or "").startswith(problem or "")
@@ -138,14 +138,14 @@ def test_a_place_in_hdfs_names_its_host(url: str, problem: str | None) -> None:
 
 
 @pytest.mark.parametrize("url", ["hdfs:///wherry/orders", "hdfs:/wherry", "/hdfs://node/a"])
-def test_a_place_whose_host_spark_alone_knows_is_left_to_spark(url: str) -> None:
-    """Hadoop's files say which host is the default."""
+def test_a_place_without_a_host_is_left_to_spark(url: str) -> None:
+    """Hadoop's configuration files name the default host."""
     assert not is_store_url(url)
     assert canonicalise(url) == url
 
 
-def test_settings_of_hadoop_reach_hdfs() -> None:
-    """Those of other stores do not."""
+def test_hadoop_settings_apply_to_hdfs() -> None:
+    """Settings of other stores are left out."""
     settings = {
         "spark.hadoop.dfs.nameservices": "shop",
         "dfs.ha.namenodes.shop": "a,b",
@@ -161,8 +161,8 @@ def test_settings_of_hadoop_reach_hdfs() -> None:
     }
 
 
-def test_a_definition_says_how_often_a_name_node_is_asked() -> None:
-    """Wherry's own number counts where it does not."""
+def test_a_definition_can_set_the_attempts_for_a_name_node() -> None:
+    """Otherwise Wherry's default applies."""
     name = "dfs.client.failover.max.attempts"
     assert (get_options(StoreUrl("hdfs://shop/a", {name: "9"})) or {})[name] == "9"
     assert (get_options("hdfs://shop/a") or {})[name] == "4"

@@ -1,5 +1,4 @@
-"""Odd files: whatever lies in a folder, each line is a row or is refused as it was found, once, whichever way it is
-read."""
+"""Each line of an unusual file is a row or is refused unchanged, exactly once, in each way of reading."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def in_order(frame: DataFrame) -> list[Row]:
 
 
 def told(rows: Sequence[Row]) -> list[Any]:
-    """What is good as it is, and what is refused as its raw content."""
+    """Return good rows as values, and refused rows as their raw content."""
     return [row[REFUSED].raw if row[REFUSED] else (row.id, row.note) for row in rows]
 
 
@@ -93,10 +92,10 @@ CASES = [(kind, what, looked_at) for kind, odd in ODD.items() for what in odd fo
 
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize(("kind", "what", "looked_at"), [case for case in CASES if case[1:] != ("a long line", False)])
-def test_nothing_of_an_odd_file_is_lost(
+def test_no_line_of_an_unusual_file_is_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, what: str, looked_at: bool
 ) -> None:
-    """Its lines are rows or refused as they were found, in order; also where Spark has to look at them."""
+    """Each line is a row or is refused unchanged, in order. This also holds if Spark has to check the lines."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     content, options, expected = ODD[kind][what]
@@ -117,10 +116,10 @@ def test_nothing_of_an_odd_file_is_lost(
 @pytest.mark.parametrize(
     ("kind", "content"), [("csv", b'id,note\n1,a\n2,"b\n'), ("json", b'{"id": 1, "note": "a"}\n{"id": 2, "note')]
 )
-def test_packed_files_are_read_whole_or_not_at_all(
+def test_compressed_files_are_read_completely_or_not_at_all(
     spark: SparkSession, tmp_path: Path, ending: str, pack: Any, kind: str, content: bytes
 ) -> None:
-    """Line by line as others; one that is cut short fails by its name, and gives none of its lines."""
+    """They are read line by line. A truncated file fails with its name, and gives no rows."""
     file = tmp_path / f"x.{kind}{ending}"
     file.write_bytes(pack(content))
     files = Files(path=str(tmp_path), format=kind, schema=SCHEMA)
@@ -141,18 +140,18 @@ def test_packed_files_are_read_whole_or_not_at_all(
         ("id,gr\u00fcn\n".encode("latin-1"), "header of .*odd.csv is not text in UTF-8"),
     ],
 )
-def test_a_header_that_is_read_wrongly_is_an_error(
+def test_a_header_with_other_columns_is_an_error(
     spark: SparkSession, tmp_path: Path, content: str | bytes, says: str
 ) -> None:
-    """With the wrong separator there is one column, or are ten thousand; nothing is NULL in silence."""
+    """The wrong separator gives one column or ten thousand. No column becomes NULL."""
     (tmp_path / "odd.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     files = Files(path=str(tmp_path), format="csv", schema=SCHEMA)
     with pytest.raises(OriginError, match=says):
         files.fetch(spark, [planned(spark, files)]).frame()
 
 
-def test_parquet_files_are_read_by_the_names_of_their_columns(spark: SparkSession, tmp_path: Path) -> None:
-    """In any order and case, narrower, and whether NULL is allowed or not."""
+def test_parquet_columns_are_read_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """They may have any order and case, a narrower type, and may be nullable or not."""
     required = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("note", pa.string())])
     parquet.write_table(pa.table({"ID": pa.array([1], pa.int32()), "note": ["a"]}), tmp_path / "a")
     parquet.write_table(pa.table({"Note": ["b"], "id": pa.array([2], pa.int32())}), tmp_path / "b")
@@ -164,8 +163,8 @@ def test_parquet_files_are_read_by_the_names_of_their_columns(spark: SparkSessio
 
 
 @pytest.mark.parametrize("kind", ["bigint", "string", "double", "decimal(10,2)"])
-def test_a_parquet_file_with_another_type_fails_by_its_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """What does not fit is not NULL in silence."""
+def test_a_parquet_file_with_another_type_fails_with_its_name(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Values that do not fit do not become NULL."""
     spark.sql(f"select cast(1 as {kind}) as id, 'a' as note").write.parquet(f"{tmp_path}/x")
     files = Files(path=f"{tmp_path}/x", format="parquet", schema=SCHEMA)
     with pytest.raises(Exception, match=r"part-.*parquet"):
@@ -179,24 +178,24 @@ FRAGMENTS = [
 ]  # fmt: skip
 ENDS = [b"\n", b"\n", b"\r\n", b"\r"]
 WHITE = {"csv": "".join(map(chr, range(33))), "json": " \t"}
-"""What a line may be made of that is blank."""
+"""The characters of a blank line."""
 
 
 def anything(chance: random.Random) -> bytes:
-    """A file of lines out of fragments."""
+    """Return a file whose lines are made of fragments."""
     lines = [b"".join(chance.choices(FRAGMENTS, k=chance.randint(0, 5))) for _ in range(chance.randint(0, 30))]
     return b"".join(line + chance.choice(ENDS) for line in lines)[: None if chance.random() < 0.7 else -1]
 
 
 def lines_of(kind: str, content: bytes) -> list[str]:
-    """The lines that are not blank."""
+    """Return the lines that are not blank."""
     decoded = content.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = [line for line in re.split("\r\n|\r|\n", decoded) if line.strip(WHITE[kind])]
     return lines[1:] if kind == "csv" else lines
 
 
 def fits(kind: str, line: str, row: Row) -> bool:
-    """Whether a line may be this good row."""
+    """Return whether a line can be this good row."""
     if kind == "json":
         found = json.loads(line)
         return isinstance(found, dict) and row.id == found.get("id")
@@ -209,10 +208,13 @@ def fits(kind: str, line: str, row: Row) -> bool:
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("kind", ["csv", "json"])
 @pytest.mark.parametrize("looked_at", [True, False])
-def test_every_line_of_anything_is_a_row_or_refused(
+def test_every_line_of_a_random_file_is_a_row_or_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, looked_at: bool
 ) -> None:
-    """Once, in its place, with its file and its raw content; and no file with a refused line is taken for clean."""
+    """It appears once, in its place, with its file and raw content.
+
+    A file with a refused line never counts as clean.
+    """
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
         spark.conf.set("spark.sql.files.maxPartitionBytes", "700")

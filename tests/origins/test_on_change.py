@@ -1,4 +1,4 @@
-"""Files that are not as their schema says, under every policy: what is delivered, what is kept, what is refused."""
+"""Files that differ from their schema, under every policy: which rows are delivered, rescued or refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NOTHING = (None, None, None)
 
 
 def planned(spark: SparkSession, files: Files) -> Batch:
-    """All that waits in lane 0, with the schema as it has evolved."""
+    """Return all that waits in lane 0 as one batch, with the evolved schema."""
     backlog = files.survey(spark, Progress())
     span, schema = backlog.take("0", None, Limits()), files.columns(spark, backlog)
     assert span is not None
@@ -49,13 +49,13 @@ def planned(spark: SparkSession, files: Files) -> Batch:
 
 
 def decided(spark: SparkSession, plan: Batch, files: Files) -> list[Row]:
-    """Row by row, in order."""
+    """Return the decided rows in order."""
     frame = files.fetch(spark, [plan], places=True).frame()
     return frame.orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").drop(PLACE).collect()
 
 
 def told(row: Row) -> Any:
-    """The code of a row that is refused; the values of another, with what was rescued beside them."""
+    """Return the code of a refused row, or the values of another row with its rescued values."""
     values = row.asDict(recursive=True)
     refused, rescued = values.pop(REFUSED, None), values.pop("_rescued", None)
     if refused is not None:
@@ -65,7 +65,7 @@ def told(row: Row) -> Any:
 
 
 def both_ways(spark: SparkSession, files: Files) -> list[Row]:
-    """The rows as they are decided; read straight they are the same, or one is refused."""
+    """Return the decided rows. Check that the straight rows are equal, or that both ways refuse a row."""
     plan = planned(spark, files)
     rows = decided(spark, plan, files)
     straight = [told(row) for row in files.fetch(spark, [plan]).frame().collect()]
@@ -120,8 +120,8 @@ JSON: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 @pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", JSON)
-def test_every_line_of_json_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """Delivered, delivered with what did not fit beside it, or refused as it was found; nothing is NULL in silence."""
+def test_every_json_line_follows_its_policy(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """It is delivered, delivered with rescued values, or refused unchanged. No value becomes NULL."""
     changes, expected = JSON[case]
     rows = both_ways(spark, lines(tmp_path, EVERY, on_change=changes))
     assert [told(row) for row in rows] == expected
@@ -140,8 +140,8 @@ SAID = {
 }
 
 
-def test_what_is_refused_says_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
-    """The file, the key or the column, and the value; also where lines are taken apart."""
+def test_a_refusal_names_what_is_wrong(spark: SparkSession, tmp_path: Path) -> None:
+    """It names the file, the key or column, and the value, also when lines are rescued."""
     for changes in (NACK, {**NACK, "corrupt": "rescue"}):
         files = lines(tmp_path, list(SAID), on_change=changes)
         rows = decided(spark, planned(spark, files), files)
@@ -152,8 +152,8 @@ def test_what_is_refused_says_what_is_wrong(spark: SparkSession, tmp_path: Path)
     ("name", "kind"),
     [("missing", "missing"), ("extra", "extra"), ("wider", "wider"), ("case", "other"), ("broken", "corrupt")],
 )
-def test_a_line_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
-    """Straight it is refused, and when it is decided the query raises with the file and what is wrong."""
+def test_a_json_line_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path, name: str, kind: str) -> None:
+    """The straight reading refuses it. The decided reading raises with the file and the reason."""
     files = lines(tmp_path, ["fits", name], on_change={kind: "stop"})
     plan = planned(spark, files)
     assert any(row[REFUSED] for row in files.fetch(spark, [plan]).frame().collect())
@@ -161,10 +161,10 @@ def test_a_line_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_pat
         decided(spark, plan, files)
 
 
-def test_large_files_are_looked_through_as_small_ones_are(
+def test_large_files_are_checked_like_small_ones(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By Spark, and with the same end; a file in which nothing is wrong is read as it is."""
+    """Spark checks them with the same result. A file without differences is read as it is."""
     monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     for names in (["fits", "case"], ["fits", "extra", "inside"], ["fits", "fits"]):
         files = lines(tmp_path, names, on_change={"extra": "nack"})
@@ -172,8 +172,8 @@ def test_large_files_are_looked_through_as_small_ones_are(
         assert [told(row) for row in both_ways(spark, files)] == [expected.get(name, "SCHEMA") for name in names]
 
 
-def test_json_grows_by_keys_and_to_wider_numbers(spark: SparkSession, tmp_path: Path) -> None:
-    """Inside a struct as well; what is of another type or in other letters is refused all the same."""
+def test_a_json_schema_grows_by_keys_and_wider_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """This includes keys in a struct. A value of another type, or a key in another case, is still refused."""
     files = lines(tmp_path, EVERY, on_change={"extra": "evolve", "wider": "evolve"})
     plan = planned(spark, files)
     rows = decided(spark, plan, files)
@@ -190,8 +190,8 @@ def test_json_grows_by_keys_and_to_wider_numbers(spark: SparkSession, tmp_path: 
     assert refused == [None] * 5 + ["PARSE", "SCHEMA", "PARSE", "PARSE", "PARSE", "PARSE"]
 
 
-def test_json_grows_beside_a_doubled_key(spark: SparkSession, tmp_path: Path) -> None:
-    """An object that has a key twice brings no new column, and is refused; so is a broken line."""
+def test_a_json_schema_grows_beside_a_doubled_key(spark: SparkSession, tmp_path: Path) -> None:
+    """An object with a doubled key adds no column and is refused, and so is a broken line."""
     doubled = ['{"id": 1, "id": 2}', '{"s": {"x": 1, "x": 2}, "other": 1}']
     (tmp_path / "a.json").write_text("\n".join([*doubled, LINES["broken"], LINES["extra"]]))
     files = Files(path=str(tmp_path), format="json", schema=SCHEMA, on_change={"extra": "evolve"})
@@ -204,8 +204,8 @@ def test_json_grows_beside_a_doubled_key(spark: SparkSession, tmp_path: Path) ->
     assert grown.id == 3
 
 
-def test_a_file_of_one_json_value_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """With `multiLine`, if one of its objects has other keys."""
+def test_a_file_with_one_json_value_is_refused_as_a_whole(spark: SparkSession, tmp_path: Path) -> None:
+    """With `multiLine`, one object with other keys is enough."""
     whole = {"format": "json", "schema": SCHEMA, "options": {"multiLine": True}, "on_change": {"extra": "nack"}}
     good, bad = f"[{LINES['fits']}]", f"[{LINES['fits']},\n {LINES['extra']}]"
     (tmp_path / "a.json").write_text(good)
@@ -270,10 +270,10 @@ WHOLE: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", WHOLE)
 @pytest.mark.parametrize("looked_at", [True, False])
-def test_the_objects_of_a_whole_file_are_rescued_one_by_one(
+def test_the_objects_of_a_whole_file_are_rescued_separately(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, looked_at: bool
 ) -> None:
-    """With `multiLine`; what is refused beside them is one object, or a file that is none and no array of them."""
+    """With `multiLine`, one object is refused, or a file that is neither an object nor an array of objects."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     changes, expected = WHOLE[case]
@@ -284,8 +284,8 @@ def test_the_objects_of_a_whole_file_are_rescued_one_by_one(
     assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
 
 
-def test_numbers_of_a_whole_file_keep_all_their_digits(spark: SparkSession, tmp_path: Path) -> None:
-    """Those that are delivered, and those that are rescued."""
+def test_numbers_in_a_whole_file_keep_all_digits(spark: SparkSession, tmp_path: Path) -> None:
+    """This holds for delivered and for rescued numbers."""
     digits = "1234567890123456789.12"
     (tmp_path / "a.json").write_text(f'[{{"id": {digits}, "x": "six"}}, {{"id": 1.5, "x": {digits}}}]')
     files = Files(
@@ -313,10 +313,10 @@ FINE = {
 @pytest.mark.parametrize("case", FINE)
 @pytest.mark.parametrize("policy", ["nack", "rescue"])
 @pytest.mark.parametrize("looked_at", [True, False])
-def test_a_decimal_that_is_too_fine_is_not_rounded(
+def test_a_decimal_with_too_many_digits_is_not_rounded(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str, policy: str, looked_at: bool
 ) -> None:
-    """It is refused or rescued as one that is too large is; zeros behind it make it no finer."""
+    """It is refused or rescued like a number that is too large. Trailing zeros do not count as digits."""
     if not looked_at:
         monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     kind, options, content, raw = FINE[case]
@@ -376,8 +376,8 @@ CSV: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 @pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", CSV)
-def test_every_line_of_csv_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """Values and lines one by one; a column that is missing or extra for all lines of its file."""
+def test_every_csv_line_follows_its_policy(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """Values and lines are judged one by one. A missing or extra column counts for all lines of its file."""
     changes, expected = CSV[case]
     (tmp_path / "a.csv").write_text("\n".join(["id,note,new", *FIELDS]) + "\n")
     csv = Files(path=str(tmp_path / "*"), format="csv", schema="id int, note string", on_change=changes)
@@ -394,8 +394,8 @@ def test_every_line_of_csv_is_what_its_policy_says(spark: SparkSession, tmp_path
             both_ways(spark, csv)
 
 
-def test_a_line_of_csv_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path) -> None:
-    """With the file, the column and the value; one that is refused for something else does not."""
+def test_a_csv_line_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names the file, the column and the value. A line that is refused for another reason stops nothing."""
     (tmp_path / "a.csv").write_text("id,note\n1,a\nsix,c\n")
     csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string"}
     for kind, stops in (("wider", False), ("corrupt", False), ("other", True)):
@@ -408,10 +408,10 @@ def test_a_line_of_csv_stops_the_run_if_that_is_its_policy(spark: SparkSession, 
             assert [told(row) for row in decided(spark, plan, files)] == [(1, "a"), "PARSE"]
 
 
-def test_rescued_lines_of_large_csv_come_once(
+def test_rescued_lines_of_a_large_csv_file_come_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with an open quote as well, also where nobody looks at files before."""
+    """This includes a line with an open quote, also without a scan before."""
     monkeypatch.setattr(scan_small, "_sum_sizes", lambda _: 1 << 40)
     (tmp_path / "a.csv").write_text('id,note\n1,a\n2,"b\n')
     files = Files(path=str(tmp_path), format="csv", schema="id int, note string", on_change={"corrupt": "rescue"})
@@ -442,8 +442,8 @@ OVER_LINES: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 @pytest.mark.variant
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", OVER_LINES)
-def test_fields_that_go_over_lines_are_rescued_as_others_are(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """With `multiLine`; a file whose last quote is not closed is kept, or refused, as a whole."""
+def test_fields_over_several_lines_are_rescued_like_others(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """With `multiLine`, a file whose last quote is not closed is rescued or refused as a whole."""
     changes, expected = OVER_LINES[case]
     (tmp_path / "a.csv").write_text('id,note,new\n1,"a\nb",x\n3000000000,c,y\n7,d\n')
     (tmp_path / "b.csv").write_text('id,note\n8,"e\n')
@@ -458,8 +458,8 @@ def test_fields_that_go_over_lines_are_rescued_as_others_are(spark: SparkSession
     assert [row[REFUSED].raw if row[REFUSED] else told(row) for row in rows] == expected
 
 
-def test_a_file_with_an_open_quote_stops_the_run_if_that_is_its_policy(spark: SparkSession, tmp_path: Path) -> None:
-    """With `multiLine`, by its name."""
+def test_a_file_with_an_open_quote_stops_the_run_under_that_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """With `multiLine`, the error names the file."""
     (tmp_path / "b.csv").write_text('id,note\n8,"e\n')
     csv = {"path": str(tmp_path), "format": "csv", "schema": "id int, note string", "options": {"multiLine": True}}
     with pytest.raises(Exception, match=f"{STOPS}b.csv: a quote is opened"):
@@ -482,8 +482,8 @@ PARQUET: dict[str, tuple[Mapping[str, str], list[Any]]] = {
 
 @pytest.mark.variant
 @pytest.mark.parametrize("case", PARQUET)
-def test_every_row_of_parquet_is_what_its_policy_says(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """By the columns that each file has; a row that is refused is told as JSON."""
+def test_every_parquet_row_follows_its_policy(spark: SparkSession, tmp_path: Path, case: str) -> None:
+    """The columns of its file decide. A refused row is shown as JSON."""
     changes, expected = PARQUET[case]
     parquet.write_table(pa.table({"id": pa.array([1], pa.int32()), "note": ["a"]}), tmp_path / "a")
     more = {"id": pa.array([2], pa.int32()), "note": ["b"], "new": [{"k": 5}]}
@@ -498,8 +498,8 @@ def test_every_row_of_parquet_is_what_its_policy_says(spark: SparkSession, tmp_p
     assert raw == [each for each, row in zip(written, expected, strict=True) if row == "SCHEMA"]
 
 
-def test_a_parquet_file_without_a_column_stops_the_run_by_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    """Its rows would have NULL there in silence; wider numbers are read if the schema may grow."""
+def test_a_parquet_file_without_a_column_stops_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names the file, since its rows would have NULL there. Wider numbers are read if the schema may grow."""
     parquet.write_table(pa.table({"id": pa.array([3], pa.int64())}), tmp_path / "c")
     files = Files(path=str(tmp_path), format="parquet", schema="id int, note string")
     with pytest.raises(SchemaChanged, match="c has no column note"):

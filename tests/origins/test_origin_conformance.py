@@ -1,4 +1,4 @@
-"""Every kind of origin keeps its promises, and the suite that says so finds each one that is broken."""
+"""Every kind of origin keeps its promises, and the suite finds each broken promise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class FilesConformance(OriginConformance):
             self.write(f"{name}.txt", number)
 
     def write(self, name: str, number: int) -> None:
-        """A file of three lines, older than the next."""
+        """Write a file of three lines, older than the next one."""
         lines = [line.format(3 * number + at) for at, line in enumerate(self.lines)]
         (self.folder / name).write_text("\n".join([*filter(None, [self.header]), *lines]))
         os.utime(self.folder / name, (1_000 + number, 1_000 + number))
@@ -70,14 +70,14 @@ class FilesConformance(OriginConformance):
 @pytest.mark.promise("HP-04", "SS-02", "CD-27")
 @pytest.mark.connect
 class TestJsonFiles(FilesConformance):
-    """Lines of JSON, one of which is no row."""
+    """Lines of JSON, one of which does not fit the schema."""
 
     kind = "json"
     lines = ('{{"id": {}, "name": "x"}}', '{{"id": {}}}', '{{"id": "no number {}"}}')
 
 
 class TestCsvFiles(FilesConformance):
-    """Lines of CSV in two lanes, one of which is no row."""
+    """Lines of CSV in two lanes, one of which does not fit the schema."""
 
     kind = "csv"
     header = "name,id"
@@ -87,7 +87,7 @@ class TestCsvFiles(FilesConformance):
 
 @pytest.mark.variant
 class TestTextFiles(FilesConformance):
-    """Lines of text, without a schema."""
+    """Lines of text without a schema."""
 
     kind = "text"
     lines = ("a {}", "b {}", "c {}")
@@ -116,14 +116,14 @@ class TestParquetFiles(OriginConformance):
 
 
 def lengthen(folder: Path, batch: Batch) -> None:
-    """Put something behind the batch's first file."""
+    """Append a byte to the batch's first file."""
     with (folder / list_files(batch.span.parts)[0].name).open("ab") as file:
         file.write(b"\n")
 
 
 @pytest.mark.connect
 class TestDelta(OriginConformance):
-    """Four versions, each of one row."""
+    """Four versions of one row each."""
 
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ class TestDelta(OriginConformance):
             self.append(number)
 
     def append(self, number: int) -> None:
-        """A version more."""
+        """Add a version."""
         write_deltalake(str(self.folder), pa.table({"id": [number], "name": ["x"]}), mode="append")
 
     def origin(self) -> Origin:
@@ -144,7 +144,7 @@ class TestDelta(OriginConformance):
 
 @pytest.mark.connect
 class TestDlq(OriginConformance):
-    """Four batches with a refused row each."""
+    """Four batches with one refused row each."""
 
     rows: Literal["entries", "original"] = "entries"
 
@@ -155,7 +155,7 @@ class TestDlq(OriginConformance):
             self.refuse(number)
 
     def refuse(self, number: int) -> None:
-        """A batch more."""
+        """Add a batch."""
         post(self.folder, letters(1, plan=f"plan-{number}", original=json.dumps({"id": number})))
 
     def origin(self) -> Origin:
@@ -167,7 +167,7 @@ class TestDlq(OriginConformance):
 
 @pytest.mark.variant
 class TestRefusedRows(TestDlq):
-    """The same as the rows that were read."""
+    """The same batches, read as original rows."""
 
     rows = "original"
 
@@ -214,7 +214,7 @@ class TestGenerate(OriginConformance):
 
 @pytest.mark.promise("HP-12", "HP-13")
 class TestMemory(OriginConformance):
-    """Two scripts, one of which ends and goes on."""
+    """Two scripts, one of which has an end in the middle."""
 
     def origin(self) -> Origin:
         crash = Crash()
@@ -233,7 +233,7 @@ SPOILT = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Numbers(Origin):
-    """Four numbers, and one promise that is broken."""
+    """Four numbers, with one promise broken."""
 
     binds = frozenset({"rows"})
     fault: str
@@ -290,7 +290,7 @@ FORMS = {"reads others here", "miscounts", "copies others"}
 
 @dataclass(frozen=True, kw_only=True)
 class NumbersRows(FrameRows):
-    """The numbers of one batch in every form, one of which may be wrong; as a frame alone where another thing is."""
+    """The numbers of a batch in every form, one of which may be wrong. With other faults it has only a frame."""
 
     fault: str
     file: Path
@@ -317,7 +317,7 @@ class NumbersRows(FrameRows):
 
 
 class NumbersWaiting(Backlog):
-    """What waits of them."""
+    """What waits of the numbers."""
 
     def __init__(self, fault: str, *, resumed: bool) -> None:
         self.fault = fault
@@ -337,7 +337,7 @@ def _number(offset: JSON) -> int:
 
 
 class NumbersConformance(OriginConformance):
-    """The suite over an origin with this fault."""
+    """The suite for an origin with this fault."""
 
     def __init__(self, fault: str, folder: Path) -> None:
         self.fault = fault
@@ -379,16 +379,16 @@ FAULTS = {
 
 @pytest.mark.variant
 @pytest.mark.parametrize(("fault", "found_by"), [("", None), *FAULTS.items()])
-def test_each_fault_is_found_by_the_one_check_that_is_for_it(
+def test_each_fault_is_found_by_its_check_only(
     spark: SparkSession, tmp_path: Path, fault: str, found_by: str | None
 ) -> None:
-    """And a sound origin passes them all."""
+    """A correct origin passes all checks."""
     failed = [name for name in CHECKS if _fails(getattr(NumbersConformance(fault, tmp_path), name), spark)]
     assert failed == [name for name in CHECKS if name == found_by]
 
 
-def test_every_check_has_its_fault() -> None:
-    """No check is there that nothing fails."""
+def test_every_check_has_a_fault() -> None:
+    """Each check fails for at least one fault."""
     assert set(CHECKS) == set(FAULTS.values())
 
 

@@ -1,4 +1,4 @@
-"""A row survives the way into JSON text and back, whatever stands in it."""
+"""A row with any values survives the conversion to JSON text and back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EVERY_CHARACTER = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
 def scalars() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
-    """A type and the values that it holds."""
+    """Return a strategy for a type and values of the type."""
     from pyspark.sql import types as T
 
     day = st.dates(dt.date(1, 1, 1), dt.date(9999, 12, 31))
@@ -51,7 +51,7 @@ def scalars() -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
 def nested(
     inner: st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]],
 ) -> st.SearchStrategy[tuple[Any, st.SearchStrategy[Any]]]:
-    """Arrays, maps and structs of what there is."""
+    """Return a strategy for arrays, maps and structs of these values."""
     from pyspark.sql import types as T
 
     def array(of: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -74,7 +74,7 @@ def nested(
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
-    """A schema and forty rows of it."""
+    """Return a schema and forty rows with it."""
     from pyspark.sql import types as T
 
     columns = draw(st.lists(st.recursive(scalars(), nested, max_leaves=4), min_size=1, max_size=5))
@@ -87,8 +87,8 @@ def tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
 @pytest.mark.promise("X5", "DQ-02")
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(table=tables())
-def test_every_row_comes_back_as_it_went_in(spark: SparkSession, table: tuple[Any, list[tuple[Any, ...]]]) -> None:
-    """Nested values, NULLs at every depth, NaN, extremes of every type and names full of marks survive."""
+def test_every_row_is_restored_unchanged(spark: SparkSession, table: tuple[Any, list[tuple[Any, ...]]]) -> None:
+    """This holds for nested values, NULLs at every depth, NaN, extremes of every type, and unusual names."""
     schema, rows = table
     ways = there_and_back(spark.createDataFrame(rows, schema)).collect()
     assert [repr(way.after) for way in ways] == [repr(way.before) for way in ways]
@@ -123,15 +123,15 @@ def test_every_row_comes_back_as_it_went_in(spark: SparkSession, table: tuple[An
         "'a' collate UTF8_LCASE",
     ],
 )
-def test_what_python_cannot_hold_comes_back_too(spark: SparkSession, value: str) -> None:
-    """Values that only SQL can write are the same after the way there and back."""
+def test_values_that_python_cannot_hold_are_restored_unchanged(spark: SparkSession, value: str) -> None:
+    """Only SQL can write these values."""
     ways = there_and_back(spark.sql(f"select {value} as v"))
     [way] = ways.selectExpr("hex(cast(before as string)) as before", "hex(cast(after as string)) as after").collect()
     assert way.after == way.before
 
 
 def test_a_plain_row_is_plain_json(spark: SparkSession) -> None:
-    """A person reads the columns' names and the values as any JSON shows them."""
+    """The JSON shows the names of the columns, and values as usual."""
     frame = spark.sql(
         "select 7 as id, 'sieben' as amount, 1.50 as price, timestamp'2026-01-02 03:04:05.000006' as at, "
         "array('a', null) as tags, map('k', 1) as m, cast(null as string) as email"
@@ -143,8 +143,8 @@ def test_a_plain_row_is_plain_json(spark: SparkSession) -> None:
     )
 
 
-def test_a_name_that_looks_like_a_variable_stays(spark: SparkSession) -> None:
-    """Spark puts no setting, and nothing of the environment, in its place."""
+def test_a_name_that_looks_like_a_variable_is_kept(spark: SparkSession) -> None:
+    """Spark does not replace it with a setting or an environment variable."""
     from pyspark.sql import functions as F
 
     names = ["${spark.app.name}", "${env:PATH}", "a${b}", "${"]
@@ -153,8 +153,8 @@ def test_a_name_that_looks_like_a_variable_stays(spark: SparkSession) -> None:
     assert row.after.asDict() == {name: name for name in names}
 
 
-def test_text_that_is_not_such_a_row_raises(spark: SparkSession) -> None:
-    """A payload that was changed by hand is an error, never a row of NULLs."""
+def test_text_that_does_not_fit_the_schema_raises(spark: SparkSession) -> None:
+    """A payload that was edited by hand is an error, and gives no row of NULLs."""
     from pyspark.sql.types import LongType, StructType
 
     frame = spark.createDataFrame([('{"id": "seven"}',)], "text string")
@@ -163,7 +163,7 @@ def test_text_that_is_not_such_a_row_raises(spark: SparkSession) -> None:
 
 
 def there_and_back(frame: DataFrame) -> DataFrame:
-    """Each row as a struct, `before` and `after` its way through text."""
+    """Return each row as the struct `before`, and as the struct `after` restored from text."""
     from pyspark.sql import functions as F
 
     text = encode_payload({name: quote_name(name) for name in frame.columns}, frame.schema)

@@ -1,4 +1,4 @@
-"""What is shown of a row whose columns are protected."""
+"""How protected columns of a row are masked."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def nack(message: str, row: Any, **other: Any) -> dict[str, Any]:
     ],
 )
 def test_a_protected_value_is_masked(value: Any, shown: Any) -> None:
-    """Of a long text its first character is left; NULL is no value."""
+    """The first character of a long text remains, and so does NULL."""
     assert EMAIL.mask_row({"id": 7, "email": value}) == {"id": 7, "email": shown}
 
 
-def test_names_are_not_case_sensitive() -> None:
-    """As everywhere in a definition."""
+def test_names_are_case_insensitive() -> None:
+    """Names in a definition are case insensitive everywhere."""
     assert Protection(("Email",)).mask_row({"eMAIL": "anna@x.com"}) == {"eMAIL": "a***"}
 
 
-def test_without_protection_rows_and_messages_are_as_they_are() -> None:
-    """Nothing is masked by the way."""
+def test_without_protection_rows_and_messages_are_unchanged() -> None:
+    """No value is masked."""
     row: dict[str, Json] = {"id": 7, "email": "anna@x.com"}
     given: dict[str, Json] = {"stage": "cast", "message": "column email: 'anna@x.com' is not a long", "row": row}
     assert Protection().mask_row(row) == row
@@ -50,7 +50,7 @@ def test_without_protection_rows_and_messages_are_as_they_are() -> None:
 
 
 def test_a_value_that_another_column_repeats_is_masked_there_too() -> None:
-    """In other letters, inside of other text or structures, and where only the row as it was read has it by name."""
+    """It may be in another case, inside other text or structures, or be known only from the original row."""
     row: dict[str, Json] = {
         "copy": "ANNA@x.com",
         "text": "to anna@x.com, please",
@@ -61,8 +61,8 @@ def test_a_value_that_another_column_repeats_is_masked_there_too() -> None:
     assert shown == {"copy": "a***", "text": "to a***, please", "deep": {"all": ["a***", 1]}, "id": 7}
 
 
-def test_short_values_are_left_where_they_stand_in_other_columns() -> None:
-    """An `id` of 7 is no reason to mask every 7; a longer number is masked as a whole, and inside of no other."""
+def test_short_values_are_not_masked_in_other_columns() -> None:
+    """An `id` of 7 does not mask every 7. A longer number is masked as a whole, and not inside another number."""
     numbers = Protection(("id",))
     assert numbers.mask_row({"id": 7, "n": 7, "t": "7"}) == {"id": "***", "n": 7, "t": "7"}
     row: dict[str, Json] = {"id": 1234, "n": 1234, "t": "no 1234", "longer": 12345, "text": "12345"}
@@ -81,8 +81,8 @@ def test_short_values_are_left_where_they_stand_in_other_columns() -> None:
         ("no_email = 'x' is fine", "no_email = 'x' is fine"),
     ],
 )
-def test_a_message_says_no_protected_value(message: str, shown: str | None) -> None:
-    """Whether the row has it as the message writes it or in another form; the value of another column stays."""
+def test_a_message_shows_no_protected_value(message: str, shown: str | None) -> None:
+    """The row may have the value in another form than the message. The value of another column remains."""
     value = "sieben" if "sieben" in message else 5.5
     said = nack(message, {"email": value, "id": "x"})["message"]
     expected = shown or "column id: 'x' is not a long; column email: *** is not a long"
@@ -97,14 +97,14 @@ def test_a_long_value_is_masked_where_its_beginning_is_quoted() -> None:
 
 
 def test_both_payloads_of_a_refused_row_are_masked() -> None:
-    """Whatever it is called since; a payload that is not kept stays nothing."""
+    """The column may have another name in one of them. A payload that is not kept remains None."""
     shown = nack("no", {"contact": "anna@x.com"}, original={"email": "anna@x.com"}, number=5)
     assert (shown["row"], shown["original"], shown["number"]) == ({"contact": "a***"}, {"email": "a***"}, 5)
     assert nack("no", {"email": "anna@x.com"}, original=None)["original"] is None
 
 
-def test_nothing_is_shown_of_a_line_that_could_not_be_read() -> None:
-    """Nobody knows what stands where in it."""
+def test_a_line_that_could_not_be_read_is_hidden() -> None:
+    """The positions of its values are unknown."""
     shown = EMAIL.mask_nack(
         {"stage": "origin", "message": "no JSON", "row": {"raw": '{"email": "anna'}, "original": None}
     )
@@ -123,13 +123,13 @@ BUYER: Json = {"id": 7, "buyer": {"email": "anna@x.com", "age": 5, "home": {"zip
         ("email", BUYER),
     ],
 )
-def test_a_field_inside_of_a_column_is_protected_by_its_path(column: str, shown: Any) -> None:
-    """With the names of the columns above it; a field of another place that is called the same is not meant."""
+def test_a_field_inside_a_column_is_protected_by_its_path(column: str, shown: Any) -> None:
+    """The path has the names of the columns above it. A field with the same name elsewhere is not masked."""
     assert Protection((column,)).mask_row(BUYER) == shown
 
 
 def test_a_field_is_protected_in_every_item_of_a_list() -> None:
-    """And where its value stands in another column, or is what the whole column is said to be."""
+    """Its value is also masked in other columns, and in a message about the field."""
     lines = Protection(("lines.note",))
     row: dict[str, Json] = {"lines": [{"note": "for anna", "n": 1}, {"note": None, "n": 2}], "copy": "sent for anna"}
     said: dict[str, Json] = {"stage": "cast", "message": "column lines.note: 'for anna' is not a date", "row": row}
@@ -137,8 +137,8 @@ def test_a_field_is_protected_in_every_item_of_a_list() -> None:
     assert lines.mask_nack(said) == {**said, "message": "column lines.note: 'f***' is not a date", "row": shown}
 
 
-def test_a_message_of_a_field_says_nothing_where_its_column_is_protected() -> None:
-    """In whatever form it writes the value."""
+def test_a_message_about_a_field_of_a_protected_column_is_masked() -> None:
+    """The form of the value in the message does not matter."""
     said = Protection(("buyer",)).mask_nack(
         {"stage": "expect", "message": "column buyer.age: 5.0 is odd", "row": BUYER}
     )
@@ -149,8 +149,8 @@ def test_a_message_of_a_field_says_nothing_where_its_column_is_protected() -> No
     ("column", "covered"),
     [("buyer", True), ("buyer.email", True), ("Buyer.Email.Host", True), ("buyers", False), ("buyer.age", False)],
 )
-def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: bool) -> None:
-    """What was found of a column may hold the values of its fields."""
+def test_a_column_is_covered_by_a_protected_column_above_or_inside_it(column: str, covered: bool) -> None:
+    """A finding about a column may contain the values of its fields."""
     assert Protection(("buyer.email",)).covers(column) == covered
 
 
@@ -181,6 +181,6 @@ def test_a_column_is_covered_by_what_is_above_it_or_in_it(column: str, covered: 
         ),
     ],
 )
-def test_an_error_of_somebody_elses_says_no_value(error: Exception, said: str, shown: str) -> None:
-    """Spark's keep what they are and lose what they quote; a function's keep their name."""
+def test_an_error_from_outside_wherry_shows_no_value(error: Exception, said: str, shown: str) -> None:
+    """An error of Spark keeps its text without the quoted values. An error of a function keeps only its name."""
     assert EMAIL.mask_error(error, said) == shown

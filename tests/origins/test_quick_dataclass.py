@@ -1,4 +1,4 @@
-"""Wherry's `dataclass` against that of the standard library."""
+"""Wherry's `dataclass` behaves like the one of the standard library."""
 
 import builtins
 import copy
@@ -24,11 +24,11 @@ KINDS: list[dict[str, bool]] = [
     {"order": True},
     {"frozen": True, "order": True},
 ]
-"""The options of a dataclass, as the project and its users write them."""
+"""The options of a dataclass that the project and its users write."""
 
 
 def make_class(decorate: Callable[..., Any], options: Mapping[str, bool]) -> Any:
-    """A class with a field of each sort."""
+    """Return a class with a field of each kind."""
 
     class Sample:
         first: int
@@ -61,7 +61,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
 
 
 def outcome(call: Callable[[], object]) -> object:
-    """What a call gives, or its error."""
+    """Return the result of a call, or its error."""
     try:
         return call()
     except (TypeError, AttributeError) as error:
@@ -69,7 +69,7 @@ def outcome(call: Callable[[], object]) -> object:
 
 
 def test_an_instance_has_the_same_values(both: tuple[Any, Any]) -> None:
-    """Defaults, factories, keyword-only fields and `__post_init__` do the same."""
+    """Defaults, factories, keyword-only fields and `__post_init__` work equally."""
     standard, quick = (cls(first=7, word="x") for cls in both)
     assert vars(standard) == vars(quick)
     assert standard.total == quick.total
@@ -84,7 +84,7 @@ def test_an_instance_is_shown_the_same(both: tuple[Any, Any]) -> None:
 
 
 def test_a_wrong_call_has_the_same_error(both: tuple[Any, Any]) -> None:
-    """A missing value, an unknown name and a value too many are refused in the same words."""
+    """A missing value, an unknown name and an extra value are refused in the same words."""
     for call in (lambda cls: cls(), lambda cls: cls(first=1, fourth=2), lambda cls: cls(*range(9))):
         standard, quick = (outcome(lambda cls=cls, call=call: call(cls)) for cls in both)  # type: ignore[misc]
         assert standard == quick
@@ -98,7 +98,7 @@ def test_values_decide_what_is_equal(both: tuple[Any, Any]) -> None:
     assert both[0](first=1) != both[1](first=1)
 
 
-def test_a_hash_is_there_for_the_same_classes(both: tuple[Any, Any]) -> None:
+def test_the_same_classes_have_a_hash(both: tuple[Any, Any]) -> None:
     """A class that can change and compares values has no hash."""
     standard, quick = (cls.__hash__ for cls in both)
     assert (standard is None, standard is object.__hash__) == (quick is None, quick is object.__hash__)
@@ -109,7 +109,7 @@ def test_equal_instances_have_one_hash() -> None:
     assert len({QuickKept("a"), QuickKept("a"), QuickKept("b")}) == 2
 
 
-def test_a_frozen_instance_stays_as_it_is(both: tuple[Any, Any]) -> None:
+def test_a_frozen_instance_cannot_change(both: tuple[Any, Any]) -> None:
     """Assignment and deletion are refused in the same words."""
     for change in (lambda each: setattr(each, "first", 2), lambda each: delattr(each, "first")):
         standard, quick = (outcome(lambda cls=cls, change=change: change(cls(first=1))) for cls in both)  # type: ignore[misc]
@@ -144,7 +144,7 @@ def test_a_frozen_class_of_the_standard_library_may_inherit() -> None:
 
 
 def test_a_field_may_have_any_name() -> None:
-    """No name in the text of `__init__` hides a field."""
+    """No name in the source of `__init__` hides a field."""
 
     @dataclass(frozen=True)
     class Named:
@@ -157,16 +157,16 @@ def test_a_field_may_have_any_name() -> None:
     assert vars(Named(1, 2)) == {"values": 1, "missing": 2, "default_values": 3, "MISSING": 4, "field": 5}
 
 
-def test_a_class_that_knows_itself_is_shown() -> None:
-    """An instance that holds itself is shown with dots."""
+def test_an_instance_that_contains_itself_is_shown() -> None:
+    """The inner occurrence is shown with dots."""
     cls = make_class(_make_dataclass, {})
     each = cls(first=1)
     each.third.append(each)
     assert "third=[...]" in repr(each)
 
 
-def test_a_class_compiles_its_init_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The standard library compiles all methods of a class, and takes most of its time for that."""
+def test_only_the_init_of_a_class_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard library compiles all methods of a class, which takes most of its time."""
     texts: list[str] = []
     execute = exec
 

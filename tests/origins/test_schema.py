@@ -1,4 +1,4 @@
-"""The schema that a definition writes is the one that Spark would read."""
+"""A schema in a definition is parsed as Spark parses it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ WRITTEN = [
 
 @pytest.mark.connect
 @pytest.mark.parametrize("text", WRITTEN)
-def test_it_is_what_spark_understands(spark: SparkSession, text: str) -> None:
-    """By name and type; in a table that is read every column may be NULL."""
+def test_a_schema_is_parsed_as_by_spark(spark: SparkSession, text: str) -> None:
+    """The names and types are equal. Every column of read rows is nullable."""
     its = spark.createDataFrame([], text).schema
     assert [(each.name, each.dataType, each.nullable) for each in parse_schema(spark, text, "here")] == [
         (each.name, each.dataType, True) for each in its
@@ -50,21 +50,21 @@ def test_it_is_what_spark_understands(spark: SparkSession, text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["id", "grün long", "id long,", "id lang", "id long long", "id long; x int", "`id long", "1d long"]
 )
-def test_what_spark_does_not_understand_is_an_error(spark: SparkSession, text: str) -> None:
-    """With an example of how it is written."""
+def test_a_schema_that_spark_cannot_parse_is_an_error(spark: SparkSession, text: str) -> None:
+    """The error has an example."""
     with pytest.raises(OriginError, match="is not valid"):
         parse_schema(spark, text, "here")
 
 
-def test_plain_columns_are_understood_without_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that has just begun takes a second to read its first."""
+def test_plain_columns_are_parsed_without_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new session takes a second to parse its first schema."""
     monkeypatch.setattr(type(spark), "createDataFrame", None)
     found = parse_schema(spark, {"id": "long", "at": "timestamp"}, "here")
     assert found == StructType.fromDDL("id long, at timestamp")
 
 
-def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
-    """One may be told that it has no zone."""
+def test_the_type_of_a_timestamp_follows_the_session(spark: SparkSession) -> None:
+    """A session may be set to timestamps without a zone."""
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     assert [each.dataType.simpleString() for each in parse_schema(spark, "at timestamp", "here")] == ["timestamp_ntz"]
 
@@ -84,18 +84,18 @@ def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
     ],
 )
 def test_an_empty_frame_has_the_schema_and_no_rows(spark: SparkSession, text: str) -> None:
-    """Types, what may be NULL, and what is noted beside the columns are as Spark has them."""
+    """The types, nullability and metadata of its columns equal those in Spark."""
     schema = StructType(spark.createDataFrame([], text).schema.fields)
     frame = make_empty_frame(spark, schema)
     assert (frame.schema.json(), frame.isEmpty()) == (schema.json(), True)
 
 
-def test_an_empty_frame_without_columns_has_none(spark: SparkSession) -> None:
+def test_an_empty_frame_may_have_no_columns(spark: SparkSession) -> None:
     """A file without columns has such a schema."""
     assert make_empty_frame(spark, StructType([])).columns == []
 
 
-def test_an_empty_frame_asks_for_no_pandas(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`createDataFrame` loads it."""
+def test_an_empty_frame_needs_no_pandas(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`createDataFrame` imports pandas."""
     monkeypatch.setattr(type(spark), "createDataFrame", None)
     assert make_empty_frame(spark, StructType().add("id", "long").add("at", "date")).columns == ["id", "at"]

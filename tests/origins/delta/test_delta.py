@@ -1,4 +1,4 @@
-"""`delta`: which versions make a batch, and what becomes of a table that changes otherwise."""
+"""The origin `delta`: which versions make a batch, and how it handles other changes of a table."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ NO_SPARK = cast("SparkSession", None)
 
 
 def append(folder: Path, *ids: int) -> None:
-    """One version more, with these rows in one file."""
+    """Add a version with these rows in one file."""
     write_deltalake(str(folder), pa.table({"id": list(ids), "note": [f"n{each}" for each in ids]}), mode="append")
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Three versions, of two rows, one and three."""
+    """A table with three versions, of two rows, one row and three rows."""
     folder = tmp_path / "table"
     for ids in ((0, 1), (2,), (3, 4, 5)):
         append(folder, *ids)
@@ -48,7 +48,7 @@ def sql(spark: SparkSession, statement: str, folder: Path) -> None:
 def planned(
     spark: SparkSession, delta: Delta, limits: Limits | None = None, offset: JSON = None
 ) -> list[tuple[Span, list[int]]]:
-    """All batches behind an offset, and the ids in each."""
+    """Return all batches after an offset, with the ids in each batch."""
     backlog = delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
     batches = []
     while span := backlog.take("0", offset, limits or Limits()):
@@ -58,23 +58,23 @@ def planned(
 
 
 def ids(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[int]:
-    """The ids of a span's rows."""
+    """Return the sorted ids of a span's rows."""
     return sorted(row.id for row in delta.fetch(spark, [batch(span, columns)]).frame().collect())
 
 
 def batch(span: Span, columns: str) -> Batch:
-    """A batch of this span."""
+    """Return a batch of this span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=columns, time=time)
 
 
 def labels(batches: Sequence[tuple[Span, list[int]]]) -> dict[str, list[int]]:
-    """The ids by what each batch is called."""
+    """Return the ids of each batch by its label."""
     return {span.label: found for span, found in batches}
 
 
 class TestVersions:
-    """What makes a batch."""
+    """The versions of a batch."""
 
     @pytest.mark.parametrize(
         ("limits", "batches"),
@@ -89,7 +89,10 @@ class TestVersions:
     def test_a_batch_is_full_when_one_more_version_would_be_too_much(
         self, spark: SparkSession, table: Path, limits: Limits, batches: list[str]
     ) -> None:
-        """Rows, bytes and files bind; a version is never split, and one that is too large is a batch of its own."""
+        """Rows, bytes and files limit a batch.
+
+        A version is never split, and a version over the limit is a single batch.
+        """
         backlog, start, found = Delta(path=str(table)).survey(spark, Progress()), None, []
         while span := backlog.take("0", start, limits):
             found.append((span.label, span.full))
@@ -100,7 +103,7 @@ class TestVersions:
     @pytest.mark.connect
     @pytest.mark.promise("X7")
     def test_only_versions_that_add_rows_are_read(self, spark: SparkSession, table: Path) -> None:
-        """OPTIMIZE writes rows anew that were there before, and a property is no row; whatever the folder is called."""
+        """OPTIMIZE rewrites existing rows, and a property is no row. The folder may have any name."""
         table = table.rename(table.parent / "a table ü%")
         delta = Delta(path=str(table))
         backlog = delta.survey(spark, Progress())
@@ -115,8 +118,8 @@ class TestVersions:
         assert [(read_offset(span.end)[0], rows) for span, rows in found] == [(2, [3, 4, 5]), (5, [6])]
         assert planned(spark, delta, offset=found[-1][0].end) == []
 
-    def test_a_column_that_came_later_is_null_before(self, spark: SparkSession, table: Path) -> None:
-        """Every batch of a run has the columns that the table had when it began."""
+    def test_a_column_added_later_is_null_in_earlier_rows(self, spark: SparkSession, table: Path) -> None:
+        """Every batch of a run has the table's columns at the start of the run."""
         delta = Delta(path=str(table))
         sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
         sql(spark, "INSERT INTO {t} VALUES (6, 'n6', 7)", table)
@@ -126,8 +129,8 @@ class TestVersions:
         rows = delta.fetch(spark, [batch(span, backlog.columns)]).frame().collect()
         assert sorted((row.id, row.later) for row in rows) == [*((each, None) for each in range(6)), (6, 7)]
 
-    def test_what_waits_is_told(self, spark: SparkSession, table: Path) -> None:
-        """`status` says how many versions wait, and how large they are."""
+    def test_the_backlog_is_described(self, spark: SparkSession, table: Path) -> None:
+        """`status` shows how many versions wait, and their size."""
         backlog = Delta(path=str(table)).survey(spark, Progress())
         size = sum(file.stat().st_size for file in table.glob("*.parquet"))
         assert backlog.behind("0", None) == f"3 versions, {size:,} bytes"
@@ -135,13 +138,13 @@ class TestVersions:
 
 
 class TestOddTables:
-    """Tables whose files do not hold their rows as they are."""
+    """Tables whose files do not hold their rows unchanged."""
 
     @pytest.mark.connect
-    def test_partitions_mapped_names_and_deletion_vectors_are_delta_s_to_read(
+    def test_delta_reads_partitions_mapped_names_and_deletion_vectors(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """Exactly the rows that the versions of a span added, each with a place."""
+        """The result has exactly the rows that the span's versions added, each with a place."""
         sql(
             spark,
             "CREATE TABLE {t} (id int, `a b.ü` string, in struct<`x y`: int>, day date) USING delta "
@@ -168,11 +171,11 @@ class TestOddTables:
 
 
 class TestBeginning:
-    """Where a pipeline begins."""
+    """The start of a pipeline."""
 
     @pytest.mark.parametrize("change", ["DELETE FROM {t} WHERE id = 1", "OPTIMIZE {t}"])
-    def test_a_table_that_was_rewritten_begins_as_it_is(self, spark: SparkSession, table: Path, change: str) -> None:
-        """First all of its rows as of the last version that took a file, then what was added behind it."""
+    def test_a_rewritten_table_starts_with_a_snapshot(self, spark: SparkSession, table: Path, change: str) -> None:
+        """The first batch has all rows as of the last version that removed a file. Later versions follow."""
         sql(spark, change, table)
         append(table, 6)
         append(table, 7)
@@ -183,16 +186,16 @@ class TestBeginning:
             "version 5": [7],
         }
 
-    def test_latest_is_remembered_by_a_batch_without_rows(self, spark: SparkSession, table: Path) -> None:
-        """What is added between two runs is not left out."""
+    def test_latest_is_recorded_by_a_batch_without_rows(self, spark: SparkSession, table: Path) -> None:
+        """Rows that are added between two runs are read."""
         delta = Delta(path=str(table), starting_version="latest")
         [(span, rows)] = planned(spark, delta)
         assert rows == []
         append(table, 6)
         assert labels(planned(spark, delta, offset=span.end)) == {"version 3": [6]}
 
-    def test_a_version_is_the_first_that_is_read(self, spark: SparkSession, table: Path) -> None:
-        """As Structured Streaming's startingVersion; a change before it does not matter."""
+    def test_a_starting_version_is_the_first_version_that_is_read(self, spark: SparkSession, table: Path) -> None:
+        """It works like `startingVersion` in Structured Streaming. A change before it does not matter."""
         sql(spark, "UPDATE {t} SET note = 'x'", table)
         append(table, 6)
         append(table, 7)
@@ -211,14 +214,14 @@ class TestBeginning:
             ({"path": "a", "starting_version": -1}, "starting_version: expected beginning, latest or a version"),
         ],
     )
-    def test_options_are_checked(self, options: dict[str, Any], says: str) -> None:
-        """Each with what was expected."""
+    def test_invalid_options_are_refused(self, options: dict[str, Any], says: str) -> None:
+        """The error names the expected values."""
         with pytest.raises(ValueError, match=says):
             Delta(**options)
 
 
 class TestChanged:
-    """A table that changed otherwise than by addition."""
+    """A table with changes other than appends."""
 
     @pytest.mark.promise("SS-23")
     @pytest.mark.parametrize(
@@ -229,8 +232,8 @@ class TestChanged:
             "RESTORE TABLE {t} TO VERSION AS OF 1",
         ],
     )
-    def test_a_rewrite_is_an_error_with_a_way_out(self, spark: SparkSession, table: Path, change: str) -> None:
-        """Nothing is left out or read twice in silence, and what follows behind it can be read."""
+    def test_a_rewrite_is_an_error_with_a_remedy(self, spark: SparkSession, table: Path, change: str) -> None:
+        """No row is skipped or read twice without a message, and the versions after the rewrite can be read."""
         delta = Delta(path=str(table))
         offset = planned(spark, delta)[-1][0].end
         sql(spark, change, table)
@@ -242,8 +245,8 @@ class TestChanged:
             "version 4": [10]
         }
 
-    def test_a_table_that_was_made_anew_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """Its versions count from nothing again; the offset knows which table it is of."""
+    def test_a_fed_table_that_was_made_again_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its versions start at zero again, and the offset knows the id of its table."""
         delta = Delta(path=str(table))
         ((span, _),) = planned(spark, delta)
         columns = delta.survey(spark, Progress()).columns
@@ -255,8 +258,8 @@ class TestChanged:
         with pytest.raises(OriginError, match="is gone before Wherry read its rows"):
             delta.fetch(spark, [batch(span, columns)]).frame()
 
-    def test_a_table_that_was_replaced_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """Its versions go on, but it is another table."""
+    def test_a_replaced_table_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its versions continue, but it is another table."""
         delta = Delta(path=str(table))
         offset = planned(spark, delta)[-1][0].end
         sql(spark, "CREATE OR REPLACE TABLE {t} USING delta AS SELECT 9L AS id, 'n9' AS note", table)
@@ -271,25 +274,25 @@ class TestChanged:
             ({"version": "x"}, "expected a version and the table's id"),
         ],
     )
-    def test_an_offset_that_makes_no_sense_is_an_error(
+    def test_an_invalid_offset_is_an_error(
         self, spark: SparkSession, table: Path, offset: dict[str, JSON], says: str
     ) -> None:
-        """One that was set by hand, or beyond the end."""
+        """It was set by hand, or is beyond the newest version."""
         delta = Delta(path=str(table))
         known = {"table": delta.survey(spark, Progress()).table.id}
         with pytest.raises(OriginError, match=says):
             delta.survey(spark, Progress(offsets={"0": {**known, **offset}}))
 
     @pytest.mark.parametrize("offset", [7, {}, {"version": "7", "table": "x"}, {"version": -2, "table": "x"}])
-    def test_an_offset_that_is_set_by_hand_is_checked(self, offset: JSON) -> None:
-        """It is a version, and the table that it is of."""
+    def test_an_offset_set_by_hand_is_checked(self, offset: JSON) -> None:
+        """It needs a version and the id of its table."""
         delta = Delta(path="t")
         delta.check_offset("0", {"version": 7, "table": "x"})
         with pytest.raises(ValueError, match="expected a version of the table"):
             delta.check_offset("0", offset)
 
-    def test_a_log_that_was_cleaned_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """What it no longer tells may have been rows."""
+    def test_a_log_without_the_needed_versions_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """The missing versions may have added rows."""
         delta = Delta(path=str(table))
         backlog = delta.survey(spark, Progress())
         first = backlog.take("0", None, Limits(rows=1))
@@ -301,8 +304,8 @@ class TestChanged:
         with pytest.raises(OriginError, match="no longer has version 1; it begins with version 3"):
             backlog.table.list_versions_after(spark, read_offset(first.end)[0])
 
-    def test_a_file_that_was_vacuumed_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """Its rows stand elsewhere in the table, but no longer by version."""
+    def test_a_vacuumed_file_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """Its rows are elsewhere in the table, but no longer by version."""
         delta = Delta(path=str(table))
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits())
@@ -311,8 +314,8 @@ class TestChanged:
         with pytest.raises(OriginError, match=r"\.parquet is gone before Wherry read its rows"):
             delta.fetch(spark, [batch(span, backlog.columns)]).frame()
 
-    def test_no_table_and_another_kind_of_table_are_errors(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Named, with what to do."""
+    def test_a_missing_table_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The error names the place."""
         with pytest.raises(OriginError, match="No Delta table was found at"):
             Delta(path=str(tmp_path / "none")).survey(spark, Progress())
         with pytest.raises(OriginError, match="No Delta table was found at no_such_table"):
@@ -320,10 +323,10 @@ class TestChanged:
 
 
 class TestRewrites:
-    """What `on_rewrite` says of rows that changed or went."""
+    """The effect of `on_rewrite` on changed and deleted rows."""
 
-    def test_an_error_says_what_came_and_every_way_on(self, spark: SparkSession, table: Path) -> None:
-        """What each way would skip, with operations and rows, and rows that were added before the rewrite."""
+    def test_the_error_names_the_rewrite_and_every_way_to_continue(self, spark: SparkSession, table: Path) -> None:
+        """It lists the versions that each way skips, with operations and rows. Rows added before the rewrite count."""
         delta = Delta(path=str(table))
         offset = planned(spark, delta)[-1][0].end
         append(table, 6, 7)
@@ -336,8 +339,8 @@ class TestRewrites:
         assert "This skips 2 versions with rows: 3 (WRITE, 2 rows), 4 (DELETE, 1 row)." in hint
         assert f'--lane 0 --reason … --offset \'{{"version": 4, "table": "{read_offset(offset)[1]}"}}\'' in hint
 
-    def test_a_snapshot_comes_again_with_what_follows_it(self, spark: SparkSession, table: Path) -> None:
-        """As of the last rewrite, in one batch, which a notice counts; then what was added behind it."""
+    def test_a_snapshot_is_delivered_again_with_later_versions(self, spark: SparkSession, table: Path) -> None:
+        """It is as of the last rewrite, in one batch that a notice describes. Later versions follow."""
         delta = Delta(path=str(table), on_rewrite="snapshot")
         offset = planned(spark, delta)[-1][0].end
         append(table, 6)
@@ -351,8 +354,8 @@ class TestRewrites:
         assert "as of version 4, 7 rows" in notice
         assert planned(spark, delta, offset=found[-1][0].end) == []
 
-    def test_deletes_are_passed_and_nothing_else_is(self, spark: SparkSession, table: Path) -> None:
-        """A notice counts them; progress behind them is remembered though nothing was added; an update stops."""
+    def test_only_deletes_are_ignored(self, spark: SparkSession, table: Path) -> None:
+        """A notice counts them, and progress is recorded even without new rows. An update stops the run."""
         delta = Delta(path=str(table), on_rewrite="ignore_deletes")
         offset = planned(spark, delta)[-1][0].end
         append(table, 6)
@@ -369,8 +372,8 @@ class TestRewrites:
             delta.survey(spark, Progress(offsets={"0": offset}))
         assert "ignore_deletes" not in error.value.hint
 
-    def test_a_gap_of_the_log_says_how_many_versions_a_way_on_skips(self, spark: SparkSession, table: Path) -> None:
-        """The command that goes on behind it is there, and names the lane of one among several tables."""
+    def test_a_gap_in_the_log_shows_how_many_versions_are_skipped(self, spark: SparkSession, table: Path) -> None:
+        """The error has the command to continue, with the lane if there are several tables."""
         delta = Delta(paths=[str(table)]).each("raw/")[0]
         there = cast("DeltaBacklog", delta.survey(spark, Progress())).table
         with pytest.raises(OriginError, match="has no version 9; its newest is 2") as error:
@@ -385,11 +388,11 @@ class TestRewrites:
 
 
 class TestWhole:
-    """`read: whole`."""
+    """The option `read: whole`."""
 
     @pytest.mark.connect
     def test_the_table_is_one_batch_at_one_version(self, spark: SparkSession, table: Path) -> None:
-        """Whatever the limits and however many versions; what comes later is the next run's."""
+        """Limits and the number of versions do not matter. Later versions belong to the next run."""
         sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", table)
         delta = Delta(path=str(table), read="whole")
         backlog = delta.survey(spark, Progress())
@@ -410,7 +413,7 @@ class TestWhole:
         assert planned(spark, delta, offset=optimized) == []
 
     def test_each_of_several_tables_is_a_batch(self, spark: SparkSession, table: Path) -> None:
-        """Every lane has its own version."""
+        """Every lane has a separate version."""
         other = table.parent / "other"
         append(other, 9)
         for delta in Delta(paths=[str(table), str(other)], read="whole").each():
@@ -428,7 +431,7 @@ FED = "CREATE TABLE {t} (id int, note string) USING delta TBLPROPERTIES (delta.e
 
 @pytest.fixture
 def fed(spark: SparkSession, tmp_path: Path) -> Path:
-    """A table with a feed and two rows, as of version 1."""
+    """A table with a change data feed and two rows, as of version 1."""
     folder = tmp_path / "a fed table ü"
     sql(spark, FED, folder)
     sql(spark, "INSERT INTO {t} VALUES (1, 'a'), (2, 'b')", folder)
@@ -436,24 +439,27 @@ def fed(spark: SparkSession, tmp_path: Path) -> Path:
 
 
 def changed(spark: SparkSession, delta: Delta, span: Span, columns: str) -> list[tuple[Any, ...]]:
-    """The changes of a span: which row, what became of it, in which version."""
+    """Return the changes of a span: the row, the kind of change, and the version."""
     rows = delta.fetch(spark, [batch(span, columns)]).frame().collect()
     return sorted((row.id, row.note, row._change_type, row._commit_version) for row in rows)
 
 
 def refuse(spark: SparkSession, delta: Delta, offset: JSON, says: str) -> str:
-    """The hint of the error that says so."""
+    """Check that a survey raises an error with this text, and return its hint."""
     with pytest.raises(OriginError, match=says) as error:
         delta.survey(spark, Progress(offsets={"0": offset} if offset else {}))
     return error.value.hint
 
 
 class TestChanges:
-    """`changes: true`."""
+    """The option `changes: true`."""
 
     @pytest.mark.connect
-    def test_what_versions_changed_comes_behind_the_table_as_it_is(self, spark: SparkSession, fed: Path) -> None:
-        """First every row as an insert, then updates as they became and deletes, also of a RESTORE and an overwrite."""
+    def test_changes_follow_a_snapshot_of_the_table(self, spark: SparkSession, fed: Path) -> None:
+        """Every row comes first as an insert.
+
+        Then come updates and deletes, also those of a RESTORE and an overwrite.
+        """
         delta = Delta(path=str(fed), changes=True)
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits(rows=1))
@@ -492,7 +498,7 @@ class TestChanges:
         assert backlog.take("0", one.end, Limits()) is None
 
     def test_limits_count_the_rows_of_the_feed(self, spark: SparkSession, fed: Path) -> None:
-        """An update is one row, or with `preimages` two; versions without rows make no batch."""
+        """An update is one row, or two with `preimages`. Versions without rows make no batch."""
         offset = Delta(path=str(fed), changes=True).survey(spark, Progress()).table.make_offset(1)
         sql(spark, "OPTIMIZE {t}", fed)
         assert planned(spark, Delta(path=str(fed), changes=True), offset=offset) == []
@@ -503,8 +509,11 @@ class TestChanges:
             found = planned(spark, delta, Limits(rows=2), offset)
             assert [(span.label.startswith("changes of versions"), len(rows)) for span, rows in found] == spans
 
-    def test_a_feed_that_is_off_or_was_off_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """Before anything is read; what the way on skips is counted, and the first version with a feed can be read."""
+    def test_a_feed_that_is_or_was_off_is_an_error(self, spark: SparkSession, table: Path) -> None:
+        """It is raised before any row is read, and counts the skipped rows.
+
+        Versions with a feed can be read afterwards.
+        """
         delta = Delta(path=str(table), changes=True)
         hint = refuse(spark, delta, None, "has no change data feed")
         assert "SET TBLPROPERTIES (delta.enableChangeDataFeed = true)" in hint
@@ -518,10 +527,10 @@ class TestChanges:
         offset = {"table": read_offset(offset)[1], "version": 4}
         assert labels(planned(spark, delta, offset=offset)) == {"changes of version 5": [6]}
 
-    def test_columns_that_come_are_null_before_and_others_that_change_are_errors(
+    def test_added_columns_are_null_in_earlier_rows_and_other_changes_of_columns_are_errors(
         self, spark: SparkSession, fed: Path
     ) -> None:
-        """Also where names are mapped to columns: a rename cannot be read across."""
+        """This also holds with mapped names: the feed cannot be read across a rename."""
         delta = Delta(path=str(fed), changes=True)
         sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", fed)
         offset = delta.survey(spark, Progress()).table.make_offset(2)
@@ -538,8 +547,8 @@ class TestChanges:
         assert "This skips 2 versions with rows: 3 (DELETE, 1 row), 5 (WRITE, 1 row)." in hint
         assert planned(spark, delta, offset=span.end) == []
 
-    def test_files_of_the_feed_that_are_gone_are_an_error(self, spark: SparkSession, fed: Path) -> None:
-        """VACUUM takes them, and a log forgets its versions."""
+    def test_missing_files_of_the_feed_are_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """VACUUM deletes such files, and a cleanup of the log deletes versions."""
         delta = Delta(path=str(fed), changes=True)
         offset = delta.survey(spark, Progress()).table.make_offset(1)
         sql(spark, "UPDATE {t} SET note = 'x' WHERE id = 1", fed)
@@ -556,8 +565,8 @@ class TestChanges:
             (fed / "_delta_log" / f"{version:020}.json").unlink()
         assert backlog.table.log.find_missing_file(2, 2) == str(fed / "_delta_log" / f"{2:020}.json")
 
-    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, fed: Path) -> None:
-        """Its feed is another table's."""
+    def test_a_fed_table_that_was_made_again_is_an_error(self, spark: SparkSession, fed: Path) -> None:
+        """Its feed belongs to another table."""
         delta = Delta(path=str(fed), changes=True)
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits())
@@ -580,17 +589,17 @@ class TestChanges:
             ({"read": "whole", "on_rewrite": "snapshot"}, "on_rewrite: expected with read: new only"),
         ],
     )
-    def test_options_that_contradict_are_refused(self, options: dict[str, Any], says: str) -> None:
-        """Each with what was expected."""
+    def test_contradicting_options_are_refused(self, options: dict[str, Any], says: str) -> None:
+        """The error names the expected options."""
         with pytest.raises(ValueError, match=says):
             Delta(path="t", **options)
 
 
 class TestFollowing:
-    """A run that goes on."""
+    """A continuous run."""
 
-    def test_looking_again_on_this_machine_asks_no_spark(self, spark: SparkSession, table: Path) -> None:
-        """Nothing new is the same backlog; what is new comes behind what waits."""
+    def test_a_further_look_on_this_machine_asks_no_spark(self, spark: SparkSession, table: Path) -> None:
+        """Without news the backlog is the same object. New versions follow the waiting ones."""
         delta = Delta(path=str(table))
         backlog = delta.survey(spark, Progress())
         first = backlog.take("0", None, Limits(rows=1))
@@ -604,8 +613,8 @@ class TestFollowing:
         assert again.take("0", span.end, Limits()) is None
         assert again.again(NO_SPARK, {"0": span.end}) is again
 
-    def test_other_columns_end_the_run(self, spark: SparkSession, table: Path) -> None:
-        """None is left out in silence; the next run has them."""
+    def test_changed_columns_end_the_run(self, spark: SparkSession, table: Path) -> None:
+        """No column is dropped without a message, and the next run has the new columns."""
         backlog = Delta(path=str(table)).survey(spark, Progress())
         sql(spark, "ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')", table)
         backlog = cast("DeltaBacklog", backlog.again(NO_SPARK, {}))
@@ -617,8 +626,8 @@ class TestFollowing:
 class TestElsewhere:
     """A table that only Spark can see."""
 
-    def test_its_log_is_read_through_spark_and_says_the_same(self, spark: SparkSession, table: Path) -> None:
-        """Version by version."""
+    def test_the_log_read_through_spark_has_the_same_entries(self, spark: SparkSession, table: Path) -> None:
+        """They are equal for each version."""
         sql(spark, "OPTIMIZE {t}", table)
         log = VersionLog(str(table))
         told = log._read_by_spark(spark, 0)

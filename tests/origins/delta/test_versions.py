@@ -1,4 +1,4 @@
-"""What a version of a Delta table did, as its log entry says: no Spark is asked."""
+"""What a version of a Delta table changed, read from its log entry without Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_SPARK = cast("SparkSession", None)
 
 
 def commit(folder: Path, number: int, *actions: JSON) -> None:
-    """An entry of the table's log."""
+    """Write an entry into the table's log."""
     log = folder / "_delta_log"
     log.mkdir(exist_ok=True)
     (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
@@ -48,10 +48,10 @@ def commit(folder: Path, number: int, *actions: JSON) -> None:
         ("MERGE", {}, "7 (MERGE, 9 rows)", False),
     ],
 )
-def test_its_rows_are_those_that_its_writer_counted(
+def test_the_rows_of_a_version_are_those_that_its_writer_counted(
     tmp_path: Path, operation: str, metrics: dict[str, JSON], says: str, only_deletes: bool
 ) -> None:
-    """Spark's words and those of delta-rs; a rewritten file counts only where nobody counted rows."""
+    """The metrics are those of Spark and of delta-rs. The rows of rewritten files count only without metrics."""
     file = {"path": "a", "size": 1, "stats": '{"numRecords": 4}'}
     actions = [
         {"commitInfo": {"operation": operation, "operationMetrics": metrics}},
@@ -64,8 +64,8 @@ def test_its_rows_are_those_that_its_writer_counted(
 
 
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "REORG", "REPLACE COLUMNS", "SET TBLPROPERTIES", "VACUUM END"])
-def test_what_changes_no_row_is_no_rewrite(tmp_path: Path, operation: str) -> None:
-    """Rows that are written again as they are, and what is said of the table, stop no reader."""
+def test_a_version_that_changes_no_row_is_no_rewrite(tmp_path: Path, operation: str) -> None:
+    """Reorganized rows and changed metadata stop no reader."""
     file = {"path": "a", "size": 1, "dataChange": False}
     actions = [{"commitInfo": {"operation": operation}}, {"add": file}, {"remove": {**file, "path": "b"}}]
     commit(tmp_path, 7, *actions)
@@ -74,12 +74,15 @@ def test_what_changes_no_row_is_no_rewrite(tmp_path: Path, operation: str) -> No
 
 
 def at(version: int) -> Json:
-    """The offset behind this version."""
+    """Return the offset after this version."""
     return {"version": version, "table": "t"}
 
 
-def test_what_an_offset_skips_is_listed(tmp_path: Path) -> None:
-    """Versions with rows, by number, operation and rows; versions that the log forgot; no more than five by name."""
+def test_the_versions_that_an_offset_skips_are_listed(tmp_path: Path) -> None:
+    """Versions with rows are listed by number, operation and rows, at most five of them.
+
+    Missing versions are listed too.
+    """
     delta = Delta(path=str(tmp_path))
     for number in range(3, 10):
         add = {"path": "a", "size": 1, "stats": '{"numRecords": 1000}', "dataChange": number != 4}

@@ -1,4 +1,4 @@
-"""`files`: which files make a batch, and what their lines become."""
+"""Which files make a batch in the origin `files`, and which rows their lines give."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ ODD_NAMES = [
 
 
 def batch(span: Span, schema: str) -> Batch:
-    """A batch of this span."""
+    """Return a batch of this span."""
     time = datetime(2026, 1, 1, tzinfo=timezone.utc)
     return Batch(pipeline="p", run="r", origin="o", lane="0", number=1, plan="x", span=span, schema=schema, time=time)
 
 
 def planned(spark: SparkSession, files: Files, limits: Limits | None = None, parts: Sequence[JSON] = ()) -> Batch:
-    """The first batch of lane 0."""
+    """Return the first batch of lane 0."""
     backlog = files.survey(spark, Progress(parts=parts))
     span = backlog.take("0", None, limits or Limits())
     schema = files.columns(spark, backlog)
@@ -65,19 +65,19 @@ def planned(spark: SparkSession, files: Files, limits: Limits | None = None, par
 
 
 def read(spark: SparkSession, files: Files) -> DataFrame:
-    """All rows that wait, with their places, as Spark reads them."""
+    """Return all waiting rows with their places, as Spark reads them."""
     return read_by_spark(spark, files, planned(spark, files), places=True)
 
 
 def read_by_spark(spark: SparkSession, files: Files, batch: Batch, *, places: bool = False) -> DataFrame:
-    """The rows as Spark reads them, though they are few."""
+    """Return the rows as Spark reads them, although they are few."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("origins.files.files.is_one_disk", lambda _: False)
         return files.fetch(spark, [batch], places=places).frame()
 
 
 def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress | None = None) -> list[list[str]]:
-    """The names of the files of each batch of lane 0."""
+    """Return the names of the files in each batch of lane 0."""
     backlog, found, start = files.survey(spark, progress or Progress()), [], None
     while span := backlog.take("0", start, limits):
         found.append([name for _, name, _ in list_files(span.parts)])
@@ -86,14 +86,14 @@ def taken(spark: SparkSession, files: Files, limits: Limits, progress: Progress 
 
 
 def write(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Files of these sizes, each a second younger than the one before."""
+    """Write files of these sizes, each a second newer than the one before."""
     for age, (name, size) in enumerate(sizes.items()):
         (folder / name).write_text("x" * size)
         os.utime(folder / name, (age, age))
 
 
 class TestBatches:
-    """What makes a batch."""
+    """The files of a batch."""
 
     @pytest.mark.promise("SS-03", "HP-16")
     @pytest.mark.parametrize(
@@ -111,37 +111,37 @@ class TestBatches:
     def test_a_batch_is_full_when_one_more_file_would_be_too_much(
         self, spark: SparkSession, tmp_path: Path, limits: Limits, batches: list[list[str]]
     ) -> None:
-        """Files and bytes bind; a file is never split, and one that is too large is a batch of its own."""
+        """Files and bytes limit a batch. A file is never split, and a file over the limit is a single batch."""
         write(tmp_path, {"c": 2, "b": 3, "a": 9, "d": 1})
         assert taken(spark, Files(path=str(tmp_path), format="text"), limits) == batches
 
-    def test_max_files_binds_beside_the_limits_of_the_run(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The lesser of the two."""
+    def test_max_files_limits_a_batch_beside_the_limits_of_the_run(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The lower limit applies."""
         write(tmp_path, {"a": 1, "b": 1, "c": 1})
         files = Files(path=str(tmp_path), format="text", max_files=2)
         assert taken(spark, files, Limits(files=3)) == [["a", "b"], ["c"]]
         assert taken(spark, files, Limits(files=1)) == [["a"], ["b"], ["c"]]
 
     @pytest.mark.promise("SS-11", "CD-27")
-    def test_a_late_file_is_read_though_it_is_older_than_what_was_carried(
+    def test_a_late_file_is_read_although_it_is_older_than_processed_files(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """What was carried is known file by file, and not by the time of the last one."""
+        """Processed files are known by file, and not by the time of the last one."""
         write(tmp_path, {"late": 1, "first": 1, "second": 1})
         files = Files(path=str(tmp_path), format="text")
         progress = Progress(offsets={"0": {"file": "first", "modified": 1000}}, parts=[["first", 1, 1000]])
         assert taken(spark, files, Limits(), progress) == [["late", "second"]]
 
-    def test_a_file_that_changed_is_not_read_again_and_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Its rows would come twice; a person has to decide."""
+    def test_a_file_that_changed_is_reported_and_not_read_again(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Its rows would be delivered twice, so a user must decide."""
         write(tmp_path, {"a": 1})
         backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress(parts=[["a", 99, 0]]))
         assert backlog.take("0", None, Limits()) is None
         assert backlog.notices == ["a changed after it was processed; Wherry does not read it again"]
 
     @pytest.mark.promise("SS-14", "HP-01", "HP-20")
-    def test_every_file_is_in_one_lane_and_stays_there(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Files that come or go move no other to another lane."""
+    def test_every_file_stays_in_one_lane(self, spark: SparkSession, tmp_path: Path) -> None:
+        """New and removed files do not move another file to another lane."""
         write(tmp_path, {f"{number}": 1 for number in range(40)})
         files = Files(path=str(tmp_path), format="text", lanes=3)
 
@@ -156,16 +156,16 @@ class TestBatches:
         assert set(before.values()) == {"0", "1", "2"}
         assert lanes() == {name: lane for name, lane in before.items() if name != "0"}
 
-    def test_what_waits_is_told(self, spark: SparkSession, tmp_path: Path) -> None:
-        """`status` says how many files wait, and how large they are."""
+    def test_the_backlog_is_described(self, spark: SparkSession, tmp_path: Path) -> None:
+        """`status` shows how many files wait, and their size."""
         write(tmp_path, {"a": 1, "b": 1500})
         backlog = Files(path=str(tmp_path), format="text").survey(spark, Progress())
         assert backlog.behind("0", None) == "2 files, 1,501 bytes"
         assert backlog.behind("0", {"file": "a", "modified": 0}) == "1 file, 1,500 bytes"
         assert backlog.behind("0", {"file": "b", "modified": 1_000}) == ""
 
-    def test_an_empty_folder_is_an_empty_backlog(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Nothing to do is no error, and no schema can be told."""
+    def test_an_empty_folder_has_an_empty_backlog(self, spark: SparkSession, tmp_path: Path) -> None:
+        """It causes no error, and no schema can be inferred."""
         files = Files(path=str(tmp_path), format="csv")
         backlog = files.survey(spark, Progress())
         assert backlog.take("0", None, Limits()) is None
@@ -173,7 +173,7 @@ class TestBatches:
 
 
 def oddly_named(tmp_path: Path) -> Files:
-    """Files with odd names, each with its own name as its only row."""
+    """Write files with unusual names, each with its name as its only row."""
     folder = tmp_path / "in put ü%"
     for name in ODD_NAMES:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -182,17 +182,17 @@ def oddly_named(tmp_path: Path) -> Files:
 
 
 class TestNames:
-    """Files whatever they are called."""
+    """Files with unusual names."""
 
     def test_a_file_of_any_name_is_read(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Characters that mean something to Spark or in a URL stand for themselves, and the place names the file."""
+        """Special characters of Spark and of URLs are taken literally, and the place names the file."""
         files = oddly_named(tmp_path)
         rows = read(spark, files).select("name", PLACE).collect()
         assert sorted((row["name"], row[PLACE].part) for row in rows) == sorted((name, name) for name in ODD_NAMES)
         assert sorted(files.parts(planned(spark, files))) == sorted(ODD_NAMES)
 
-    def test_files_are_told_apart_by_their_names_whatever_these_are(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The rows of a batch for each file come in one frame, and each says which batch it is of."""
+    def test_files_of_any_names_are_distinguished_by_name(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Several batches with a file each are read in one frame, and each row has the number of its batch."""
         files = oddly_named(tmp_path)
         whole = planned(spark, files)
         parts = whole.span.parts
@@ -203,14 +203,16 @@ class TestNames:
         assert sorted(found.values()) == sorted(ODD_NAMES)
 
     @pytest.mark.parametrize("names", [["a", "a"], [f"{number}.json" for number in range(257)]])
-    def test_batches_that_share_a_file_or_have_very_many_are_fetched_one_by_one(self, names: Sequence[str]) -> None:
-        """Their rows could not be told apart, or not by a query of sensible length."""
+    def test_batches_that_share_a_file_or_have_too_many_files_are_fetched_separately(
+        self, names: Sequence[str]
+    ) -> None:
+        """Their rows could not be distinguished, or only by a query that is too long."""
         spans = [Span(start=None, end=1, parts=((name, 1, 1),)) for name in names]
         files = Files(path="/in/*", format="json", schema="id int")
         assert not files.joins([batch(span, "{}") for span in spans])
 
-    def test_links_and_folders_that_are_called_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Each file under the name at which it was found, and once."""
+    def test_links_and_folders_named_like_files_are_read(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Each file is read once, under the name at which it was found."""
         names = ["out/a", "in/x.json/b", "in/x.json/c.json"]
         for name in names:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -226,8 +228,8 @@ class TestNames:
             ("x.json/c.json", "in/x.json/c.json"),
         ]
 
-    def test_names_beside_a_file_do_not_matter(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Only the files of the batch are read, though others would fit their names taken as patterns."""
+    def test_files_outside_the_batch_are_not_read(self, spark: SparkSession, tmp_path: Path) -> None:
+        """This holds even if their names would match a name in the batch taken as a pattern."""
         for name in ("[ab].json", "a.json", "*.json", "2026:01.json"):
             (tmp_path / name).write_text(f'{{"id": "{name}"}}')
             os.utime(tmp_path / name, (len(name), len(name)))
@@ -239,14 +241,12 @@ class TestNames:
 
 
 class TestPlaces:
-    """Where a row stood."""
+    """The places of rows."""
 
     @pytest.mark.promise("X2")
     @pytest.mark.parametrize("kind", ["json", "csv", "text"])
-    def test_rows_of_a_block_have_consecutive_numbers_in_their_order(
-        self, spark: SparkSession, tmp_path: Path, kind: str
-    ) -> None:
-        """Also when files are split over tasks, and several tasks' parts lie in one file."""
+    def test_rows_of_a_block_are_numbered_in_their_order(self, spark: SparkSession, tmp_path: Path, kind: str) -> None:
+        """This also holds if files are split over tasks."""
         spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
         spark.conf.set("spark.sql.files.openCostInBytes", "1")
         lines = {"json": '{{"id": {}}}', "csv": "{}", "text": "{}"}[kind]
@@ -265,8 +265,8 @@ class TestPlaces:
             if (row.part, row.block) == (later.part, later.block)
         )
 
-    def test_places_are_given_only_when_asked_for(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A clean batch does not pay for them."""
+    def test_places_are_added_only_on_request(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A clean batch does not need them."""
         (tmp_path / "a").write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
         assert read_by_spark(spark, files, planned(spark, files)).columns == ["id", REFUSED]
@@ -274,7 +274,7 @@ class TestPlaces:
 
 
 class TestPlanned:
-    """A batch is read as it was planned, or not at all."""
+    """A batch is read as planned, or not at all."""
 
     @pytest.mark.promise("SS-23")
     @pytest.mark.parametrize(
@@ -288,10 +288,10 @@ class TestPlanned:
             ),
         ],
     )
-    def test_a_file_that_is_not_what_was_planned_is_an_error(
+    def test_a_file_that_changed_after_planning_is_an_error(
         self, spark: SparkSession, tmp_path: Path, happens: Callable[[Path], object], says: str
     ) -> None:
-        """Nothing is read of the batch, and the file is named."""
+        """Nothing of the batch is read, and the error names the file."""
         file = tmp_path / "a.json"
         file.write_text('{"id": 1}')
         files = Files(path=str(tmp_path), format="json", schema="id int")
@@ -313,7 +313,7 @@ class TestPlanned:
     def test_a_file_that_cannot_be_read_fails_by_name(
         self, spark: SparkSession, tmp_path: Path, name: str, content: bytes, kind: str
     ) -> None:
-        """It is no row's fault: the batch fails, and the error names the file."""
+        """The batch fails and no row is refused. The error names the file."""
         (tmp_path / name).write_bytes(content)
         with pytest.raises(Exception, match=name.replace(".", r"\.")) as error:
             read(spark, Files(path=str(tmp_path), format=kind, schema="id string")).collect()
@@ -321,7 +321,7 @@ class TestPlanned:
 
 
 def refused(spark: SparkSession, files: Files) -> list[Row]:
-    """The refusals, in the order of the rows."""
+    """Return the refusals in the order of the rows."""
     rows = read(spark, files).orderBy(f"{PLACE}.part", f"{PLACE}.block", f"{PLACE}.row").collect()
     return [row[REFUSED] for row in rows if row[REFUSED] is not None]
 
@@ -391,8 +391,11 @@ class TestJson:
     """Lines of JSON."""
 
     @pytest.mark.promise("CD-16", "DQ-10")
-    def test_a_line_that_is_no_such_row_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Never NULL in silence: the reason names the file, the column, the value and the type, and has the line."""
+    def test_a_line_that_does_not_fit_the_schema_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """No value becomes NULL.
+
+        The reason names the file, the column, the value and the type, and contains the line.
+        """
         (tmp_path / "part-1.json").write_text("\n".join(['{"id": 1}', *BAD_JSON, "", " ", '{"id": 3}']))
         schema = "id long, amount decimal(10,2), at timestamp, day date, tags array<int>, inner struct<a: int>"
         schema += ", parts struct<each: array<decimal(10,2)>>"
@@ -403,17 +406,17 @@ class TestJson:
         good = [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()]
         assert good == [1, 3]
 
-    def test_missing_keys_are_null_and_others_are_left_out(self, spark: SparkSession, tmp_path: Path) -> None:
-        """As everywhere in JSON; this is no reason to refuse a row."""
+    def test_missing_keys_are_null_and_extra_keys_are_left_out(self, spark: SparkSession, tmp_path: Path) -> None:
+        """This is no reason to refuse a row."""
         (tmp_path / "a").write_text('{"other": 1}\n{"id": null}\n{}\n')
         rows = read(spark, Files(path=str(tmp_path), format="json", schema="id int")).collect()
         assert [(row.id, row[REFUSED]) for row in rows] == [(None, None)] * 3
 
     @pytest.mark.parametrize("used", [["id"], ["note"], []])
-    def test_whether_a_line_is_bad_does_not_depend_on_the_columns_that_are_used(
+    def test_the_verdict_on_a_line_does_not_depend_on_the_used_columns(
         self, spark: SparkSession, tmp_path: Path, used: list[str]
     ) -> None:
-        """Spark parses only what is asked for; the verdict asks for everything."""
+        """Spark parses only the requested columns, and the verdict requests all columns."""
         (tmp_path / "a").write_text('{"id": 1, "note": "a"}\n{"id": "x", "note": "b"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int, note string")
         rows = (
@@ -425,14 +428,14 @@ class TestJson:
         assert [row.good for row in rows] == [True, False]
 
     def test_a_later_filter_does_not_hide_a_bad_line(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A row that could not be read is told, though no condition on it is true."""
+        """The refused row remains although no condition on it is true."""
         (tmp_path / "a").write_text('{"id": 1}\n{"id": "x"}\n')
         files = Files(path=str(tmp_path), format="json", schema="id int")
         marked = files.fetch(spark, [planned(spark, files)]).frame().where(f"{REFUSED} is not null or id > 5")
         assert marked.count() == 1
 
-    def test_several_lines_of_one_object_need_an_option(self, spark: SparkSession, tmp_path: Path) -> None:
-        """With `multiLine` a file is one object or one array; if a part of it is bad, all of it is refused."""
+    def test_an_object_over_several_lines_needs_an_option(self, spark: SparkSession, tmp_path: Path) -> None:
+        """With `multiLine` a file is one object or one array. If a part is bad, the whole file is refused."""
         (tmp_path / "a").write_text('[{"id":\n 1}, {"id": 2}]')
         files = Files(path=str(tmp_path), format="json", schema="id int", options={"multiLine": True})
         assert [row.id for row in read(spark, files).where(f"{REFUSED} is null").collect()] == [1, 2]
@@ -445,8 +448,10 @@ class TestJson:
     def test_a_line_with_more_than_an_object_is_refused(
         self, spark: SparkSession, tmp_path: Path, places: bool
     ) -> None:
-        """A line break that is missing loses no row in silence; neither does an array, nor what is rubbish. Braces
-        in text and inside the object mean nothing."""
+        """A missing line break, an array, or other text loses no row without a message.
+
+        Braces in text and inside the object have no effect.
+        """
         (tmp_path / "a").write_text("\n".join([*ONE_OBJECT, "", " \t", *MORE_THAN_AN_OBJECT]), encoding="utf-8")
         files = Files(path=str(tmp_path), format="json", schema=ANY_JSON)
         rows = files.fetch(spark, [planned(spark, files)], places=places).frame().collect()
@@ -460,10 +465,10 @@ class TestJson:
         assert set(range(len(ONE_OBJECT))) <= set(good)
         assert good == list(range(len(ONE_OBJECT))) or not places
 
-    def test_a_file_with_more_than_a_value_is_refused_with_multi_line(
+    def test_a_file_with_more_than_one_value_is_refused_with_multi_line(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """Lines of JSON that are read as one value would lose all rows but the first."""
+        """JSON lines read as one value would lose all rows but the first."""
         good = {"a": '[{"id": 0},\n {"id": 1}]\n ', "b": '{"id":\n 2, "inner": {"s": "} x"}}', "c": "[]", "d": " \n"}
         bad = {
             "e": '{"id": 1}\n{"id": 2}\n', "f": '[{"id": 1}]\n[]', "g": '[{"id": 1}]]', "h": '{"id": 1}}',
@@ -481,7 +486,7 @@ class TestJson:
 
     @pytest.mark.parametrize("encoding", ["ISO-8859-1", "UTF-16LE"])
     def test_lines_in_another_encoding_are_read(self, spark: SparkSession, tmp_path: Path, encoding: str) -> None:
-        """Both by Spark's reader and out of their text."""
+        """Spark's reader and the line parser both read them."""
         (tmp_path / "a").write_bytes('{"name": "Grün"}\n{"name": "ö"}{}\n'.encode(encoding))
         options = {"encoding": encoding, "lineSep": "\n"}
         files = Files(path=str(tmp_path), format="json", schema="name string", options=options)
@@ -491,7 +496,10 @@ class TestJson:
             assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ['{"name": "ö"}{}']
 
     def test_bytes_that_are_no_text_are_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        """They do not become question marks. Without places a refused line may come twice: the first one raises."""
+        """They do not become question marks.
+
+        Without places a line may be refused twice, since the first refusal raises.
+        """
         (tmp_path / "a").write_bytes(b'{"name": "\xff"}\n{"name": "y"}\n')
         files = Files(path=str(tmp_path), format="json", schema="name string")
         for places in (True, False):
@@ -500,8 +508,8 @@ class TestJson:
             refused = [row[REFUSED] for row in rows if row[REFUSED]]
             assert len(refused) == 1 if places else refused
 
-    def test_options_hold_for_the_whole_line(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A comment behind an object is no rubbish where comments are allowed."""
+    def test_options_apply_to_the_whole_line(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A comment after an object is accepted if comments are allowed."""
         (tmp_path / "a").write_text("{id: 1, 'inner': {}} // one\n/* two */ {id: 2} {id: 3}\n// none\n")
         options = {"allowComments": True, "allowUnquotedFieldNames": True}
         files = Files(path=str(tmp_path), format="json", schema="id int", options=options)
@@ -509,8 +517,8 @@ class TestJson:
         assert [row.id for row in rows if row[REFUSED] is None] == [1]
         assert [row[REFUSED].raw for row in rows if row[REFUSED]] == ["/* two */ {id: 2} {id: 3}"]
 
-    def test_a_column_may_be_called_anything(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Names with dots, quotes, backticks and spaces, Spark's own names, and one that is a lambda's elsewhere."""
+    def test_a_column_may_have_any_name(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The name may have dots, quotes, backticks and spaces, or be a name that Spark or Wherry uses."""
         names = ["a.b", "c d", "`", "'", '"', "ü", "_corrupt_record", "_metadata", "_line", "%s", "$x", "\\"]
         (tmp_path / "a").write_text(json.dumps(dict.fromkeys(names, "x")))
         files = Files(path=str(tmp_path), format="json", schema=dict.fromkeys(names, "int"))
@@ -534,10 +542,10 @@ BAD_CSV = {
 
 
 class TestCsv:
-    """Lines with commas."""
+    """Lines of CSV."""
 
     def test_columns_are_found_by_the_names_in_the_header(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Each file may have them in its own order, in small or capital letters, and others beside them."""
+        """Each file may have another order, another case, and further columns."""
         (tmp_path / "a.csv").write_text("id,note,amount\n1,x,1.5\n")
         (tmp_path / "b.csv").write_text("\ufeffAmount, ID ,other\n2.5,2,y\n", encoding="utf-8")
         (tmp_path / "c.csv").write_text("")
@@ -552,16 +560,16 @@ class TestCsv:
             ("id,amount,Amount", r"a\.csv has the column amount more than once"),
         ],
     )
-    def test_a_header_without_a_column_is_an_error(
+    def test_a_header_without_a_required_column_is_an_error(
         self, spark: SparkSession, tmp_path: Path, header: str, says: str
     ) -> None:
-        """It is no row's fault, and no column is NULL in silence."""
+        """No row is refused for it, and no column becomes NULL."""
         (tmp_path / "a.csv").write_text(f"{header}\n1,2,3\n")
         with pytest.raises(OriginError, match=says):
             read(spark, Files(path=str(tmp_path), format="csv", schema="id int, amount int"))
 
-    def test_a_line_that_is_no_such_row_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
-        """The reason names the file, the column and the value, and has the line as it was found."""
+    def test_a_line_that_does_not_fit_the_schema_is_refused(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The reason names the file, the column and the value, and contains the original line."""
         (tmp_path / "a.csv").write_text("\n".join(["id,amount,note", "1,1,a", *BAD_CSV, "", "3,3,c"]))
         files = Files(path=str(tmp_path), format="csv", schema="id int, amount decimal(10,2), note string")
         assert [nack.asDict() for nack in refused(spark, files)] == [
@@ -571,16 +579,16 @@ class TestCsv:
         assert good == [1, 3]
 
     def test_an_empty_field_is_null_and_a_quote_in_quotes_is_doubled(self, spark: SparkSession, tmp_path: Path) -> None:
-        """As spreadsheets write it."""
+        """Spreadsheets write CSV in this way."""
         (tmp_path / "a.csv").write_text('id,note\n,"say ""x"", please"\n1,\n2,""\n')
         rows = read(spark, Files(path=str(tmp_path), format="csv", schema="id int, note string")).collect()
         assert [(row.id, row.note) for row in rows] == [(None, 'say "x", please'), (1, None), (2, None)]
 
     @pytest.mark.parametrize("used", [["id"], ["note"], []])
-    def test_whether_a_line_is_bad_does_not_depend_on_the_columns_that_are_used(
+    def test_the_verdict_on_a_line_does_not_depend_on_the_used_columns(
         self, spark: SparkSession, tmp_path: Path, used: list[str]
     ) -> None:
-        """Neither its number of fields nor the type of one of them."""
+        """This holds for the number of fields and for the types."""
         (tmp_path / "a").write_text("id,note\n1,a\nx,b\n3\n4,d,e\n")
         files = Files(path=str(tmp_path), format="csv", schema="id int, note string")
         rows = (
@@ -591,8 +599,8 @@ class TestCsv:
         )
         assert [row.good for row in rows] == [True, False, False, False]
 
-    def test_options_of_the_reader_are_kept(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Separator, encoding, comments, quotes and formats of dates, for the header as for the lines."""
+    def test_options_of_the_reader_apply(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The separator, encoding, comments, quotes and date formats apply to the header and the lines."""
         text = "# made by hand\nname;'day;of'\nJürgen;31.12.2026\nX;2026\n"
         (tmp_path / "a").write_text(text, encoding="iso-8859-1")
         options = {"sep": ";", "encoding": "ISO-8859-1", "comment": "#", "quote": "'", "dateFormat": "dd.MM.yyyy"}
@@ -601,17 +609,15 @@ class TestCsv:
         assert [(row.name, str(row["day;of"])) for row in rows] == [("Jürgen", "2026-12-31"), ("X", "None")]
         assert [nack.message for nack in refused(spark, files)] == ["a: column day;of: '2026' is not a date"]
 
-    def test_without_a_header_columns_stand_in_the_order_of_the_schema(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """The first line is a row then."""
+    def test_without_a_header_columns_have_the_order_of_the_schema(self, spark: SparkSession, tmp_path: Path) -> None:
+        """The first line is then a row."""
         (tmp_path / "a").write_text("1,x\n2,y\n")
         files = Files(path=str(tmp_path), format="csv", schema="id int, note string", options={"header": False})
         assert [(row.id, row.note) for row in read(spark, files).collect()] == [(1, "x"), (2, "y")]
 
     @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".deflate"])
-    def test_packed_files_have_headers_too(self, spark: SparkSession, tmp_path: Path, ending: str) -> None:
-        """Those that Python cannot unpack are asked through Spark."""
+    def test_compressed_files_have_headers_too(self, spark: SparkSession, tmp_path: Path, ending: str) -> None:
+        """Spark reads the header if Python cannot decompress the file."""
         lines = spark.createDataFrame([("note,id",), ("x,1",)], "value string").coalesce(1)
         codec = {".gz": "gzip", ".bz2": "bzip2", ".deflate": "deflate"}.get(ending, "none")
         lines.write.option("compression", codec).text(f"{tmp_path}/out")
@@ -620,7 +626,7 @@ class TestCsv:
 
 
 class TestSchemas:
-    """What the columns are when nobody says it."""
+    """The columns without a given schema."""
 
     @pytest.mark.parametrize(
         ("kind", "text", "schema"),
@@ -630,10 +636,10 @@ class TestSchemas:
             ("text", "a line", "struct<value:string>"),
         ],
     )
-    def test_the_schema_is_told_from_the_files(
+    def test_the_schema_is_inferred_from_the_files(
         self, spark: SparkSession, tmp_path: Path, kind: str, text: str, schema: str
     ) -> None:
-        """CSV and text are text; JSON is what Spark makes of all lines, without the broken ones."""
+        """CSV and text have columns of text. Spark infers JSON from all lines except the broken ones."""
         from pyspark.sql.types import StructType
 
         (tmp_path / "a").write_text(text)
@@ -641,17 +647,17 @@ class TestSchemas:
         found = StructType.fromJson(json.loads(planned(spark, files).schema))
         assert found.simpleString() == schema
 
-    def test_parquet_files_of_different_columns_have_all_of_them(self, spark: SparkSession, tmp_path: Path) -> None:
-        """A column that a file has not is NULL there."""
+    def test_parquet_files_with_different_columns_give_all_of_them(self, spark: SparkSession, tmp_path: Path) -> None:
+        """A column that a file lacks is NULL in its rows."""
         spark.sql("select 1 as a").write.parquet(f"{tmp_path}/x.parquet")
         spark.sql("select 2 as a, 'y' as b").write.parquet(f"{tmp_path}/y.parquet")
         files = Files(path=f"{tmp_path}/*.parquet", format="parquet")
         assert sorted((row.a, row.b) for row in read(spark, files).collect()) == [(1, None), (2, "y")]
 
-    def test_a_column_that_came_later_is_an_error_when_the_schema_was_told_from_the_files(
+    def test_a_column_that_came_later_is_an_error_if_the_schema_was_inferred(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
-        """It would be lost in silence."""
+        """Its values would be lost without a message."""
         (tmp_path / "a.csv").write_text("id\n1\n")
         files = Files(path=str(tmp_path), format="csv")
         schema = planned(spark, files).schema
@@ -669,16 +675,16 @@ class TestSchemas:
             ("text", "a string, b string", "text files have one column, of type string"),
         ],
     )
-    def test_a_schema_that_cannot_be_is_an_error(
+    def test_an_invalid_schema_is_an_error(
         self, spark: SparkSession, tmp_path: Path, kind: str, schema: str, says: str
     ) -> None:
-        """Before a row is read."""
+        """The error is raised before a row is read."""
         (tmp_path / "a").write_text("x")
         with pytest.raises(OriginError, match=says):
             planned(spark, Files(path=str(tmp_path), format=kind, schema=schema))
 
-    def test_files_in_which_nothing_can_be_read_are_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Without a schema there is nothing to refuse lines by."""
+    def test_files_without_a_readable_row_are_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Without a schema, no line could be refused."""
         (tmp_path / "a").write_text("broken\n")
         with pytest.raises(OriginError, match="could be read as json"):
             planned(spark, Files(path=str(tmp_path), format="json"))

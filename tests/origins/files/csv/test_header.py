@@ -1,4 +1,4 @@
-"""The first line of a CSV file."""
+"""The header of a CSV file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from origins.files.listing import parse_pattern
 from tests.origins.files.test_listing import NOBODY
 
 
-def test_a_file_that_may_not_be_read_is_told_with_who_has_to_do_what(
+def test_a_header_that_may_not_be_read_is_an_error_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is whole, so nobody is told to put another one in its place."""
+    """The file is not damaged, so the error does not tell the user to replace it."""
 
     def forbidden(path: str, *_: str) -> str:
         raise PermissionError(13, "Permission denied", path)

@@ -1,4 +1,4 @@
-"""Which lines of CSV have an open quote, as a look at the file tells it."""
+"""How the scan of a CSV file finds lines with an open quote."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CASES: list[tuple[dict[str, Any], list[str], list[str]]] = [({}, CLOSED, OPEN), 
 
 
 @pytest.mark.parametrize(("options", "closed", "still_open"), CASES)
-def test_a_quote_that_is_opened_and_not_closed_is_seen(
+def test_a_quote_that_is_opened_and_not_closed_is_found(
     tmp_path: Path, options: dict[str, Any], closed: list[str], still_open: list[str]
 ) -> None:
-    """One that stands inside a field without quotes, or is doubled or escaped, means nothing."""
+    """A quote in an unquoted field, a doubled quote, and an escaped quote do not count."""
     told, file = complete_options("csv", options), tmp_path / "a.csv"
 
     def is_clean(*lines: str) -> bool:
@@ -61,9 +61,9 @@ def test_with_multi_line_only_the_end_of_the_file_counts(tmp_path: Path) -> None
     ],
     ids=lambda value: str(value)[:12],
 )
-def test_bytes_that_are_no_text_and_quotes_in_large_files_are_not_taken_for_clean(
+def test_invalid_bytes_and_quotes_in_large_files_do_not_count_as_clean(
     tmp_path: Path, content: bytes, encoding: str, clean: bool
 ) -> None:
-    """Spark has to look at them."""
+    """Spark must check them."""
     (tmp_path / "a").write_bytes(content)
     assert none_is_open([tmp_path / "a"], complete_options("csv", {"encoding": encoding})) is clean

@@ -174,7 +174,7 @@ def test_a_csv_header_must_have_exactly_the_columns_of_the_schema(
 
 @pytest.mark.spark
 def test_mixed_lines_are_read_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
-    """Values and lines in any order, with any end of a line."""
+    """Values and lines have any order, and lines have any end."""
     chance = random.Random(7)
     schema = parse_schema(spark, "a bigint, b string, c double, d boolean, e date", "here")
     values = [chance.choice(TOKENS) for _ in range(4_000)]
@@ -256,7 +256,7 @@ def test_options_beyond_plain_lines_are_left_to_spark(
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["a.json.gz", "day=1/a.json"])
 def test_a_compressed_or_partitioned_file_is_left_to_spark(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    """One that is packed, or lies in a folder that gives a column."""
+    """Its name shows the compression, or its folder gives a column."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("{}\n")
     files = Files(path=str(tmp_path / "**"), format="json", schema="n int")

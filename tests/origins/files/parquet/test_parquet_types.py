@@ -1,4 +1,4 @@
-"""What is said of the types in a parquet file beside those of the schema."""
+"""How types in a parquet file differ from those of the schema."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from tests.origins.files.test_growth import struct
 INT, LONG, TEXT, REAL = IntegerType(), LongType(), StringType(), DoubleType()
 
 
-def test_differences_are_told_by_their_paths_however_deep() -> None:
-    """Names are matched in any case, and what lies in a column that is missing or of another type is not told too."""
+def test_differences_are_reported_by_path_at_any_depth() -> None:
+    """The case of names does not matter.
+
+    Fields inside a missing column, or one of another type, are not reported too.
+    """
     want = struct(
         id=INT, s=struct(a=INT, b=INT), items=ArrayType(struct(c=INT)), tags=MapType(TEXT, INT), z=struct(d=INT)
     )
@@ -56,8 +59,8 @@ def test_differences_are_told_by_their_paths_however_deep() -> None:
         (MapType(INT, INT), MapType(TEXT, INT)),
     ],
 )
-def test_what_has_parts_is_another_type_than_what_has_none(want: DataType, found: DataType) -> None:
-    """And a map with other keys than one with those that are wanted."""
+def test_a_nested_type_differs_from_a_simple_one(want: DataType, found: DataType) -> None:
+    """A map with keys of another type differs too."""
     assert [(kind, path) for kind, path, _ in list_differences(struct(v=want), struct(v=found))] == [("other", "v")]
     assert differs(struct(v=want), struct(v=found))
 
@@ -88,8 +91,8 @@ def test_what_has_parts_is_another_type_than_what_has_none(want: DataType, found
         (TEXT, INT, False),
     ],
 )
-def test_a_type_is_read_as_another_where_every_value_stays_the_same(
+def test_a_type_is_read_as_another_if_every_value_stays_the_same(
     want: DataType, found: DataType, expected: bool
 ) -> None:
-    """What Spark's reader would take for other values is not; of types that are not known it decides itself."""
+    """Types whose values Spark's reader would change do not count. Spark decides about unknown types."""
     assert is_read_as(want, found) is expected

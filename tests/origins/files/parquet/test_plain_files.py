@@ -1,4 +1,4 @@
-"""Parquet files whose rows this process takes over: which do, and that the rows are those that Spark reads."""
+"""Which parquet files this process reads, and that their rows equal those of Spark."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def long(*names: str) -> T.StructType:
 
 
 def lying(folder: Path, **columns: pa.Array) -> Path:
-    """A file with these columns."""
+    """Write a file with these columns."""
     parquet.write_table(pa.table(columns), folder / "a.parquet")
     return folder / "a.parquet"
 
@@ -76,8 +76,8 @@ def lying(folder: Path, **columns: pa.Array) -> Path:
         (T.LongType(), pa.array([None], pa.int64())),
     ],
 )
-def test_what_spark_reads_as_it_is_wanted_is_plain(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
-    """Whoever wrote it; text of any size is text, and a moment is one in any zone."""
+def test_a_column_that_spark_reads_unchanged_is_plain(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
+    """Any writer may have written it. Text may have any size, and a moment may have any zone."""
     assert is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
 
 
@@ -99,16 +99,16 @@ def test_what_spark_reads_as_it_is_wanted_is_plain(tmp_path: Path, kind: T.DataT
         (T.VarcharType(3), pa.array(["x"])),
     ],
 )
-def test_what_might_be_read_as_something_else_is_left_to_spark(
+def test_a_column_that_might_be_read_differently_is_left_to_spark(
     tmp_path: Path, kind: T.DataType, column: pa.Array
 ) -> None:
-    """Other types, times without a zone, and whatever has parts."""
+    """It has another type, a time without a zone, or nested values."""
     assert not is_plain(lying(tmp_path, value=column), T.StructType([T.StructField("value", kind)]))
 
 
 @pytest.mark.parametrize("names", [["id"], ["id", "more", "third"], ["id", "More"], ["id", "other"]])
-def test_a_file_has_the_columns_that_are_wanted_and_no_others(tmp_path: Path, names: list[str]) -> None:
-    """Under the same names, to the letter; in any order."""
+def test_a_file_must_have_exactly_the_requested_columns(tmp_path: Path, names: list[str]) -> None:
+    """The names must match exactly, and may have any order."""
     file = lying(tmp_path, more=pa.array([1]), id=pa.array([2]))
     assert is_plain(file, long("id", "more"))
     assert not is_plain(file, long(*names))
@@ -116,14 +116,14 @@ def test_a_file_has_the_columns_that_are_wanted_and_no_others(tmp_path: Path, na
     assert table.to_pylist() == [{"id": 2, "more": 1}]
 
 
-def test_a_column_that_is_there_twice_is_nobodys(tmp_path: Path) -> None:
+def test_a_column_given_twice_is_left_to_spark(tmp_path: Path) -> None:
     table = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
     parquet.write_table(table, tmp_path / "a.parquet")
     assert not is_plain(tmp_path / "a.parquet", long("id", "id"))
 
 
-def test_what_is_no_parquet_is_left_to_spark(tmp_path: Path) -> None:
-    """Spark says what is wrong with it."""
+def test_a_file_that_is_not_parquet_is_left_to_spark(tmp_path: Path) -> None:
+    """Spark reports what is wrong with it."""
     (tmp_path / "a.parquet").write_bytes(b"PAR1 rubbish")
     assert not is_plain(tmp_path / "a.parquet", long("id"))
     assert not is_plain(tmp_path / "b.parquet", long("id"))
@@ -141,7 +141,7 @@ def test_what_is_no_parquet_is_left_to_spark(tmp_path: Path) -> None:
     ],
 )
 def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str, value: str, plain: bool) -> None:
-    """The file says in it that they are, or which Spark wrote it."""
+    """The file's metadata names the calendar or the version of Spark."""
     noted = {f"org.apache.spark.{key}": value}
     parquet.write_table(pa.table({"id": [1]}).replace_schema_metadata(noted), tmp_path / "a.parquet")
     assert is_plain(tmp_path / "a.parquet", long("id")) is plain
@@ -155,15 +155,15 @@ def test_days_of_another_calendar_are_left_to_spark(tmp_path: Path, key: str, va
     ],
 )
 def test_a_day_before_1900_is_left_to_spark(tmp_path: Path, kind: T.DataType, column: pa.Array) -> None:
-    """Its settings say which day that is."""
+    """Spark's settings decide which day it is."""
     schema = T.StructType([T.StructField("value", kind)])
     with pytest.raises(ReadsOtherwise, match="before 1900"):
         list(read_pieces(lying(tmp_path, value=column), schema, []))
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_all_rows_come_but_those_that_shall_not(tmp_path: Path, seed: int) -> None:
-    """In their order, wherever the pieces in which they are read end."""
+def test_all_rows_except_the_excluded_ones_are_read(tmp_path: Path, seed: int) -> None:
+    """They are in order, across the ends of the pieces in which they are read."""
     chance = random.Random(seed)
     rows = chance.choice([1, 65_535, 65_536, 65_537, 200_000])
     borders = [each for each in (0, 65_535, 65_536, 131_071, 131_072, rows - 1) if each < rows]
@@ -176,8 +176,8 @@ def test_all_rows_come_but_those_that_shall_not(tmp_path: Path, seed: int) -> No
     assert pa.concat_tables(tables)["id"].to_pylist() == [number for number in range(rows) if number not in gone]
 
 
-def test_a_small_file_may_have_too_many_rows_to_keep(tmp_path: Path) -> None:
-    """Then they are Spark's to read, as all are where it reads other moments, and those of a file that is cut short."""
+def test_a_small_file_with_too_many_rows_is_left_to_spark(tmp_path: Path) -> None:
+    """So is every file if Spark shifts moments, and a file that is cut short."""
     spark, shifted = (cast("SparkSession", SimpleNamespace(conf=conf)) for conf in ({}, {SHIFTED: "true"}))
     few, many = (lying(tmp_path, text=pa.array(["a" * 1_000] * rows)).read_bytes() for rows in (10, 10_000))
     schema = T.StructType([T.StructField("text", T.StringType())])
@@ -189,15 +189,15 @@ def test_a_small_file_may_have_too_many_rows_to_keep(tmp_path: Path) -> None:
 
 
 def some(seed: int) -> list[dict[str, Any]]:
-    """Rows of every type, at its ends and without a value."""
+    """Return rows with every type, at its ends and with NULL."""
     chance = random.Random(seed)
     return [{name: chance.choice([None, *values]) for name, values in VALUES.items()} for _ in range(300)]
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("writer", ["spark", "spark, whole moments", "arrow", "arrow, old moments"])
-def test_what_is_read_here_is_what_spark_reads(spark: SparkSession, tmp_path: Path, writer: str) -> None:
-    """Every type at its ends, of files that Spark wrote in its ways and that others did."""
+def test_the_rows_read_here_equal_those_of_spark(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+    """They have every type at its ends, and Spark and other writers wrote the files."""
     rows = some(7)
     if writer.startswith("spark"):
         kind = "TIMESTAMP_MICROS" if "whole" in writer else "INT96"

@@ -1,4 +1,4 @@
-"""Parquet files whose columns have other types than the schema: which values fit, and what becomes of the others."""
+"""Parquet files with other types than the schema: which values fit, and what happens to the others."""
 
 from __future__ import annotations
 
@@ -83,8 +83,13 @@ TYPED: dict[str, tuple[pa.Array, str, list[Any]]] = {
 
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", TYPED)
-def test_a_value_of_parquet_fits_if_it_stays_the_same(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """It is then delivered with its new type; any other is refused with its file, column, value and row, or kept."""
+def test_a_parquet_value_fits_if_the_new_type_keeps_it_unchanged(
+    spark: SparkSession, tmp_path: Path, case: str
+) -> None:
+    """It is delivered with the new type.
+
+    Any other value is rescued, or its row is refused with file, column and value.
+    """
     column, kind, expected = TYPED[case]
     parquet.write_table(pa.table({"id": pa.array(range(len(column)), pa.int32()), "v": column}), tmp_path / "a")
     lost = {number: each.found for number, each in enumerate(expected) if isinstance(each, Lost)}
@@ -108,7 +113,10 @@ def test_a_value_of_parquet_fits_if_it_stays_the_same(spark: SparkSession, tmp_p
 @pytest.mark.promise("CD-16")
 @pytest.mark.parametrize("case", TYPED)
 def test_a_parquet_file_with_another_type_stops_the_run(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """By default, with the file, the column and both types: Spark's own reader takes some of them for other values."""
+    """This is the default, and the error names the file, the column and both types.
+
+    Spark's reader would change some values.
+    """
     column, kind, _ = TYPED[case]
     parquet.write_table(pa.table({"V": column}), tmp_path / "a")
     for changes in ({}, {"missing": "evolve", "extra": "ignore"}):
@@ -117,8 +125,8 @@ def test_a_parquet_file_with_another_type_stops_the_run(spark: SparkSession, tmp
             both_ways(spark, files)
 
 
-def test_each_kind_of_change_in_parquet_has_its_own_policy(spark: SparkSession, tmp_path: Path) -> None:
-    """A number that is too wide, in a wider column or in one of text, and a value that is none."""
+def test_each_kind_of_change_in_parquet_follows_its_policy(spark: SparkSession, tmp_path: Path) -> None:
+    """The values are a number that is too wide, in a wider column or one of text, and text that is no number."""
     parquet.write_table(pa.table({"id": [1, BIG]}), tmp_path / "a")
     parquet.write_table(pa.table({"id": ["2", "six", str(BIG)]}), tmp_path / "b")
     wide = {"id": str(BIG)}
@@ -133,10 +141,10 @@ def test_each_kind_of_change_in_parquet_has_its_own_policy(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("used", [["id"], ["note"], []])
-def test_whether_a_row_of_parquet_is_bad_does_not_depend_on_the_columns_that_are_used(
+def test_the_verdict_on_a_parquet_row_does_not_depend_on_the_used_columns(
     spark: SparkSession, tmp_path: Path, used: list[str]
 ) -> None:
-    """Spark reads only what is asked for; the verdict asks for all columns that have other types."""
+    """Spark reads only the requested columns. The verdict requests all columns with other types."""
     parquet.write_table(pa.table({"id": ["1", "six"], "note": ["a", "b"]}), tmp_path / "a")
     files = Files(path=str(tmp_path), format="parquet", schema="id int, note string", on_change={"other": "nack"})
     rows = files.fetch(spark, [planned(spark, files)]).frame().selectExpr(*used, f"{REFUSED} is null as good").collect()
@@ -144,15 +152,15 @@ def test_whether_a_row_of_parquet_is_bad_does_not_depend_on_the_columns_that_are
 
 
 @pytest.mark.parametrize("kind", ["string", "int", "timestamp", "array<int>"])
-def test_a_column_of_parquet_without_a_value_has_any_type(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """As pandas writes it where all are None; that is no change, even where changes stop the run."""
+def test_a_parquet_column_without_values_fits_any_type(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """pandas writes such a column for None values. It is no change, even if changes stop the run."""
     parquet.write_table(pa.table({"id": pa.array([1, 2], pa.int32()), "V": pa.nulls(2)}), tmp_path / "a")
     files = Files(path=str(tmp_path), format="parquet", schema=f"id int, v {kind}")
     assert [told(row) for row in both_ways(spark, files)] == [(1, None), (2, None)]
 
 
-def test_a_type_that_spark_has_not_fails_by_the_name_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
-    """Nobody takes its values for others."""
+def test_a_type_that_spark_cannot_read_fails_with_the_name_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Its values are not read as other values."""
     parquet.write_table(pa.table({"at": pa.array([1], pa.time64("ns"))}), tmp_path / "nanoseconds")
     for kind in ("timestamp", "string"):
         files = Files(path=str(tmp_path), format="parquet", schema=f"at {kind}", on_change={"other": "nack"})
@@ -161,8 +169,11 @@ def test_a_type_that_spark_has_not_fails_by_the_name_of_its_file(spark: SparkSes
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", None])
-def test_moments_in_nanoseconds_are_read_as_microseconds(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
-    """As pandas writes them, with a zone or without; the schema may be found out, and Spark's own files have others."""
+def test_nanoseconds_are_read_as_microseconds(spark: SparkSession, tmp_path: Path, kind: str | None) -> None:
+    """pandas writes such moments, with or without a zone.
+
+    The schema may be inferred, and files of Spark are read beside them.
+    """
     whole, told_in = [0, 1_700_000_000_123_456_000, -1_000], {"timestamp": "UTC", "timestamp_ntz": None, None: None}
     columns = {"at": pa.array([*whole, None], pa.timestamp("ns", told_in[kind])), "n": pa.array([1, 2, 3, 4])}
     parquet.write_table(pa.table(columns), tmp_path / "a")
@@ -182,7 +193,7 @@ def test_moments_in_nanoseconds_are_read_as_microseconds(spark: SparkSession, tm
 
 
 def test_a_moment_that_microseconds_would_cut_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """By the name of its file, with all its digits; the others of the file are read, and may be text."""
+    """The message has the name of the file and all digits. The other rows of the file are read, also as text."""
     columns = {"at": pa.array([1_000, 1_001], pa.timestamp("ns")), "note": ["a", "b"]}
     parquet.write_table(pa.table(columns), tmp_path / "a")
     for kind, policies in (("timestamp", {}), ("string", {"other": "nack"})):
@@ -194,10 +205,8 @@ def test_a_moment_that_microseconds_would_cut_is_refused(spark: SparkSession, tm
         assert bad[REFUSED].message.startswith("a: column at: 1001 nanoseconds")
 
 
-def test_moments_in_nanoseconds_inside_a_column_are_an_error_by_the_name_of_the_file(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Unless nobody wants the column."""
+def test_nanoseconds_inside_a_nested_column_are_an_error(spark: SparkSession, tmp_path: Path) -> None:
+    """The error names the file. It is not raised if the schema does not have the column."""
     columns = {"s": pa.array([{"at": 1}], pa.struct([("at", pa.timestamp("ns"))])), "n": pa.array([1])}
     parquet.write_table(pa.table(columns), tmp_path / "inside")
     with pytest.raises(OriginError, match="inside has times in nanoseconds inside the column s"):
@@ -207,8 +216,8 @@ def test_moments_in_nanoseconds_inside_a_column_are_an_error_by_the_name_of_the_
     ]
 
 
-def test_a_refused_row_of_parquet_is_told_whole(spark: SparkSession, tmp_path: Path) -> None:
-    """With the columns that the schema leaves out; what is rescued stands beside other columns that are."""
+def test_a_refused_parquet_row_is_shown_completely(spark: SparkSession, tmp_path: Path) -> None:
+    """It has the columns that the schema leaves out. Rescued values are kept together with rescued columns."""
     parquet.write_table(pa.table({"ID": ["six"], "note": ["a"], "new": [[1]]}), tmp_path / "a")
     files = {"path": str(tmp_path), "format": "parquet", "schema": "id int, note string"}
     (refused,) = both_ways(spark, Files(**files, on_change={"other": "nack"}))  # type: ignore[arg-type]
