@@ -73,7 +73,7 @@ def test_a_commit_without_spark_checks_the_clock_itself() -> None:
 
 
 def test_only_the_deadlines_own_marker_counts_as_a_late_write() -> None:
-    """Other errors pass unchanged: one raised by a row with similar text, and one that quotes the plan."""
+    """Other errors pass unchanged: similar text raised by a row, and an error that quotes the plan."""
     rows: Any = Asked()
     with pytest.raises(SparkConnectGrpcException, match="wherry-late-1"), Deadline(left=lambda: 1.0).guard_rows(rows):
         raise user_raised("wherry-late-1")

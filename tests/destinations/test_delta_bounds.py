@@ -292,9 +292,7 @@ SPARKS = {"numRecords": 3, "minValues": {"v": 0.5}, "maxValues": {"v": 2.5}, "nu
         ({**SPARKS, "minValues": {}, "maxValues": {}, "nullCount": {"v": 3}}, ({"k": 1}, {"k": 3}), {"k": 0, "v": 3}),
     ],
 )
-def test_statistics_of_spark_are_added_to_those_of_the_footer(
-    tmp_path: Path, sparks: Any, bounds: Any, nulls: Any
-) -> None:
+def test_statistics_of_spark_complete_the_footer(tmp_path: Path, sparks: Any, bounds: Any, nulls: Any) -> None:
     """The file's values differ from those statistics, and Wherry reads none of them."""
     file = write_file(tmp_path, pa.table({"k": pa.array([1, 2, 3], pa.int64()), "v": [7.0, 8.0, 9.0]}))
     measured = measure_file(file, describe(k="long", v="double"), json.dumps(sparks))

@@ -47,7 +47,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Kind:
-    """A column type, and how to draw values of it."""
+    """A column type, and how to draw its values."""
 
     delta: Any
     arrow: pa.DataType

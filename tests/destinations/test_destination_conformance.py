@@ -1,4 +1,4 @@
-"""Each fault is found by its own check of the suite, and by no other check."""
+"""Each fault is found by one check of the suite, and by no other check."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Tears(Memory):
 
 
 class SkipsSameRows(Memory):
-    """Skips a batch whose rows equal those of an earlier batch."""
+    """Skips a batch whose rows equal the rows of an earlier batch."""
 
     def write(self, spark: SparkSession, rows: BatchRows, labels: Sequence[Label]) -> Written:
         written = super().write(spark, rows, labels)
@@ -186,7 +186,7 @@ class ComparesNumbers(Memory):
 
 
 class ComparesPlans(Memory):
-    """Finds a plan in each lane if it was delivered in any lane."""
+    """Compares only the plan of a label, and not its destination."""
 
     def find(self, spark: SparkSession, label: Label, identity: Identity) -> Written | None:
         plans = {key.split("/")[0] for commit in self._kept.commits for key in commit.keys}

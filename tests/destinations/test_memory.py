@@ -34,7 +34,7 @@ def test_rows_keep_the_order_of_the_writes(spark: SparkSession) -> None:
     assert memory.rows == [{"id": 5}, {"id": 3}]
 
 
-def test_each_instance_holds_only_its_own_rows(spark: SparkSession) -> None:
+def test_instances_hold_separate_rows(spark: SparkSession) -> None:
     """Two destinations of one pipeline do not share rows."""
     one, other = Memory(name="one"), Memory(name="other")
     one.write(spark, FrameRows(spark.range(1)), [make_label()])

@@ -107,7 +107,7 @@ def files(folder: Path, lines: list[bytes], **options: Any) -> Files:
 
 
 def refused(spark: SparkSession, origin: Files) -> tuple[set[str], dict[str, str]]:
-    """Return the refused lines of the straight reading, and those of the decided reading with their messages."""
+    """Return the lines refused by the straight reading, and by the decided reading with messages."""
     plan = planned(spark, origin)
     straight = {row[REFUSED].raw for row in origin.fetch(spark, [plan]).frame().collect() if row[REFUSED]}
     rows = [row[REFUSED] for row in decided(spark, plan, origin) if row[REFUSED]]

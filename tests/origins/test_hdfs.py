@@ -85,8 +85,8 @@ def test_a_copy_replaces_no_file(store: ObjectStore) -> None:
         store.copy_new("missing", "c")
 
 
-def test_a_deleted_folder_does_not_remain_empty(store: ObjectStore) -> None:
-    """HDFS keeps empty folders, unlike a bucket. A second deletion has no further effect."""
+def test_a_folder_is_deleted_with_its_content(store: ObjectStore) -> None:
+    """HDFS would keep an empty folder, unlike a bucket. A second deletion has no further effect."""
     store.put_new("prepared/1/part", b"x")
     store.delete_folder("prepared/1")
     store.delete_folder("prepared/1")

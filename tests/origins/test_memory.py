@@ -95,7 +95,7 @@ def test_each_lane_has_a_separate_script() -> None:
 
 
 def test_several_lanes_need_a_script_each() -> None:
-    """A number of lanes does not say which row is in which lane."""
+    """A number of lanes does not assign rows to lanes."""
     with pytest.raises(ValueError, match=r"^lanes: expected 1; for several lanes"):
         Memory(items=[], schema="id int", lanes=2)
 

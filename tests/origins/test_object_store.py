@@ -115,7 +115,7 @@ def test_settings_are_not_in_copies_of_a_url() -> None:
 
 
 def test_settings_of_spark_give_access_to_s3() -> None:
-    """A bucket's settings override those of all buckets. A setting decides whether the endpoint uses plain HTTP."""
+    """A bucket's settings override general settings. A setting decides whether the endpoint uses plain HTTP."""
     settings = {
         f"{S3A}access.key": "other",
         f"{S3A}bucket.b.access.key": "key",
@@ -388,7 +388,7 @@ def test_executors_on_other_machines_get_no_profile() -> None:
     assert make_spark_settings({}, {"AWS_PROFILE": "work"}, here=False) == {}
 
 
-def test_an_endpoint_of_the_definition_is_used_with_its_own_settings() -> None:
+def test_an_endpoint_of_the_definition_ignores_settings_for_another() -> None:
     """Settings for the environment's endpoint do not apply to it. The region does."""
     given = {f"{S3A}endpoint": "https://store.example.com"}
     environ = {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "eu-west-1"}

@@ -182,5 +182,5 @@ def test_a_column_is_covered_by_a_protected_column_above_or_inside_it(column: st
     ],
 )
 def test_an_error_from_outside_wherry_shows_no_value(error: Exception, said: str, shown: str) -> None:
-    """An error of Spark keeps its text without the quoted values. An error of a function keeps only its name."""
+    """A Spark error loses the quoted values, and a function error keeps only its type. A system error is unchanged."""
     assert EMAIL.mask_error(error, said) == shown

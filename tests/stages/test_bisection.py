@@ -41,7 +41,7 @@ def test_the_bad_rows_are_isolated_and_other_rows_succeed_once(rows: int, bad: s
     assert attempt.tries <= 1 + 2 * len(bad) * math.ceil(math.log2(max(rows, 2)))
 
 
-def test_an_isolated_row_has_its_own_cause() -> None:
+def test_an_isolated_row_has_a_separate_cause() -> None:
     """The cause is not that of another row in the piece that was tried first."""
     found = {first: str(each) for first, _, each in bisect_rows(8, Counted({2, 3})) if isinstance(each, AttemptRaised)}
     assert found == {2: "row 2", 3: "row 3"}

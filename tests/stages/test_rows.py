@@ -97,7 +97,7 @@ def test_an_attempted_expression_is_computed_once(spark: SparkSession) -> None:
 
 
 @pytest.mark.promise("DQ-02", "X5")
-def test_a_nack_has_the_row_before_the_stage_and_the_row_as_it_was_read(orders: DataFrame) -> None:
+def test_a_nack_has_the_row_before_the_stage_and_the_original_row(orders: DataFrame) -> None:
     """Earlier stages have changed the former, and not the latter."""
     import json
 

@@ -99,7 +99,7 @@ class Halving(Stage):
 
     fault: str
     decided: list[int]
-    """How many times the stage has decided rows."""
+    """The number of times that the stage has decided rows."""
 
     def apply(self, rows: Rows) -> Rows:
         from pyspark.sql import functions as F

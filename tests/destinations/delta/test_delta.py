@@ -347,7 +347,7 @@ class TestWriting:
         assert orders.write(spark, FrameRows(spark.range(9).where("id < 0")), [make_label()]) == Written(rows=0)
         assert orders.ensure_place(spark, None).version == identity.version
 
-    def test_the_figures_are_those_of_the_commit_with_the_label(
+    def test_the_figures_come_from_the_commit_with_the_label(
         self, spark: SparkSession, opened: tuple[OpenDelta, Identity]
     ) -> None:
         """Other commits before and after it are not mistaken for it."""

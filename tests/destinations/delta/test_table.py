@@ -84,7 +84,7 @@ def test_a_table_whose_known_version_is_missing_does_not_stand(table: TargetTabl
 
 
 def test_a_table_that_only_spark_sees_is_not_refreshed(table: TargetTable) -> None:
-    """It stands as far as Wherry can find out at once."""
+    """Without asking Spark, Wherry assumes that it stands."""
     table.log = SparkLog("orders", "s3://bucket/orders")
     assert (table.refresh(), table.is_there, table.stands) == (False, False, True)
 
@@ -127,7 +127,7 @@ class FoundRow:
 
 
 def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
-    """The rows are those of its commit, although there are commits before and after it."""
+    """The rows are counted by its commit. Commits before and after it do not matter."""
     ours = make_label()
     put(folder_of(table), 1)
     put(folder_of(table), 5, make_tag([ours]))

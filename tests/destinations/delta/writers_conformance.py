@@ -61,7 +61,7 @@ class DeltaWriterConformance(ABC):
         assert written.rows == there.count() == 4
         assert there.exceptAll(frame).isEmpty()
 
-    def test_the_statistics_in_the_log_equal_those_of_spark(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_the_statistics_in_the_log_equal_sparks(self, spark: SparkSession, tmp_path: Path) -> None:
         """They are the rows, the NULLs, and the lowest and highest value of each column."""
         ours, sparks = (Delta(path=str(tmp_path / name)).open() for name in ("ours", "sparks"))
         self.append(ours, rows_of(spark, 4), tmp_path / "rows")
@@ -113,7 +113,7 @@ class DirectWriterConformance(DeltaWriterConformance):
             self.append(orders, rows_of(spark, 4), tmp_path / "rows", late)
         assert [*(tmp_path / "orders").glob("*.parquet")] == []
 
-    def test_a_write_behind_a_fence_fails(self, spark: SparkSession, tmp_path: Path) -> None:
+    def test_a_write_after_a_fence_fails(self, spark: SparkSession, tmp_path: Path) -> None:
         """Another owner fences the table right before the commit."""
         orders, other = (Delta(path=str(tmp_path / "orders")).open() for _ in range(2))
         frame = rows_of(spark, 4)

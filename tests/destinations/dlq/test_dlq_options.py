@@ -80,7 +80,7 @@ def test_an_option_that_cannot_work_is_refused_by_name(given: dict[str, Any], sa
     ],
 )
 def test_a_fallback_is_readable_only_if_its_kind_keeps_all_columns(fallback: Destination, reads: bool) -> None:
-    """Wherry can read rows back from a fallback only if it keeps all columns of a row."""
+    """Every kind can be a fallback. Wherry reads rows back only if the fallback keeps all columns."""
     dlq = Dlq(window=0, on_failure="fallback", fallback=fallback)
     assert dlq.fallback is fallback
     assert (fallback.read_back is not None) == reads

@@ -458,7 +458,7 @@ class TestChanges:
     def test_changes_follow_a_snapshot_of_the_table(self, spark: SparkSession, fed: Path) -> None:
         """Every row comes first as an insert.
 
-        Then come updates and deletes, also those of a RESTORE and an overwrite.
+        Then come updates and deletes, also from a RESTORE and an overwrite.
         """
         delta = Delta(path=str(fed), changes=True)
         backlog = delta.survey(spark, Progress())

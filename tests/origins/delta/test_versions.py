@@ -51,7 +51,7 @@ def commit(folder: Path, number: int, *actions: JSON) -> None:
 def test_the_rows_of_a_version_are_those_that_its_writer_counted(
     tmp_path: Path, operation: str, metrics: dict[str, JSON], says: str, only_deletes: bool
 ) -> None:
-    """The metrics are those of Spark and of delta-rs. The rows of rewritten files count only without metrics."""
+    """The metrics come from Spark or delta-rs. The rows of rewritten files count only without metrics."""
     file = {"path": "a", "size": 1, "stats": '{"numRecords": 4}'}
     actions = [
         {"commitInfo": {"operation": operation, "operationMetrics": metrics}},

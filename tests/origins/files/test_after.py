@@ -143,7 +143,7 @@ def test_a_process_that_dies_while_it_deletes_files_continues_later(
 def test_a_file_is_copied_to_another_disk_before_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_in: str | None
 ) -> None:
-    """Readers never see a part of it under its name, and its time is kept."""
+    """Readers never see an incomplete file under its name, and the file keeps its time."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link")

@@ -165,7 +165,7 @@ def test_links_are_read_under_their_own_names(tmp_path: Path) -> None:
 
 
 def test_a_circular_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
-    """It may lead to its own folder, or back through another link. Each file is found once."""
+    """It may lead to the folder that contains it, or back through another link. Each file is found once."""
     for folder in ("a", "b"):
         (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / "a" / "x.json").write_text("1")

@@ -330,9 +330,7 @@ def test_a_moved_file_does_not_overwrite_one_with_the_same_name(s3: S3) -> None:
     assert there(s3) == {"done/a.json": "1", "done/a.json~2": "2", "done/a.json~3": "3"}
 
 
-def test_a_moved_file_does_not_overwrite_one_that_appears_during_the_move(
-    s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_moved_file_does_not_overwrite_a_file_that_appears_meanwhile(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store copies only to a new name."""
     put(s3, "in/a.json")
     exists = ObjectStore.exists
@@ -434,7 +432,7 @@ def test_small_files_are_read_with_one_request_each(
 ) -> None:
     """The request returns the content, and shows that the file is the planned one.
 
-    The rows equal those of the same files on a disk. A failed request is repeated.
+    The same files on a disk give equal rows. A failed request is repeated.
     """
     schema, contents = FORMATS[form]
     for number, content in enumerate(contents):
@@ -579,9 +577,7 @@ def test_without_access_this_process_asks_spark(s3: S3, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("name", "value"), [("SPARK_REMOTE", "sc://host"), ("DATABRICKS_RUNTIME_VERSION", "17")])
-def test_a_remote_spark_lists_with_its_own_access(
-    s3: S3, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_a_remote_spark_lists_with_its_access(s3: S3, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     """Files that will be moved or deleted are listed by this process, since Spark cannot do that."""
     monkeypatch.setenv(name, value)
     monkeypatch.setattr("origins.files.listing.SparkFiles", Elsewhere)

@@ -1,4 +1,4 @@
-"""The results of `expect` for rows and batches are those of Great Expectations."""
+"""The results of `expect` for rows and batches equal the results of Great Expectations."""
 
 from __future__ import annotations
 

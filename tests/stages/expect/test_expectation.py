@@ -88,7 +88,7 @@ def test_a_missing_suite_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_suite_written_by_great_expectations_is_read(tmp_path: Path) -> None:
-    """Its expectations follow those of the definition, and keep their severities."""
+    """Its expectations follow the expectations in the definition, and keep their severities."""
     gx.load()
     from great_expectations import ExpectationSuite
     from great_expectations import expectations as gxe

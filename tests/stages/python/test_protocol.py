@@ -114,7 +114,7 @@ def test_a_dataframe_keeps_whole_numbers_and_maps() -> None:
 
 @pytest.mark.promise("HP-14")
 def test_an_arrow_table_may_be_returned() -> None:
-    """Its columns replace those of the given rows."""
+    """Its columns replace the columns of the given rows."""
 
     def function(rows: pa.Table) -> pa.Table:
         return rows.append_column("score", pa.array([1.0, 2.0]))
@@ -138,7 +138,7 @@ few_calls = settings(max_examples=15, deadline=None)
 @few_calls
 @given(given=some_rows)
 def test_a_row_missing_in_a_list_is_refused_alone(given: tuple[int, set[int]]) -> None:
-    """No other row gets the wrong answer, whichever rows are missing. A generator may leave out rows too."""
+    """No other row gets the wrong answer, for any missing rows. A generator may leave out rows too."""
     rows, left_out = given
 
     def function(rows: list[dict[str, Any]]) -> list[Any]:

@@ -138,7 +138,7 @@ def test_a_restore_removes_later_batches(table: Table) -> None:
 
 
 def test_rows_brought_again_after_a_restore_are_present(table: Table) -> None:
-    """The rows of the first commit are gone, and those of the second are present."""
+    """The rows of the first commit are gone, and the rows of the second are present."""
     table.turn("RESTORE", takes=["c"])
     table.batch("c2", number=2)
     losses = [each.loss for each in table.story.brought if each.label["number"] == 2]

@@ -121,7 +121,7 @@ def test_files_without_rows_make_no_commit(spark: SparkSession, tmp_path: Path) 
     assert orders.find(spark, make_label(), identity) is None
 
 
-def test_the_statistics_of_a_file_equal_those_of_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_statistics_of_a_file_equal_sparks(spark: SparkSession, tmp_path: Path) -> None:
     """They are the rows, the NULLs, and the lowest and highest value of every type that Spark compares."""
     rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
     kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
@@ -189,7 +189,7 @@ def _tuple(values: tuple[str, ...]) -> str:
 def test_files_that_do_not_fit_the_table_are_read_by_spark(
     spark: SparkSession, tmp_path: Path, columns: str, more: str, options: dict[str, Any], by: str
 ) -> None:
-    """The table demands more than the files have, or its columns differ from those of the files."""
+    """The table demands more than the files have, or its columns differ from the files' columns."""
     spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}")
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     orders.ensure_place(spark, None)

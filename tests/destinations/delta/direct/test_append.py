@@ -1,4 +1,4 @@
-"""When Wherry appends few rows without Spark, and that the table then equals one that Spark wrote."""
+"""When Wherry appends few rows without Spark, and that the result equals an append by Spark."""
 
 from __future__ import annotations
 

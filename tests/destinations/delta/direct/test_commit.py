@@ -155,7 +155,7 @@ def test_a_link_that_is_wrongly_reported_as_failed_counts_once(orders: Path, mon
 
 
 def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path) -> None:
-    """After a cleanup behind a checkpoint, a writer that paused finds a free name far below the newest version."""
+    """After a cleanup before a checkpoint, a writer that paused finds a free name far below the newest version."""
     for number in range(3):
         bring(orders, number)
     began = LogHead.of(orders)
@@ -476,7 +476,7 @@ def test_a_writer_stopped_during_a_fence_writes_nothing_afterwards(orders: Path)
 
 
 def one_after_another(folder: Path, began: LogHead, done: Path) -> None:
-    """Append numbers to the table as it was known at the beginning, and record the error that ends this."""
+    """Append numbers with the table's state from the beginning, and record the error that ends this."""
     try:
         for number in itertools.count():
             append(folder, began, lying(folder, number), "tag")

@@ -1,4 +1,4 @@
-"""A plain table that Wherry makes without Spark equals the one that Spark would make."""
+"""A plain table that Wherry makes without Spark equals a table made by Spark."""
 
 from __future__ import annotations
 

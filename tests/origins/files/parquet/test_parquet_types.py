@@ -1,4 +1,4 @@
-"""How types in a parquet file differ from those of the schema."""
+"""How types in a parquet file differ from the types in the schema."""
 
 from __future__ import annotations
 

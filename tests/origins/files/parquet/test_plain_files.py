@@ -1,4 +1,4 @@
-"""Which parquet files this process reads, and that their rows equal those of Spark."""
+"""Which parquet files this process reads, and that Spark reads the same rows."""
 
 from __future__ import annotations
 
@@ -117,6 +117,7 @@ def test_a_file_must_have_exactly_the_requested_columns(tmp_path: Path, names: l
 
 
 def test_a_column_given_twice_is_left_to_spark(tmp_path: Path) -> None:
+    """Wherry cannot match such columns by name."""
     table = pa.table([pa.array([1]), pa.array([2])], names=["id", "id"])
     parquet.write_table(table, tmp_path / "a.parquet")
     assert not is_plain(tmp_path / "a.parquet", long("id", "id"))
@@ -196,7 +197,7 @@ def some(seed: int) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("writer", ["spark", "spark, whole moments", "arrow", "arrow, old moments"])
-def test_the_rows_read_here_equal_those_of_spark(spark: SparkSession, tmp_path: Path, writer: str) -> None:
+def test_spark_reads_the_same_rows(spark: SparkSession, tmp_path: Path, writer: str) -> None:
     """They have every type at its ends, and Spark and other writers wrote the files."""
     rows = some(7)
     if writer.startswith("spark"):
