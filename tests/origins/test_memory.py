@@ -73,7 +73,7 @@ def test_a_run_stops_at_an_end_in_the_script(items: Sequence[Item], runs: list[l
 
 
 def test_a_pause_starts_when_it_is_reached() -> None:
-    """No row waits until the clock has advanced by the pause."""
+    """The origin gives no further rows until the pause is over."""
     now = [100.0]
     memory = Memory(items=[{"id": 1}, Pause(5), {"id": 2}], schema="id int", clock=lambda: now[0])
     assert carried(memory) == [1]

@@ -245,7 +245,7 @@ class TestChanged:
             "version 4": [10]
         }
 
-    def test_a_fed_table_that_was_made_again_is_an_error(self, spark: SparkSession, table: Path) -> None:
+    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """Its versions start at zero again, and the offset knows the id of its table."""
         delta = Delta(path=str(table))
         ((span, _),) = planned(spark, delta)

@@ -94,7 +94,7 @@ def test_an_installed_function_is_sent_by_name(installed: Callable[..., Any]) ->
 @pytest.mark.spark
 @pytest.mark.connect
 class TestHandler(StageConformance):
-    """A function that keeps, changes, discards and refuses rows, and raises for 0."""
+    """A function that keeps, changes, discards and refuses rows."""
 
     schema = "x int, y string"
     rows: ClassVar[list[tuple[Any, ...]]] = [(1, "a"), (2, "b"), (3, "c"), (4, None), (None, None)]

@@ -155,7 +155,7 @@ def test_a_link_that_is_wrongly_reported_as_failed_counts_once(orders: Path, mon
 
 
 def test_a_version_below_the_newest_whose_name_is_free_is_not_taken(orders: Path) -> None:
-    """After a cleanup before a checkpoint, a writer that paused finds a free name far below the newest version."""
+    """After a cleanup of old versions, a writer that paused finds a free name far below the newest version."""
     for number in range(3):
         bring(orders, number)
     began = LogHead.of(orders)
