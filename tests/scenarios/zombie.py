@@ -107,10 +107,10 @@ class Zombie:
             self.hold()
         return does(write, self.held_in_spark(rows) if self.armed and self.moment == "during" else rows)
 
-    def commit(self, does: Any, *words: Any) -> None:
+    def commit(self, does: Any, *words: Any) -> Any:
         if self.armed and self.moment == "before":
             self.hold()
-        does(*words)
+        return does(*words)
 
     def take_version(self, does: Any, file: Path, version: Path) -> Any:
         if self.armed and self.moment == "commit" and self.way != "spark" and version.suffix == ".json":
